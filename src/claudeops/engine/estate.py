@@ -3,9 +3,9 @@
 Repositories may lie on a disk that hangs, and may hold anything. So they are read in a thread, within a bound; what
 cannot be read in time leaves the estate as it was last understood, and what was read until then need not be read again.
 
-Of each repository count its manifest and its compose files, at the top and one directory below. Only regular files are
-read, and no link leads out of the repository that it stands in. A repository that cannot be read, or makes no sense, is
-a fault of its own and stops no other one.
+Of each repository count its manifest and its compose files, at the top and two directories below; what is passed over
+is named. Only regular files are read, and no link leads out of the repository that it stands in. A repository that
+cannot be read, or makes no sense, is a fault of its own and stops no other one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,8 @@ MOST_BYTES: Final = MOST_CHARACTERS
 
 MOST_COMPOSE_FILES: Final = 16  # of one repository
 _MOST_ENTRIES: Final = 2000  # of one directory that are looked at
-_MOST_DIRECTORIES: Final = 50  # of one repository that are looked into
+_MOST_DIRECTORIES: Final = 1000  # of one repository that are looked into
+_DEEPEST: Final = 2  # directories below a repository
 
 _READ_SECONDS: Final = 10.0
 _READERS: Final = Threads(most=2)
@@ -119,6 +120,7 @@ class _Known:
     stamp: _Stamp
     manifest: Manifest | None  # None: it says nothing
     good: Manifest | None = None  # its manifest as it could last be read, without compose files
+    passed_over: str = ""  # what of it is not looked at, a sentence with the remedy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +168,7 @@ def _repository(repos_dir: Path, name: str, before: _Known | None, known: dict[s
     """Return what a repository says; what was read of it is put into ``known``."""
     root = repos_dir / name
     try:
-        files = _files(root)
+        files, passed_over = _files(root)
         stamp = tuple(_stamp(root, path) for path in files)
     except OSError as error:
         sentence = f"this repository cannot be read ({error.strerror}): let the daemon's user read it"
@@ -174,8 +176,10 @@ def _repository(repos_dir: Path, name: str, before: _Known | None, known: dict[s
             return _faulty(name, name, sentence)
         known[name] = before  # what it forbade is still forbidden
         return _with(before.manifest or Manifest(repository=name), name, sentence)
-    if before is None or before.stamp != stamp:
-        before = _read(root, name, files, stamp, before.good if before else None)
+    if before is None or before.stamp != stamp or before.passed_over != passed_over:
+        before = replace(_read(root, name, files, stamp, before.good if before else None), passed_over=passed_over)
+        if passed_over:
+            before = replace(before, manifest=_with(before.manifest or Manifest(repository=name), name, passed_over))
     known[name] = before
     return before.manifest
 
@@ -214,7 +218,10 @@ def _read(root: Path, name: str, files: list[str], stamp: _Stamp, good: Manifest
             manifest = _with(
                 manifest, place, f"claudeops fails on this file ({type(error).__name__}): please report it"
             )
-    return _Known(stamp=stamp, manifest=with_compose(manifest, composed), good=good)
+    manifest = with_compose(manifest, composed)
+    read = {f"{name}/{path}" for path in files}
+    others = (fault for file in composed for path, fault in file.others if path not in read)
+    return _Known(stamp=stamp, manifest=replace(manifest, faults=(*manifest.faults, *others)), good=good)
 
 
 def _with(manifest: Manifest, path: str, sentence: str, line: int | None = None) -> Manifest:
@@ -235,30 +242,41 @@ def _names(directory: Path) -> list[str]:
         return [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if not entry.name.startswith(".")]
 
 
-def _files(root: Path) -> list[str]:
-    """Return which files of a repository are read: its manifest, then compose files."""
-    found = [FILE] if os.path.lexists(root / FILE) else []
-    return found + sorted(itertools.islice(_compose_files(root), MOST_COMPOSE_FILES))
+def _files(root: Path) -> tuple[list[str], str]:
+    """Return which files of a repository are read, its manifest first, and what is passed over, in a sentence."""
+    manifest = [FILE] if os.path.lexists(root / FILE) else []
+    composed: list[str] = []
+    level, looked = [""], 0
+    for _ in range(_DEEPEST + 1):
+        below: list[str] = []
+        for place in level[: _MOST_DIRECTORIES - looked]:
+            check_abandoned()
+            files, directories = _entries(root, place)
+            composed += files
+            below += directories
+        looked += len(level)
+        level = below
+    passed_over = ""
+    if looked > _MOST_DIRECTORIES:
+        passed_over = f"only {_MOST_DIRECTORIES} directories are looked into for compose files: divide this repository"
+    if len(composed) > MOST_COMPOSE_FILES:
+        left = composed[MOST_COMPOSE_FILES]
+        passed_over = f"only {MOST_COMPOSE_FILES} compose files are read, and not {left}: divide this repository"
+    return manifest + composed[:MOST_COMPOSE_FILES], passed_over
 
 
-def _compose_files(root: Path) -> Iterator[str]:
-    directories = []
-    with os.scandir(root) as entries:
-        for entry in sorted(itertools.islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name):
-            if _COMPOSE.fullmatch(entry.name):
-                yield entry.name
-            elif (
-                not entry.name.startswith(".")
-                and entry.name not in _PASSED_OVER
-                and entry.is_dir(follow_symlinks=False)
-            ):
-                directories.append(entry.name)
-    for name in directories[:_MOST_DIRECTORIES]:
-        check_abandoned()
-        try:
-            yield from (f"{name}/{inner}" for inner in sorted(_names(root / name)) if _COMPOSE.fullmatch(inner))
-        except OSError:
-            continue  # a directory that nobody may look into need not hold anything of ours
+def _entries(root: Path, place: str) -> tuple[list[str], list[str]]:
+    """Return the compose files in a directory of a repository, and the directories that may hold more."""
+    try:
+        with os.scandir(root / place) as entries:
+            found = sorted(itertools.islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name)
+    except OSError:
+        if not place:
+            raise
+        return [], []  # a directory that nobody may look into need not hold anything of ours
+    files = [f"{place}{entry.name}" for entry in found if _COMPOSE.fullmatch(entry.name)]
+    inner = (entry for entry in found if not entry.name.startswith(".") and entry.name not in _PASSED_OVER)
+    return files, [f"{place}{entry.name}/" for entry in inner if entry.is_dir(follow_symlinks=False)]
 
 
 def _stamp(root: Path, path: str) -> tuple[str, int, int, int, int]:

@@ -18,7 +18,14 @@ import pytest
 from claudeops import logs
 from claudeops.domain.estate.manifest import FILE
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.engine.estate import MOST_BYTES, MOST_REPOSITORIES, EstateReader, Estates, read_estate
+from claudeops.engine.estate import (
+    MOST_BYTES,
+    MOST_COMPOSE_FILES,
+    MOST_REPOSITORIES,
+    EstateReader,
+    Estates,
+    read_estate,
+)
 
 NOBODY: Final = 65534
 GOOD = "# Services\n- shop (web1): https://shop.example.org/\n"
@@ -93,6 +100,52 @@ def test_a_broken_manifest_is_a_fault_of_its_own(
 def test_a_hostile_compose_file_multiplies_nothing(repos: Path, text: str) -> None:
     write(repos, "bad", text, file="compose.yml")
     assert len(told(read_estate(repos), "bad")) <= 1
+
+
+@pytest.mark.parametrize("directory", ["", "stack/", "stacks/media/"])
+def test_a_compose_file_is_read_down_to_two_directories_below_its_repository(repos: Path, directory: str) -> None:
+    write(repos, "good", "services:\n  web: {hostname: found.lan}\n", file=f"{directory}docker-compose.yml")
+    assert "found.lan" in read_estate(repos).hosts
+
+
+def test_a_file_that_is_included_and_not_read_is_named(repos: Path) -> None:
+    text = (
+        "include:\n  - a/compose.yml\n  - path: [deep/er/than/compose.yml]\n"
+        "services:\n  db:\n    extends: {file: base.yml, service: db}\n"
+    )
+    write(repos, "good", text, file="compose.yaml")
+    write(repos, "good", "services:\n  web: {hostname: included.lan}\n", file="a/compose.yml")
+    estate = read_estate(repos)
+    assert "included.lan" in estate.hosts
+    assert [(fault.source.path, fault.source.line) for fault in estate.faults] == [
+        ("good/compose.yaml", 3),
+        ("good/compose.yaml", 6),
+    ]
+    assert "'deep/er/than/compose.yml' is not read" in estate.faults[0].sentence
+    assert "'base.yml' is not read" in estate.faults[1].sentence
+
+
+def test_compose_files_beyond_those_that_are_read_are_named_and_that_ends_with_them(repos: Path) -> None:
+    for number in range(MOST_COMPOSE_FILES):
+        write(repos, "many", "services: {}\n", file=f"s{number:02}/compose.yml")
+    reader = EstateReader()
+    assert told(reader.read(repos), "many") == []
+    extra = write(repos, "many", "services: {}\n", file="s99/compose.yml")
+    (fault,) = told(reader.read(repos), "many")
+    assert "not s99/compose.yml" in fault
+    extra.unlink()
+    assert told(reader.read(repos), "many") == []
+
+
+def test_a_large_compose_file_is_read_to_its_end(repos: Path) -> None:
+    environment = "".join(f"      VARIABLE_{number}: value-{number}\n" for number in range(18))
+    service = "  svc{0}:\n    container_name: prod-svc{0}\n    hostname: svc{0}.lan\n    environment:\n" + environment
+    text = "services:\n" + "".join(service.format(number) for number in range(300))
+    assert 150_000 < len(text) < MOST_BYTES
+    write(repos, "good", text, file="compose.yml")
+    estate = read_estate(repos)
+    assert estate.faults == ()
+    assert {"svc0.lan", "svc150.lan"} <= set(estate.hosts)
 
 
 def test_what_is_no_plain_file_is_never_opened_for_long(repos: Path) -> None:

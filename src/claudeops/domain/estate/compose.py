@@ -1,12 +1,14 @@
 """What a compose file adds to a repository's manifest: hosts, and the other names of the services that it describes.
 
 Read are names (services, containers, host names, network aliases), labels (``Host(`…`)`` rules and URLs) and addresses
-of published ports; never the environment, where secrets stand. A value that is filled in later (``${DOMAIN}``) is left
-out.
+of published ports; never the environment, where secrets stand. What a service takes over by a merge (``<<:``) or from
+another service of the file (``extends``) counts as its own, unless it says something else. A value that is filled in
+later (``${DOMAIN}``) is left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +17,7 @@ from typing import Final
 from claudeops.domain.estate import hosts, structured, words
 from claudeops.domain.estate.draft import listed
 from claudeops.domain.estate.model import Fault, Manifest, Source
-from claudeops.domain.estate.structured import Entry, Node, Table, UnreadableError, texts
+from claudeops.domain.estate.structured import Entry, Items, Node, Table, UnreadableError, texts
 from claudeops.domain.text import casefold_key, regex, unique
 
 _RULE: Final = regex.Pattern(r"Host(?:SNI|Header)?\(([^()]*)\)")
@@ -25,6 +27,9 @@ _PUBLISHED: Final = regex.Pattern(r"(\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-fA-F:]+\]):
 _OWN: Final = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104 - compared, nothing listens
 _MOST_HOSTS: Final = 500  # of one file
 _MOST_SERVICES: Final = 300
+_MOST_MERGED: Final = 20_000  # entries of all services of one file, with those taken over
+_DEEPEST: Final = 8  # merges within merges
+_TEMPLATE: Final = regex.Pattern(r"\{\{|\{%")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,28 +48,49 @@ class Compose:
     services: tuple[ComposeService, ...] = ()
     hosts: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
+    others: tuple[
+        tuple[str, Fault], ...
+    ] = ()  # files that it includes or extends; a fault unless they are read as well
 
 
 def parse_compose(text: str, *, path: str) -> Compose:
     """Return what a compose file says; whatever the text is, it never raises. ``path``: below the repositories."""
     project = _project(posixpath.basename(posixpath.dirname(path)))
+    lost: list[structured.Scalar] = []
     try:
-        root = structured.read_yaml(words.readable(text), empty_aliases=True)
+        root = structured.read_yaml(words.readable(text), lost=lost)
     except UnreadableError as error:
-        sentence = f"this compose file cannot be read ({error}): correct it"
+        sentence = _why_unread(error, text)
         return Compose(project=project, faults=(Fault(source=Source(path=path, line=error.line), sentence=sentence),))
     services = root.get("services") if isinstance(root, Table) else None
-    if not isinstance(root, Table) or not isinstance(services, Table):
+    if not isinstance(root, Table):
         return Compose(project=project)
+    taken = _Taken(path, services if isinstance(services, Table) else Table(entries=(), line=1))
+    for alias in lost:
+        taken.fault(
+            alias.line, f"the alias *{alias.text[:40]} has no anchor in this file, so what it stands for is left out"
+        )
+    taken.includes(root.get("include"))
     named = next((told.text for told in texts(root.get("name"))), "")
-    taken = _Taken(path)
-    entries = [entry for entry in services.entries if words.refuse_name(entry.key) is None][:_MOST_SERVICES]
     return Compose(
         project=_project(named) if named and "$" not in named else project,
-        services=tuple(taken.service(entry) for entry in entries),
+        services=tuple(taken.all_services()),
         hosts=unique(taken.hosts[:_MOST_HOSTS]),
         faults=listed(taken.faults),
+        others=tuple(taken.others),
     )
+
+
+def _why_unread(error: UnreadableError, text: str) -> str:
+    if _TEMPLATE.search(text):
+        return "this compose file is a template and no YAML, so it is not read: describe its services in the manifest"
+    line = next(itertools.islice(text.splitlines(), error.line - 1, None), "")
+    remedy = "correct it"
+    if line.startswith("\t"):
+        remedy = "indent with blanks, for YAML knows no tabs"
+    elif ": !" in line:
+        remedy = "put a value that begins with '!' in quotes, or it is a tag"
+    return f"this compose file cannot be read ({error}): {remedy}"
 
 
 def with_compose(manifest: Manifest, files: Iterable[Compose]) -> Manifest:
@@ -98,20 +124,77 @@ def with_compose(manifest: Manifest, files: Iterable[Compose]) -> Manifest:
 class _Taken:
     """Collects what services say."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, services: Table) -> None:
         self.hosts: list[str] = []
         self.faults: list[Fault] = []
+        self.others: list[tuple[str, Fault]] = []
         self._path = path
+        self._services = services
+        self._merged = 0
+        self._read: set[tuple[str, int]] = set()  # keys with nodes, which many services may share
 
-    def service(self, entry: Entry) -> ComposeService:
-        container = ""
+    def fault(self, line: int, sentence: str) -> None:
+        self.faults.append(Fault(source=Source(path=self._path, line=line), sentence=sentence))
+
+    def includes(self, node: Node | None) -> None:
+        """Note the files that this one includes."""
+        for inner in node.nodes if isinstance(node, Items) else ():
+            for told in texts(inner.get("path") if isinstance(inner, Table) else inner):
+                self._other(told.text, told.line)
+
+    def _other(self, written: str, line: int) -> None:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(self._path), written))
+        sentence = f"{written[:80]!r} is not read: describe in the manifest what it adds, or call it a compose file"
+        self.others.append((path, Fault(source=Source(path=self._path, line=line), sentence=sentence)))
+
+    def all_services(self) -> Iterator[ComposeService]:
+        """Yield the services, with what they take over."""
+        named = [entry for entry in self._services.entries if words.refuse_name(entry.key) is None]
+        if len(named) > _MOST_SERVICES:
+            self.fault(named[_MOST_SERVICES].line, f"only {_MOST_SERVICES} services of a file are read: divide it")
+        for entry in named[:_MOST_SERVICES]:
+            yield self._service(entry)
+
+    def _service(self, entry: Entry) -> ComposeService:
         self._host(entry.key, entry.line, named=True)
-        for inner in entry.node.entries if isinstance(entry.node, Table) else ():
-            if inner.key == "container_name":
-                container = next((told.text for told in texts(inner.node) if words.refuse_name(told.text) is None), "")
-                container = "" if "$" in container else container
-            self._of_key(inner)
-        return ComposeService(name=entry.key, container=container)
+        entries: dict[str, Entry] = {}
+        self._take_over(entry.node, entries, _DEEPEST)
+        for inner in entries.values():
+            if (inner.key, id(inner.node)) not in self._read:
+                self._read.add((inner.key, id(inner.node)))
+                self._of_key(inner)
+        named = entries.get("container_name")
+        container = next((told.text for told in texts(named.node if named else None)), "")
+        known = words.refuse_name(container) is None and "$" not in container
+        return ComposeService(name=entry.key, container=container if known else "")
+
+    def _take_over(self, node: Node | None, entries: dict[str, Entry], depth: int) -> None:
+        """Add what a service says, and what it takes over where it says nothing itself."""
+        if not isinstance(node, Table) or not depth:
+            return
+        self._merged += len(node.entries)
+        if self._merged > _MOST_MERGED:
+            if not self.faults or "merges" not in self.faults[-1].sentence:
+                self.fault(node.line, "the merges of this file make too many entries, and are not all read: shorten it")
+            return
+        own = [entry for entry in node.entries if entry.key != "<<"]
+        for entry in own:
+            entries.setdefault(entry.key, entry)
+        for entry in node.entries:
+            if entry.key == "<<":
+                for merged in entry.node.nodes if isinstance(entry.node, Items) else (entry.node,):
+                    self._take_over(merged, entries, depth - 1)
+            elif entry.key == "extends":
+                self._extends(entry, entries, depth - 1)
+
+    def _extends(self, entry: Entry, entries: dict[str, Entry], depth: int) -> None:
+        of = entry.node.get("service") if isinstance(entry.node, Table) else entry.node
+        file = entry.node.get("file") if isinstance(entry.node, Table) else None
+        for told in texts(file):
+            self._other(told.text, told.line)
+        if file is None:
+            for told in texts(of):
+                self._take_over(self._services.get(told.text), entries, depth)
 
     def _of_key(self, entry: Entry) -> None:
         if entry.key in {"container_name", "hostname", "domainname"}:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 LONGEST_LINE: Final = 4000
 """Characters; what stands beyond them in a line is not read."""
 
-DEEPEST: Final = 40
-"""Quotes within quotes and twice the lists within lists; what lies deeper is not read."""
+_WIDEST: Final = 60
+"""Columns of marks and blanks before a text, which bounds how deep lists and quotes are: a level takes one or more."""
 
+_MOST_ITEMS: Final = 4  # that one line begins within each other
+_MARKS: Final = regex.Pattern(r"^(?:\s*(?:>|(?:[-*+]|\d{1,9}[.)])\s))*\s*")  # of quotes and items
 _PREFIX: Final = regex.Pattern(r"^[\s>]*")
 _DELIMITER: Final = regex.Pattern(r"[\s>]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _BULLET: Final = regex.Pattern(r"^([\s>]*)\x{2022}(\s)")
@@ -101,7 +103,7 @@ class Page:
 def read_page(lines: Sequence[str], first_line: int) -> Page:
     """Return the blocks of a text; ``first_line`` is its place in the file."""
     page = Page()
-    plain = list(_with_delimiters(_without_comments(page, lines, first_line)))
+    plain = list(_with_delimiters(_flat(page, _without_comments(page, lines, first_line))))
     _Walk(page, plain).take(_parser().parse("\n".join(line.text for line in plain)))
     return page
 
@@ -110,7 +112,8 @@ def read_page(lines: Sequence[str], first_line: int) -> Page:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - 30 ms that a start without manifests does not wait for
 
-    parser = MarkdownIt("commonmark", {"maxNesting": DEEPEST})
+    # At the bound the parser gives up all that follows, so `_WIDEST` lets nothing come near to it.
+    parser = MarkdownIt("commonmark", {"maxNesting": 2 * _WIDEST})
     parser.enable("table").disable(["code", "html_block", "reference"])
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
@@ -136,9 +139,6 @@ class _Walk:
                 self._fence(token)
             elif token.type == "inline" and not tokens[place - 1].type.startswith(("th", "td")):
                 self._text(tokens[place - 1], token)
-            if token.level >= DEEPEST - 1 and token.nesting == 1 and token.map:
-                line = self._lines[token.map[0]].number
-                self._page.faults.append((line, "lists or quotes are nested too deeply here to be read: unfold them"))
 
     def _text(self, opening: Token, token: Token) -> None:
         start = token.map[0] if token.map else 0
@@ -199,6 +199,22 @@ def _without_comments(page: Page, lines: Sequence[str], first_line: int) -> Iter
             yield Line(number, whole)
     if since is not None:
         page.faults.append((since, "this comment has no end, so nothing below it is read: close it with '-->'"))
+
+
+def _flat(page: Page, lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield the lines, those that are nested too deeply without their marks."""
+    for line in lines:
+        marks = _MARKS.match(line.text)
+        written = marks[0] if marks is not None else ""
+        items = len(written.replace(">", " ").split())
+        if len(written.expandtabs(4)) <= _WIDEST and items <= _MOST_ITEMS:
+            yield line
+            continue
+        text = line.text[len(written) :].strip("-*+> ")  # a rule of dashes has none
+        if text:
+            sentence = "the lists or quotes are nested too deeply here, and what they belong to is lost: unfold them"
+            page.faults.append((line.number, sentence))
+        yield Line(line.number, text)
 
 
 def _with_delimiters(lines: Iterator[Line]) -> Iterator[Line]:

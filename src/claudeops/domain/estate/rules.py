@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from claudeops.domain.estate import words
@@ -115,6 +116,10 @@ _BRACKETS: Final = regex.Pattern(r"\([^()]*\)")
 _TOKEN: Final = regex.Pattern(
     rf"-*[{regex.WORD}][{regex.WORD}.@:/+'\x{{2019}}-]*|[,;.!?():/&]|\x{{2014}}|\x{{2013}}|-|[❌✗✘⛔🚫]"
 )
+_HINTS: Final = "|".join(sorted(_FORBIDDING | _WITH_AN_ACTION | _CLOSING | word_set("hands off away ask asking alone")))
+_HINT: Final = regex.Pattern(rf"(?i)\b(?:{_HINTS})\b|n['\x{{2019}}]t\b")
+"""A text without this forbids nothing; most have none, and need no closer look."""
+
 _STOPS: Final = word_set(". ; ! ? ( ) - — –")  # noqa: RUF001 - dashes as people type them
 _LONGEST_PHRASE: Final = 4  # words of a name
 
@@ -182,7 +187,7 @@ def _closes(sentence: Sequence[str]) -> bool:
 
 def forbids(text: str) -> bool:
     """Whether a text says that something is forbidden, where it is known what it is about."""
-    return any(map(_forbids, _sentences(text)))
+    return _HINT.search(text) is not None and any(map(_forbids, _sentences(text)))
 
 
 def _forbids(sentence: Sequence[str]) -> bool:
@@ -192,7 +197,7 @@ def _forbids(sentence: Sequence[str]) -> bool:
 
 def reads_as_prohibition(text: str, names: Names | None = None) -> bool:
     """Whether a text of any kind seems to forbid: it says "never" of an action, or "ask first"."""
-    for sentence in _sentences(text):
+    for sentence in _sentences(text) if _HINT.search(text) is not None else ():
         negated = bool(_negations(sentence)) or not _WITH_AN_ACTION.isdisjoint(sentence)
         named = names is None or bool(names.mentioned(sentence))
         if (negated and _acts(sentence, loose=named)) or _closes(sentence):
@@ -235,13 +240,20 @@ _AFFIRMED: Final = word_set("yes true ok ✓ ✅")
 _REFUSED: Final = word_set("no false ✗ ❌")
 
 
+@lru_cache(maxsize=512)
+def _key(key: str) -> tuple[Part | None, str, bool]:
+    """Return what a key says, its form, and whether it reads like a prohibition itself: "Do not restart"."""
+    part = words.part_of(key)
+    return part, words.key_form(key), part is None and reads_as_prohibition(key)
+
+
 def cell_forbids(key: str, text: str) -> bool:
     """Whether a cell or field of one service forbids every action on it; ``key`` is its column or key."""
-    part, form = words.part_of(key), words.key_form(key)
+    part, form, asks = _key(key)
     plain = words.plain(text).strip(" .!").casefold()
     if form == "no":  # of a row: "No. 7"
         return False
-    if (part is Part.RULES and form not in RULE_KEYS) or (part is None and reads_as_prohibition(key)):
+    if (part is Part.RULES and form not in RULE_KEYS) or asks:
         return plain not in _REFUSED | _EMPTY
     if plain in _AFFIRMED | _EMPTY:
         return False
@@ -251,6 +263,7 @@ def cell_forbids(key: str, text: str) -> bool:
     return reads_as_prohibition(text) if is_data else forbids(text)
 
 
+@lru_cache(maxsize=512)
 def names_action(key: str) -> bool:
     """Whether a column or key is called after an action, or after what is allowed."""
     return any(_acts(words_of) or not _PERMISSION.isdisjoint(words_of) for words_of in _sentences(key))

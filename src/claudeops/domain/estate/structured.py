@@ -1,8 +1,8 @@
 """TOML and YAML of repositories as one kind of tree, whose every node knows its line.
 
 Both are read within bounds: so many bytes, so deep, so many nodes. Every scalar is its text, so ``22:00`` is no number
-and ``no`` no truth value; tags mean nothing, and nothing is ever constructed. Anchors and aliases are refused, or left
-empty where a format lives by them (compose files): nothing is multiplied either way.
+and ``no`` no truth value; tags mean nothing, and nothing is ever constructed. Anchors and aliases are refused, or stand
+for one and the same node where a format lives by them (compose files): a tree holds it often, and it is there once.
 
 tomllib knows no lines. They are found by a look at the headers and keys, and at lists with one value on each line;
 what stands in any other list has the line where that begins.
@@ -19,11 +19,11 @@ import yaml
 
 from claudeops.domain.text import regex
 
-MOST_CHARACTERS: Final = 64 * 1024
-"""Of one TOML or YAML text."""
+MOST_CHARACTERS: Final = 256 * 1024
+"""Of one file, and so of one TOML or YAML text."""
 
 DEEPEST: Final = 12
-_MOST_NODES: Final = 8000
+_MOST_NODES: Final = 60_000
 _MOST_DOTS: Final = 64  # in a line: tomllib's work grows with the square of a dotted key's parts
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # only its parser is used: events, no objects
 _HEADER: Final = regex.Pattern(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
@@ -208,6 +208,7 @@ class _Open:
     nodes: list[Node]
     key: Scalar | None
     entries: list[Entry]
+    anchor: str | None
 
     def take(self, node: Node) -> None:
         if not self.is_table:
@@ -226,14 +227,14 @@ class _Open:
         return Items(nodes=tuple(self.nodes), line=self.line)
 
 
-def read_yaml(text: str, *, first_line: int = 1, empty_aliases: bool = False) -> Node:
+def read_yaml(text: str, *, first_line: int = 1, lost: list[Scalar] | None = None) -> Node:
     """Return the first document of a text. Raises `UnreadableError`.
 
-    ``empty_aliases``: anchors are allowed, and an alias stands for an empty text.
+    ``lost``: anchors and aliases are read, and aliases without an anchor are put here; they stand for an empty text.
     """
     _refuse_long(text, first_line)
     try:
-        return _first_document(text, first_line, empty_aliases=empty_aliases)
+        return _first_document(text, first_line, lost)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark is not None else 0
         raise UnreadableError(error.problem or error.context or "it is not YAML", first_line + line) from None
@@ -241,29 +242,44 @@ def read_yaml(text: str, *, first_line: int = 1, empty_aliases: bool = False) ->
         raise UnreadableError(str(error).partition("\n")[0], first_line) from None
 
 
-def _first_document(text: str, first_line: int, *, empty_aliases: bool) -> Node:
+def _first_document(text: str, first_line: int, lost: list[Scalar] | None) -> Node:
     stack: list[_Open] = []
+    anchors: dict[str, Node] = {}
     for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
         line = first_line + (event.start_mark.line if event.start_mark is not None else 0)
         if count > _MOST_NODES or len(stack) > DEEPEST:
             raise UnreadableError("it is nested too deeply or has too many values", line)
-        node: Node | None = None
-        if isinstance(event, yaml.NodeEvent) and event.anchor is not None and not empty_aliases:
+        anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
+        if anchor is not None and lost is None:
             raise UnreadableError("anchors and aliases (&, *) are not read: write the value out", line)
-        if isinstance(event, yaml.AliasEvent):
-            node = Scalar(text="", line=line)
-        elif isinstance(event, yaml.ScalarEvent):
-            node = Scalar(text=str(event.value), line=line)
-        elif isinstance(event, yaml.CollectionStartEvent):
+        if isinstance(event, yaml.CollectionStartEvent):
             is_table = isinstance(event, yaml.MappingStartEvent)
-            stack.append(_Open(line=line, is_table=is_table, nodes=[], key=None, entries=[]))
-        elif isinstance(event, yaml.CollectionEndEvent):
+            stack.append(_Open(line=line, is_table=is_table, nodes=[], key=None, entries=[], anchor=anchor))
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor = stack[-1].anchor
             node = stack.pop().close()
-        if node is not None and not stack:
+        elif isinstance(event, yaml.AliasEvent | yaml.ScalarEvent):
+            node = _leaf(event, line, anchors, [] if lost is None else lost)
+        else:
+            continue
+        if anchor is not None and not isinstance(event, yaml.AliasEvent):
+            anchors[anchor] = node
+        if not stack:
             return node
-        if node is not None:
-            stack[-1].take(node)
+        stack[-1].take(node)
     return Scalar(text="", line=first_line)
+
+
+def _leaf(
+    event: yaml.AliasEvent | yaml.ScalarEvent, line: int, anchors: Mapping[str, Node], lost: list[Scalar]
+) -> Node:
+    if isinstance(event, yaml.ScalarEvent):
+        return Scalar(text=str(event.value), line=line)
+    known = anchors.get(event.anchor or "")
+    if known is None:
+        lost.append(Scalar(text=str(event.anchor), line=line))
+    return known or Scalar(text="", line=line)
 
 
 def _refuse_long(text: str, line: int) -> None:

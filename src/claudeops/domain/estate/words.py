@@ -139,6 +139,7 @@ _BARE_LINK: Final = regex.Pattern(r"<([a-z][a-z0-9+.-]*://[^<>\s]+)>")
 _BREAK: Final = regex.Pattern(r"(?i)<br\s*/?>")
 _SPACES: Final = regex.Pattern(rf"[{regex.SPACE}]+")
 _EMPHASIS: Final = regex.Pattern(r"\*\*|__|[`~]|^\*|\*$|\B\*\b|\b\*\B")
+_MARKUP: Final = frozenset("*_`~[<")
 _WILDCARD: Final = regex.Pattern(r"^\*\.|^\*$")
 _BETWEEN: Final = regex.Pattern(r"\s*(?:[,;+&/\n]|\s(?:and|or|und|plus)\s)\s*")
 _HOSTLIKE: Final = regex.Pattern(r"[A-Za-z0-9\[*](?:[A-Za-z0-9.:@*_\[\]-]*[A-Za-z0-9\]])?")
@@ -176,6 +177,7 @@ def section_of(heading: str) -> Section:
     return next((section for words, section in _SAYS_SECTION if f" {words} " in padded), Section.OTHER)
 
 
+@lru_cache(maxsize=512)
 def key_form(key: str) -> str:
     """Return a key as it stands in the tables above: plain, lower case, without what is in brackets."""
     text = plain(key[: 4 * _LONGEST_KEY]).casefold().partition("(")[0].partition(",")[0]
@@ -189,6 +191,8 @@ def readable(text: str) -> str:
 
 def plain(text: str) -> str:
     """Return a text without its markup, blanks in one."""
+    if _MARKUP.isdisjoint(text):
+        return " ".join(text.split())
     unlinked = _LINK.sub(lambda found: found[1], _BREAK.sub(", ", text))
     unlinked = _BARE_LINK.sub(lambda found: found[1], unlinked)
     if _WILDCARD.search(unlinked.strip()):

@@ -121,6 +121,13 @@ UNITS = {
     "links": ("# Services\n- a ", "[a]("),
     "comments": ("", "<!-- a -->"),
     "sections": ("# Services\n", "## a\n- host: b\n- url: x\n"),
+    "quotes in quotes": ("", ">>>>>>>>>>>>>>>>>>>>>>>>> a\n"),
+    "lists in lists": ("", "- - - - - - - - - - - - - - - - - - - - - - - - a\n"),
+    "quotes that go on": ("", "> > > > > > a\nb\n"),
+    "headings of dashes": ("", "a\n-\n"),
+    "empty rows": ("|a" * 50 + "|\n" + "|-" * 50 + "|\n", "|\n"),
+    "prohibitions": ("", "Never restart the thing, ask first. "),
+    "cells that forbid": ("# Services\n| service | restart |\n|---|---|\n", "| shop | never, ask first |\n"),
     "fences": ("", "```toml\nservices=1\n```\n"),
     "lists in YAML": ("---\n", "- "),
     "brackets in YAML": ("---\na: ", "["),
@@ -160,6 +167,26 @@ def test_a_manifest_of_any_length_is_read_within_its_share(head: str, unit: str)
     manifest = parse_manifest(text, repository="r")
     bounded(manifest)
     assert any("longer than" in fault.sentence for fault in manifest.faults)
+
+
+def test_what_is_nested_too_deeply_is_named_and_nothing_else_is_lost() -> None:
+    stairs = "".join(f"{'  ' * depth}- a\n" for depth in range(60))
+    manifest = parse_manifest(f"# Services\n\n{stairs}\n## Never\n\n- restart db\n", repository="r")
+    assert [rule.services for rule in manifest.prohibitions] == [("db",)]
+    assert any("nested too deeply" in fault.sentence for fault in manifest.faults)
+
+
+@pytest.mark.parametrize("line", ["- * " * 70, "> " * 200 + "a", "- - - - - - a", "\t" * 90 + "- a", "* * * * * *"])
+def test_no_line_hides_what_stands_below_it(line: str) -> None:
+    manifest = parse_manifest(f"# Services\n\n- db\n\n{line}\n\n## Never\n\n- restart db\n", repository="r")
+    assert [rule.services for rule in manifest.prohibitions] == [("db",)]
+
+
+@pytest.mark.parametrize("marks", ["<!-- ", "```\n", "~~~\n", "---\n"])
+def test_what_has_no_end_is_named_where_it_hides_the_rest(marks: str) -> None:
+    manifest = parse_manifest(f"# Services\n\n- db\n\n{marks}\n## Never\n\n- restart db\n", repository="r")
+    assert bool(manifest.prohibitions) is (marks == "---\n")
+    assert any("has no end" in fault.sentence for fault in manifest.faults) is not bool(manifest.prohibitions)
 
 
 def test_a_service_cannot_be_named_so_that_a_rule_about_it_means_every_one() -> None:
