@@ -169,7 +169,7 @@ async def test_the_estate_is_shown_as_it_is_understood_with_file_and_line_of_wha
         "shop: on web1; at https://shop.example.org/; also called store; needs db; away Sun 03:00-05:00" in text.stdout
     )
     assert "! shop/CLAUDE-OPS.md:9: " in text.stdout
-    assert "forbidden: restart of db (shop/CLAUDE-OPS.md:13: never restart the database)" in text.stdout
+    assert "forbidden: every action on db (shop/CLAUDE-OPS.md:13: never restart the database)" in text.stdout
 
 
 # --- settings and files ---------------------------------------------------------------------------------

@@ -17,14 +17,17 @@ from claudeops.domain.probe.model import Probe
 from claudeops.domain.probe.news import Chain
 from claudeops.domain.redact import Redactor
 from claudeops.engine.cell.cell import Cell
+from claudeops.engine.estate import UnboundRules
 from claudeops.engine.ports import Clock
 from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.watch import Watch
+from claudeops.errors import StoreError
 from claudeops.logs import Logger
 from claudeops.settings import Settings
+from claudeops.tasks import DatabaseTrouble
 
 _ESTATE_SECONDS: Final = 60.0  # between two looks at the manifests; each session's start looks as well
 
@@ -91,7 +94,16 @@ def probe_watch(
 
 
 async def keep_estate(node: Node) -> None:
-    """Look at the manifests every minute, so that their probes come and go without a session."""
+    """Look at the manifests every minute: their probes come and go, and an event names what binds nothing."""
+    trouble = DatabaseTrouble(node.log, "prohibitions of manifests")
+    redact = Redactor(node.settings.secrets).text
+    unbound = UnboundRules(events=node.store.probes, clock=node.clock, redact=redact)
     while True:
+        try:
+            await unbound.note(node.context.estates.latest)
+        except StoreError as error:
+            trouble.failed(error)
+        else:
+            trouble.over()
         await anyio.sleep(_ESTATE_SECONDS)
         await node.context.estates.look(node.log)

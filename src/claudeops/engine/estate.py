@@ -24,7 +24,11 @@ from claudeops.domain.estate.combine import combine
 from claudeops.domain.estate.compose import Compose, parse_compose, with_compose
 from claudeops.domain.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
 from claudeops.domain.estate.model import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Source
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.text import regex
+from claudeops.engine.ports import Clock
+from claudeops.engine.ports.watching import Probes
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads, check_abandoned
 
@@ -43,6 +47,7 @@ _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # to open a pipe with
 _COMPOSE: Final = regex.Pattern(r"(?:docker-)?compose(?:[._-][\w.-]+)?\.ya?ml")
 _PASSED_OVER: Final = frozenset({"node_modules", "vendor", "venv"})
 _LOGGED: Final = 10  # faults that the log writes out
+_NAMED: Final = 5  # sentences that the event quotes
 
 _Stamp = tuple[tuple[str, int, int, int, int], ...]
 
@@ -99,7 +104,8 @@ class Estates:
         self.latest = replace(read, probed=hosts)
         faults = self.latest.faults
         if faults and frozenset(faults) != self._faults:
-            log.warning(LogEvent.ESTATE_FAULTY, count=len(faults), faults=[str(fault) for fault in faults[:_LOGGED]])
+            first = sorted(faults, key=lambda fault: not fault.unbound)[:_LOGGED]
+            log.warning(LogEvent.ESTATE_FAULTY, count=len(faults), faults=[str(fault) for fault in first])
         self._faults = frozenset(faults)
         return self.latest
 
@@ -111,6 +117,28 @@ class Estates:
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
             return self.latest.probed
+
+
+@dataclass(kw_only=True, slots=True)
+class UnboundRules:
+    """Keeps one event about the sentences of manifests that read like prohibitions and forbid nothing."""
+
+    events: Probes
+    clock: Clock
+    redact: Callable[[str], str]
+    _noted: tuple[Fault, ...] | None = None  # None: an earlier daemon may have noted some
+
+    async def note(self, estate: Estate) -> None:
+        """Raise the event where the sentences have changed, and end it with the last one; raises `StoreError`."""
+        unbound = estate.unbound
+        if estate.unread or unbound == self._noted:
+            return
+        named = "; ".join(map(str, unbound[:_NAMED]))
+        rest = f"; and {len(unbound) - _NAMED} more, which `claudeops doctor` names" if len(unbound) > _NAMED else ""
+        message = visible(self.redact(f"Manifests seem to forbid what no gate denies: {named}{rest}."))
+        event = NewEvent(level=Level.WARNING, message=message, fingerprint="estate:unbound")
+        await self.events.note(event, over=not unbound, now=self.clock.now())
+        self._noted = unbound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,22 +10,29 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from claudeops import logs
 from claudeops.domain.estate.manifest import FILE
 from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.model import Level, NewEvent
 from claudeops.engine.estate import (
     MOST_BYTES,
     MOST_COMPOSE_FILES,
     MOST_REPOSITORIES,
     EstateReader,
     Estates,
+    UnboundRules,
     read_estate,
 )
+from claudeops.engine.ports.watching import Probes
+from claudeops.errors import DatabaseUnavailableError
+from support.replays import StillClock
 
 NOBODY: Final = 65534
 GOOD = "# Services\n- shop (web1): https://shop.example.org/\n"
@@ -308,3 +315,61 @@ async def test_a_directory_that_is_gone_leaves_the_estate_as_it_was(repos: Path,
     assert (await estates.look(log)).expected == ("shop",)
     assert [event["event"] for event in events(logged)] == ["estate_not_read"]
     assert await Estates(repos, read=EstateReader().read).look(log) == NO_ESTATE
+
+
+# --- the event about prohibitions that bind nothing ---------------------------------------------------------
+
+PROSE = "\n## Notes\n\nNever restart shop, {why}.\n"
+
+
+@dataclass(kw_only=True)
+class Noted:
+    """Keeps events as the store would."""
+
+    open: dict[str, NewEvent] = field(default_factory=dict)
+    away: bool = False
+
+    async def note(self, event: NewEvent, *, over: bool, now: datetime) -> None:
+        if self.away:
+            raise DatabaseUnavailableError("the database is locked")
+        assert now == StillClock().now()
+        if over:
+            self.open.pop(event.fingerprint or "", None)
+        else:
+            self.open[event.fingerprint or ""] = event
+
+
+def unbound_rules(noted: Noted) -> UnboundRules:
+    return UnboundRules(
+        events=cast("Probes", noted), clock=StillClock(), redact=lambda text: text.replace("hunter2", "***")
+    )
+
+
+async def test_a_prohibition_in_prose_is_an_event_until_it_is_written_in_a_form(repos: Path) -> None:
+    path, reader, noted = write(repos, "good", GOOD + PROSE.format(why="it is hunter2")), EstateReader(), Noted()
+    keeper = unbound_rules(noted)
+    noted.away = True
+    with pytest.raises(DatabaseUnavailableError):
+        await keeper.note(reader.read(repos))
+    noted.away = False
+    await keeper.note(reader.read(repos))
+    (event,) = noted.open.values()
+    assert event.level is Level.WARNING
+    assert f"good/{FILE}:6" in event.message
+    assert "write '- shop' in a list below '## Never'" in event.message
+    assert "hunter2" not in event.message
+
+    await keeper.note(replace(NO_ESTATE, unread=True))
+    assert noted.open  # what does not answer has mended nothing
+    path.write_text(GOOD + "\n## Never\n\n- shop\n")
+    await keeper.note(reader.read(repos))
+    assert noted.open == {}
+
+
+async def test_a_daemon_ends_the_event_of_the_one_before(repos: Path) -> None:
+    noted = Noted()
+    write(repos, "good", GOOD + PROSE.format(why="it is old"))
+    await unbound_rules(noted).note(read_estate(repos))
+    write(repos, "good", GOOD)
+    await unbound_rules(noted).note(read_estate(repos))
+    assert noted.open == {}

@@ -1,4 +1,4 @@
-"""Compose files as people write them: what is taken over counts, what cannot be read is named, nothing is multiplied."""
+"""Compose files as people write them: what is taken over counts, what cannot be read is named."""
 
 from __future__ import annotations
 
