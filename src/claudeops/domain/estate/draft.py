@@ -26,7 +26,7 @@ MOST_FAULTS: Final = 50
 _MOST_STATEMENTS: Final = 20  # of one kind about one service
 _MOST_NAMES: Final = 40  # aliases or dependencies of one service
 _MOST_HOSTS: Final = 1000
-_MOST_SENTENCES: Final = 1000
+_MOST_SENTENCES: Final = 10_000
 
 _KINDS: Final = {
     "postgres": "postgres postgresql pg",
@@ -400,20 +400,22 @@ class Draft:
             service = names.exact(name)
             if service and key:
                 self._forbids(service, key, told.text, told.line)
-            elif service:
+            elif service and rules.reads_as_prohibition(told.text):
                 self.item(service, told.text, told.line)
-            self.prose(whole, told.line, about=service)
+            if whole:
+                self.prose(whole, told.line, about=service)
 
     def _with_prose(self, services: list[Service], names: rules.Names) -> list[Service]:
         """Return the services with what sentences tell of them; what reads like a prohibition is a fault."""
         known = {service.name: service for service in services}
         bound = {rule.line for rule in itertools.chain(*self._bound.values())}
         for told, about in self._prose:
-            text = words.plain(told.text)[: words.LONGEST_TEXT]
+            text = words.plain(told.text)
             if rules.reads_as_prohibition(text, names):
                 if told.line not in bound:
                     self.unbound(text, told.line, rules.mentioned(text, names) or ((about,) if about else ()))
                 continue
+            text = text[: words.LONGEST_TEXT]
             window = window_in_sentence(text)
             mentioned = rules.mentioned(text, names) or ((about,) if about else ())
             for name in mentioned if window else ():

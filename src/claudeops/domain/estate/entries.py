@@ -123,6 +123,7 @@ def _listed(draft: Draft, node: Node) -> None:
 def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
     if isinstance(node, Scalar):
         service.tell(Part.CHECK, node.text, node.line)
+        draft.item(service.name, node.text, node.line)
         return
     if not isinstance(node, Table):
         draft.fault(node.line, f"{service.name} is described by a list: write keys such as 'host' and 'check'")
@@ -132,7 +133,7 @@ def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
         if part is None:
             for key, told in _said(entry):
                 draft.tell(service, key, told.text, told.line)
-            if words.key_form(entry.key) not in _UNUSED_OF_SERVICE:
+            if words.key_form(entry.key) not in _UNUSED_OF_SERVICE and not rules.names_action(entry.key):
                 meant = words.meant(entry.key) or "host, check, normal, aliases, depends_on, restart or maintenance"
                 draft.fault(entry.line, f"the key {entry.key[:40]!r} of {service.name} is not known: write {meant}")
             continue

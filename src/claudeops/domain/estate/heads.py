@@ -36,6 +36,8 @@ _NUMBERED: Final = regex.Pattern(
 )
 """``101: nextcloud``: the number of a virtual machine or container, and its name."""
 
+_SIGN: Final = regex.Pattern(rf"\s+[^{regex.WORD}\s]")  # such as a warning sign
+_SIGNED: Final = regex.Pattern(rf"([{regex.WORD}][{regex.WORD}./-]*)\s+([^{regex.WORD}\s].*)")
 _DASHES: Final = " :,;@|-\N{EN DASH}\N{EM DASH}"
 _DEEPEST: Final = 3  # brackets in brackets
 
@@ -74,7 +76,8 @@ def read_head(text: str) -> Head | None:
         return head
     if marked is None and words.key_form(name) in words.NOT_NAMES:
         return None
-    if rest.strip() and _SEPARATED.fullmatch(rest) is None and not (marked or "").endswith(":"):
+    apart = _SEPARATED.fullmatch(rest) is not None or (_SIGN.match(rest) is not None and rules.forbids(rest))
+    if rest.strip() and not apart and not (marked or "").endswith(":"):
         return None
     details = read_details(rest)
     if found[5]:
@@ -92,6 +95,9 @@ def split_name(text: str) -> tuple[str, str]:
         name, found, rest = whole.partition(divider)
         if found and rules.forbids(rest):
             return words.name_in(name), rest.strip()
+    signed = _SIGNED.fullmatch(whole)
+    if signed is not None and rules.forbids(signed[2]):
+        return signed[1], signed[2]
     return words.name_in(whole), ""
 
 

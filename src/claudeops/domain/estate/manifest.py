@@ -27,6 +27,7 @@ from claudeops.domain.estate.markdown import (
     Line,
     Paragraph,
     read_page,
+    sentences,
 )
 from claudeops.domain.estate.model import Manifest
 from claudeops.domain.estate.windows import windows_in
@@ -42,7 +43,6 @@ _WHOLE: Final = frozenset({Section.RULES, Section.FORBIDDEN, Section.CAPABILITIE
 
 _MOST_LINES: Final = 6000
 _FRONT: Final = {"+++": "toml", "---": "yaml"}
-_SENTENCE: Final = regex.Pattern(r"(?:[.!?])\s+")
 
 
 def parse_manifest(text: str, *, repository: str, path: str = "") -> Manifest:
@@ -88,7 +88,7 @@ class _Chapter:
 
     level: int
     section: Section
-    titled: bool = False  # the document's own title says so: what stands below it need not be of that kind
+    title: str
 
 
 class _Reader:
@@ -137,6 +137,7 @@ class _Reader:
             whole = f"{key}: {text}" if key else text
             if self._owner is None:
                 self._draft.loose_item(name, key, text, line, whole=whole)
+                self._loose(whole, line, whole="")
             elif key:
                 self._draft.tell(self._owner[1], key, text, line, binding=True)
             else:
@@ -160,18 +161,16 @@ class _Reader:
         if section is Section.KIND and spoken is not None:
             self._draft.kind_of(spoken[1])
         if section is not Section.OTHER:
-            self._chapters.append(_Chapter(level=heading.level, section=section, titled=heading.level == 1))
+            self._chapters.append(_Chapter(level=heading.level, section=section, title=heading.text))
         else:
             if heading.level == 1 or not self._name(heading, above):
                 self._aside(heading.text, heading.line)
-            self._chapters.append(_Chapter(level=heading.level, section=self._below(above)))
+            self._chapters.append(_Chapter(level=heading.level, section=self._below(above), title=heading.text))
         if not self._is_described and self._owner is not None:
             self._service, self._depth = self._owner[1], -1
 
     def _below(self, above: _Chapter | None) -> Section:
-        if above is None or above.section is Section.SERVICES:
-            return Section.OTHER
-        return above.section
+        return Section.OTHER if above is None or above.section is Section.SERVICES else above.section
 
     def _name(self, heading: Heading, above: _Chapter | None) -> bool:
         """Take a heading as a service's name: at once where services are listed, else when its list looks like one."""
@@ -183,7 +182,7 @@ class _Reader:
         if not name or words.key_form(name) in words.NOT_NAMES or words.refuse_name(name) is not None:
             return False
         is_chapter = words.key_form(name) in words.CHAPTERS
-        listed = above is not None and above.section is Section.SERVICES and not above.titled
+        listed = above is not None and above.section is Section.SERVICES and above.level > 1
         if not is_chapter and ((listed and IDENTIFIER.fullmatch(name)) or self._draft.has(name)):
             self._begin(name, heading.line, -1, level=heading.level)
             self._details(read_details(rest), heading.line)
@@ -334,6 +333,7 @@ class _Reader:
         for line in item.lines[1:]:
             spoken = words.key_value(line.text)
             known = spoken is not None and (is_keyed or words.part_of(spoken[0]) is not None)
+            known = known or rules.forbids(line.text)
             (keys if known and self._section not in _WHOLE else text).append(line)
         self._line(Line(first.number, _joined(text)), item.depth)
         for line in keys:
@@ -383,9 +383,7 @@ class _Reader:
                 self._tell("", text, line.number)
             if self._service is not None and known is None:
                 self._prose((line,), about=self._about())
-        elif (head := read_head(text)) is not None:
-            self._draft.loose_item(head.name, "", " ; ".join(head.details.prose), line.number, whole=text)
-        else:
+        elif not self._loose(text, line.number, whole=text):
             self._prose((line,))
 
     def _head(self, text: str, line: int, depth: int) -> None:
@@ -461,7 +459,7 @@ class _Reader:
         text = _joined(lines)
         if text.rstrip("* ").endswith(":"):
             return
-        if self._section is Section.FORBIDDEN:
+        if self._section is Section.FORBIDDEN and not rules.names_something(self._chapters[-1].title):
             self._draft.unbound(text, lines[0].number)
         elif rules.reads_as_prohibition(text):
             self._prose(lines)
@@ -469,20 +467,24 @@ class _Reader:
             self._draft.advice(text, lines[0].number)
 
     def _prose(self, lines: Sequence[Line], *, about: str = "") -> None:
-        """Take sentences, each with the line on which it begins."""
-        text, place, number = _joined(lines)[: 4 * words.LONGEST_TEXT], 0, 0
-        begin = len(lines[0].text)  # where the next line begins, less one
+        """Take sentences, each with its line: where it forbids something, or where it begins."""
         about = self._about() if self._depth < 0 else about  # text below a list is about none of its services
-        for end in (*(found.end() for found in _SENTENCE.finditer(text)), len(text)):
-            while place > begin and number < len(lines) - 1:
-                number += 1
-                begin += len(lines[number].text) + 1
-            self._draft.prose(text[place:end].rstrip(" .!?"), lines[number].number, about=about)
-            place = end
+        for sentence in sentences(lines):
+            forbidding = (line for line in sentence if rules.reads_as_prohibition(words.plain(line.text)))
+            line = next(forbidding, sentence[0])
+            self._draft.prose(_joined(sentence).rstrip(" .!?"), line.number, about=about)
+
+    def _loose(self, text: str, line: int, *, whole: str) -> bool:
+        """Take an item that begins like one about a service; a heading called after an action says what it tells."""
+        head, title = read_head(text), self._chapters[-1].title if self._chapters else ""
+        if head is not None:
+            key = title if rules.names_action(title) else ""
+            self._draft.loose_item(head.name, key, " ; ".join(head.details.prose), line, whole=whole)
+        return head is not None
 
     def _aside(self, text: str, line: int) -> None:
         """Take a text of something else, in which a prohibition would be lost."""
-        if rules.reads_as_prohibition(text):
+        if rules.reads_as_prohibition(words.plain(text)):
             self._prose((Line(line, text),))
 
     def _about(self) -> str:

@@ -29,6 +29,8 @@ _MARKS: Final = regex.Pattern(r"^(?:\s*(?:>|(?:[-*+]|\d{1,9}[.)])\s))*\s*")  # o
 _PREFIX: Final = regex.Pattern(r"^[\s>]*")
 _DELIMITER: Final = regex.Pattern(r"[\s>]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _BULLET: Final = regex.Pattern(r"^([\s>]*)\x{2022}(\s)")
+_SENTENCE: Final = regex.Pattern(r"[.!?]\s+")
+_BOX: Final = regex.Pattern(r"^\[[ xX]\]\s+")  # of a list of tasks
 _ALERT: Final = regex.Pattern(r"\[!\w+\]")
 _UNFENCED: Final = frozenset({"", "md", "markdown", "text", "txt"})
 
@@ -108,6 +110,19 @@ def read_page(lines: Sequence[str], first_line: int) -> Page:
     return page
 
 
+def sentences(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Yield the sentences of a text, each as the pieces of lines that it stands on."""
+    pieces: list[Line] = []
+    for line in lines:
+        place = 0
+        for end in (*(found.end() for found in _SENTENCE.finditer(line.text)), len(line.text)):
+            pieces.append(Line(line.number, line.text[place:end]))
+            place = end
+            if end < len(line.text) or line is lines[-1] or line.text.endswith((".", "!", "?")):
+                yield pieces
+                pieces = []
+
+
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - 30 ms that a start without manifests does not wait for
@@ -150,6 +165,7 @@ class _Walk:
         if not any(line.text for line in lines):
             return
         if self._items:
+            lines = (Line(lines[0].number, _BOX.sub("", lines[0].text)), *lines[1:])
             further, self._items[-1] = self._items[-1], True
             depth = len(self._items) - (0 if further else 1)
             self._page.blocks.append(Item(depth=depth, lines=lines, further=further))

@@ -30,7 +30,7 @@ _WITH_AN_ACTION: Final = word_set("avoid nobody nothing none neither nor")
 
 _CLOSING: Final = word_set("forbidden prohibited banned verboten")
 _PHRASES: Final = ("hands off", "off limits", "keep away from", "stay away from")
-_SIGNS: Final = word_set("❌ ✗ ✘ ⛔ 🚫 false")
+_REFUSALS: Final = word_set("❌ ✗ ✘ ⛔ 🚫 false ask")
 """What says "no" below the name of an action."""
 
 _VERBS: Final = (
@@ -90,8 +90,8 @@ _FILLING: Final = (
         "yourself directly anymore more now today alone you we agents sessions service server servers container "
         "containers app application unit pod instance cluster node deployment stack systems hands off limits leave "
         "keep stay away ask first always delete remove drop wipe prune roll rolled rolling out back shut down take "
-        "taken bring power yes true x these following list with under any circumstances repository estate own hand "
-        "by on"
+        "taken bring power yes true x these following list one ones with under any circumstances repository estate own "
+        "hand by on"
     )
 )
 """What is no part of a name that nobody describes."""
@@ -234,7 +234,7 @@ _FOR_PEOPLE: Final = word_set(
     "attention important hint hints todo about"
 )
 RULE_KEYS: Final = word_set("rule rules restrictions")
-_PERMISSION: Final = word_set("allowed permitted may automation autonomous")
+_PERMISSION: Final = word_set("allowed permitted may permission permissions policy automation autonomous agent agents")
 _EMPTY: Final = word_set("- -- — – none n/a na nothing nil ? tbd") | {""}  # noqa: RUF001 - dashes as people type them
 _AFFIRMED: Final = word_set("yes true ok ✓ ✅")
 _REFUSED: Final = word_set("no false ✗ ❌")
@@ -244,7 +244,7 @@ _REFUSED: Final = word_set("no false ✗ ❌")
 def _key(key: str) -> tuple[Part | None, str, bool]:
     """Return what a key says, its form, and whether it reads like a prohibition itself: "Do not restart"."""
     part = words.part_of(key)
-    return part, words.key_form(key), part is None and reads_as_prohibition(key)
+    return part, words.key_form(key), part is None and reads_as_prohibition(key.replace("_", " "))
 
 
 def cell_forbids(key: str, text: str) -> bool:
@@ -258,7 +258,7 @@ def cell_forbids(key: str, text: str) -> bool:
     if plain in _AFFIRMED | _EMPTY:
         return False
     if part is Part.RESTART or names_action(key):
-        return forbids(text) or not _SIGNS.isdisjoint(plain.replace("\ufe0f", "").split())
+        return forbids(text) or not _REFUSALS.isdisjoint(plain.replace("\ufe0f", "").split())
     is_data = part in _DATA or (form not in _FOR_PEOPLE | RULE_KEYS and _is_denial(text)) or plain == "no"
     return reads_as_prohibition(text) if is_data else forbids(text)
 
@@ -266,7 +266,9 @@ def cell_forbids(key: str, text: str) -> bool:
 @lru_cache(maxsize=512)
 def names_action(key: str) -> bool:
     """Whether a column or key is called after an action, or after what is allowed."""
-    return any(_acts(words_of) or not _PERMISSION.isdisjoint(words_of) for words_of in _sentences(key))
+    return any(
+        _acts(words_of) or not _PERMISSION.isdisjoint(words_of) for words_of in _sentences(key.replace("_", " "))
+    )
 
 
 def _is_denial(text: str) -> bool:
@@ -338,6 +340,10 @@ def read_rule(text: str, names: Names, *, forbidden: bool = False, about: str = 
     ``forbidden``: the rule stands where everything is forbidden, and needs no "never". ``about``: the service that the
     list belongs to.
     """
+    text = text.replace("`", "")  # of a command, the service counts
+    head, colon, _ = text.partition(": ")
+    if forbidden and colon and names_something(head):
+        text = head  # a reason follows
     if not forbidden and not forbids(text):
         unclear = any("only" in sentence and _acts(sentence) for sentence in _sentences(text))
         return Reading(fault=_unbound(text)) if unclear else Reading()

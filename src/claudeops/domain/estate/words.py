@@ -72,7 +72,10 @@ _PARTS: Final = {
     Part.RULES: "rule|rules|never|do not|don't|must not|forbidden|restrictions",
 }
 _PART_OF: Final = {word: part for part, words in _PARTS.items() for word in words.split("|")}
-_FIRST: Final = ("service", "service name", "name", "app", "application", "what", "component", "workload", "system")
+_FIRST: Final = (
+    *("service", "service name", "name", "app", "application", "what", "component", "workload", "system"),
+    *("container", "container name", "unit", "deployment"),
+)
 """The words for a name's column, the surest first."""
 
 _NEAR: Final = sorted(word for word in _PART_OF if len(word) > 4)  # noqa: PLR2004 - shorter ones resemble too much

@@ -97,3 +97,107 @@ def test_a_chapter_about_backups_is_a_service_only_when_it_tells_of_one() -> Non
     assert list(understood(told)["services"]) == ["backup"]  # type: ignore[call-overload]
     assert understood("# Services of ours\n\n## Backups\n\nThey run at night.\n") == {}
     assert list(understood("# Services\n- backup: https://backup.example.org/\n")["services"]) == ["backup"]  # type: ignore[call-overload]
+
+
+SERVICES = "# Services\n\n- postgres (db1)\n- redis (db1)\n\n"
+FORMS = {
+    "a sign before the words": ("# Services\n\n- postgres (db1) \u26a0\ufe0f do not restart\n- redis\n", "postgres"),
+    "a sign and nothing else": ("# Services\n\n- postgres **never restart**\n- redis\n", "postgres"),
+    "a line that goes on": ("# Services\n\n- postgres (db1)\n  never restart this one\n- redis\n", "postgres"),
+    "a sentence that is wrapped": ("# Services\n\n- postgres (db1), do\n  not restart\n- redis\n", "postgres"),
+    "a further paragraph of an item": ("# Services\n\n- postgres\n\n  Hands off.\n\n- redis\n", "postgres"),
+    "an item below an item": ("# Services\n\n- postgres\n  - must not be restarted\n- redis\n", "postgres"),
+    "a field below an item": ("# Services\n\n- postgres\n  - Comment: leave it alone\n- redis\n", "postgres"),
+    "a list of tasks": ("# Services\n\n- [ ] postgres (never restart)\n- [x] redis\n", "postgres"),
+    "a heading": (SERVICES + "## postgres \u2013 never restart\n\n- Host: db1\n", "postgres"),
+    "a heading in brackets": ("## Services\n\n### postgres (ask first)\n\n### redis\n", "postgres"),
+    "an item below a heading": (SERVICES + "## postgres\n\n- never restart\n", "postgres"),
+    "a heading before the list": ("## postgres\n\n- never restart\n\n" + SERVICES, "postgres"),
+    "a smaller heading": (SERVICES + "## postgres\n\n- Host: db1\n\n### Care\n\n- don't restart\n", "postgres"),
+    "Never of a service": (SERVICES + "## postgres\n\n- Host: db1\n\n### Never\n\n- restart\n", "postgres"),
+    "a field that is no item": (SERVICES + "## postgres\n\nHost: db1\nRestart: no\n", "postgres"),
+    "a table of keys": (SERVICES + "## postgres\n\n| Restart | never |\n| --- | --- |\n| Host | db1 |\n", "postgres"),
+    "a column of containers": (
+        "# Containers\n\n| Container | Notes |\n|---|---|\n| postgres | never stop |\n",
+        "postgres",
+    ),
+    "a bar in code": (
+        "# Services\n\n| service | check | restart |\n|---|---|---|\n| postgres | `a | b` | no |\n",
+        "postgres",
+    ),
+    "a cell too many": ("# Services\n\n| service | host |\n|---|---|\n| postgres | db1 | never |\n", "postgres"),
+    "dashes for other columns": ("# Services\n\n| service | restart |\n|---|\n| postgres | never |\n", "postgres"),
+    "a table below text": ("# Services\n\nAll:\n| service | restart |\n|---|---|\n| postgres | never |\n", "postgres"),
+    "a comment between rows": (
+        "# Services\n\n| service | restart |\n|---|---|\n| redis | yes |\n<!-- old -->\n| postgres | never |\n",
+        "postgres",
+    ),
+    "a name with more in its cell": ("# Services\n\n| service |\n|---|\n| postgres (do not restart) |\n", "postgres"),
+    "a table of something else": (
+        SERVICES + "# Misc\n\n| name | remarks |\n|---|---|\n| postgres | never stop |\n",
+        "postgres",
+    ),
+    "an item elsewhere": (SERVICES + "# Notes\n\n- postgres: never restart\n", "postgres"),
+    "a heading called after an action": (SERVICES + "# Restarts\n\n- postgres: never\n- redis: fine\n", "postgres"),
+    "a quote with a list": ("> # Services\n>\n> - postgres: never restart\n> - redis\n", "postgres"),
+    "bullets of a word processor": ("# Services\n\n\u2022 postgres \u2013 never restart\n\u2022 redis\n", "postgres"),
+    "Never with a mark": (SERVICES + "# Never!\n\n- postgres\n", "postgres"),
+    "Do not touch": (SERVICES + "# Do not touch\n\n* the postgres on db1\n", "postgres"),
+    "Ask first": (SERVICES + "# Ask first\n\n1. postgres\n", "postgres"),
+    "a line above a list": (SERVICES + "# Care\n\n**Never restart:**\n\n- postgres\n", "postgres"),
+    "a command below Never": (SERVICES + "# Never\n\n- `docker restart postgres`\n", "postgres"),
+    "a reason below Never": (SERVICES + "# Never\n\n- **postgres**: takes an hour\n", "postgres"),
+    "rows below Never": (SERVICES + "# Never\n\n| what | why |\n|---|---|\n| postgres | slow |\n", "postgres"),
+    "rules": (SERVICES + "# Rules\n\n- Never run `systemctl restart postgres`.\n", "postgres"),
+    "front matter": ("---\nservices:\n  postgres: never restart\n  redis:\n---\n", "postgres"),
+    "a key of front matter": ("---\nservices:\n  postgres: {host: db1, notes: ask first}\n---\n", "postgres"),
+    "a key that says it": ("+++\n[services.postgres]\nno_restart = true\n+++\n", "postgres"),
+    "no, in TOML": ("+++\n[services.postgres]\nrestart = false\n+++\n", "postgres"),
+    "a table in a key": ("---\nservices:\n  postgres: {restart: {allowed: no}}\n---\n", "postgres"),
+    "never, in front matter": ("---\nnever: {postgres: restart}\n---\n" + SERVICES, "postgres"),
+    "a key of front matter that says it": ("---\ndo_not_restart: [postgres]\n---\n" + SERVICES, "postgres"),
+}
+UNBOUND = {
+    "a paragraph": ("# Notes\n\nAll is well.\nNever restart\nthe NAS.\n", 9),
+    "a quote": ("> **Warning**\n> do not restart redis\n", 7),
+    "text below a service": ("## redis\n\n- Host: db1\n\nIt must not be restarted.\n", 10),
+    "text below Never": ("## Never\n\nrestart redis\n", 8),
+    "text below Rules": ("## Rules\n\nPlease do not restart redis on Sundays.\n", 8),
+    "an item elsewhere": ("## Notes\n\n- Never restart redis\n", 8),
+    "a heading": ("## Never restart redis\n\nIt is old.\n", 6),
+    "a host": ("## Hosts\n\n- nas (10.0.0.9), never reboot it\n", 8),
+    "a row of hosts": ("## Hosts\n\n| host | role |\n|---|---|\n| nas | never reboot |\n", 10),
+    "a table of something else": ("## Runbooks\n\n| page | what |\n|---|---|\n| 7 | never restart mqtt |\n", 10),
+    "a block of text": ("## Notes\n\n```\nnever restart redis\n```\n", 9),
+    "what agents may do": ("## Capabilities\n\n- docker, but never restart redis\n", 8),
+    "a table that is none": ("## Table\n\n| redis | never restart |\n", 8),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMS.values(), ids=FORMS)
+def test_every_form_of_one_service_forbids_and_only_that_service(text: str, expected: str) -> None:
+    (manifest,) = estate_of(text).manifests
+    assert {name for rule in manifest.prohibitions for name in rule.services} == {expected}
+    assert not [fault for fault in manifest.faults if fault.unbound]
+
+
+@pytest.mark.parametrize(("text", "line"), UNBOUND.values(), ids=UNBOUND)
+def test_what_reads_like_a_prohibition_in_no_form_is_named_with_its_line_and_told(text: str, line: int) -> None:
+    (manifest,) = estate_of(SERVICES + text).manifests
+    assert manifest.prohibitions == ()
+    (fault,) = [fault for fault in manifest.faults if fault.unbound]
+    assert fault.source.line == line
+    assert "below '## Never'" in fault.sentence
+    assert any("estart" in rule or "reboot" in rule for rule in manifest.rules)
+
+
+def test_columns_that_are_not_used_are_named_once() -> None:
+    table = (
+        "| service | host | Owner | SLA |\n|---|---|---|---|\n| {0} | w1 | Anna | gold |\n| {0}2 | w1 | Bob | - |\n\n"
+    )
+    (manifest,) = estate_of("# Services\n\n" + table.format("shop") + table.format("blog")).manifests
+    assert [(column.source.line, column.sentence[:18]) for column in manifest.unused] == [
+        (3, "the column 'Owner'"),
+        (3, "the column 'SLA' i"),
+    ]
+    assert manifest.faults == ()
