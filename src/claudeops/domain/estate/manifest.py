@@ -113,6 +113,10 @@ class _Reader:
         """Whether what follows is about a service, or about what a heading perhaps names."""
         return self._service is not None or self._candidate is not None
 
+    @property
+    def _in_rules(self) -> bool:
+        return self._section in {Section.RULES, Section.FORBIDDEN}
+
     def read(self, block: Block) -> None:
         if isinstance(block, Heading):
             self._heading(block)
@@ -231,7 +235,7 @@ class _Reader:
             self._hosts_grid(grid)
         elif self._section is Section.MAINTENANCE and Part.MAINTENANCE not in parts:
             read_windows_table(self._draft, grid, name or 0)
-        elif self._section in {Section.RULES, Section.FORBIDDEN}:
+        elif self._in_rules:
             for line, cells in grid.rows:
                 text = cells[name] if name is not None and name < len(cells) else " ".join(cells)
                 self._draft.rule(text, line, forbidden=self._section is Section.FORBIDDEN, about=self._about())
@@ -344,7 +348,10 @@ class _Reader:
         text = line.text
         spoken = words.key_value(text)
         part = words.part_of(spoken[0]) if spoken is not None else None
-        if self._section in {Section.RULES, Section.FORBIDDEN}:
+        if spoken is not None and part is Part.RULES and spoken[1] and (not self._is_described or self._in_rules):
+            forbidden = self._section is Section.FORBIDDEN or words.key_form(spoken[0]) not in rules.RULE_KEYS
+            self._draft.rule(spoken[1], line.number, forbidden=forbidden, about=self._about())
+        elif self._in_rules:
             self._draft.rule(text, line.number, forbidden=self._section is Section.FORBIDDEN, about=self._about())
         elif self._section is Section.CAPABILITIES:
             self._draft.capabilities.append(words.plain(text)[: words.LONGEST_TEXT])
@@ -356,9 +363,6 @@ class _Reader:
             self._window_line(text, line.number)
         elif spoken is not None and part is Part.NAME and spoken[1]:
             self._begin(words.name_in(spoken[1]), line.number, depth)
-        elif spoken is not None and part is Part.RULES and spoken[1] and not self._is_described:
-            forbidden = words.key_form(spoken[0]) not in rules.RULE_KEYS
-            self._draft.rule(spoken[1], line.number, forbidden=forbidden)
         elif spoken is not None and part is not None and self._is_described:
             self._tell(spoken[0], spoken[1], line.number)
         elif self._section is Section.SERVICES and (self._service is None or depth <= self._depth):
@@ -437,7 +441,7 @@ class _Reader:
         ):
             for line in lines:
                 self._line(line, 0)
-        elif self._section in {Section.RULES, Section.FORBIDDEN}:
+        elif self._in_rules:
             self._rules_text(lines)
         elif self._section is Section.KIND or (spoken[0] is not None and words.key_form(spoken[0][0]) == "kind"):
             self._draft.kind_of(spoken[0][1] if spoken[0] is not None else whole)

@@ -234,15 +234,24 @@ def _flat(page: Page, lines: Iterator[Line]) -> Iterator[Line]:
 
 
 def _with_delimiters(lines: Iterator[Line]) -> Iterator[Line]:
-    """Yield the lines; one of dashes below a table's header gets as many columns as that has, or it would be none."""
+    """Yield the lines; tables get what the parser wants of them: as many dashes as columns, and a blank line above."""
     above = Line(0, "")
     for line in lines:
         header = _PREFIX.sub("", above.text)
-        above = line
-        if "|" in header and ("|" in line.text or header.startswith("|")) and _DELIMITER.fullmatch(line.text):
-            prefix = _PREFIX.match(line.text)
-            above = Line(line.number, (prefix[0] if prefix is not None else "") + "|" + "---|" * len(_cells(header)))
+        is_table = "|" in header and ("|" in line.text or header.startswith("|")) and _DELIMITER.fullmatch(line.text)
+        if is_table:
+            yield Line(above.number, _prefix(above.text).rstrip())
+        if above.number:
+            yield above
+        dashes = f"{_prefix(line.text)}|{'---|' * len(_cells(header))}"
+        above = Line(line.number, dashes) if is_table else line
+    if above.number:
         yield above
+
+
+def _prefix(text: str) -> str:
+    found = _PREFIX.match(text)
+    return found[0] if found is not None else ""
 
 
 def _cells(text: str, wanted: int = 0) -> tuple[str, ...]:

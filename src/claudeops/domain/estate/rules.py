@@ -63,6 +63,7 @@ _ACTIONS: Final = frozenset(_forms(_VERBS)) | _NOUNS
 _LOOSE: Final = frozenset(_forms(_LOOSE_VERBS)) | _LOOSE_NOUNS
 
 _REASONS: Final = word_set("but because since as so although though which who however instead just")
+_VERBS_AND_NOUNS: Final = _ACTIONS | _LOOSE
 _ENDS: Final = _REASONS | word_set(
     "unless without except before after during while when whenever if until outside between only from at"
 )
@@ -80,8 +81,7 @@ _FILLING: Final = (
     _FORBIDDING
     | _WITH_AN_ACTION
     | _CLOSING
-    | _ACTIONS
-    | _LOOSE
+    | _VERBS_AND_NOUNS
     | _ANYTHING
     | _IT
     | word_set(
@@ -170,7 +170,7 @@ def _negations(sentence: Sequence[str]) -> list[int]:
 
 def _acts(sentence: Sequence[str], *, loose: bool = True) -> bool:
     """Whether a sentence names an action; in "it never restarts" a service does something by itself."""
-    known = _ACTIONS | _LOOSE if loose else _ACTIONS
+    known = _VERBS_AND_NOUNS if loose else _ACTIONS
     for before, word in itertools.pairwise(("", *sentence)):
         if f"{before} {word}" in _PAIRS or (word in known and not (before == "never" and word in _NOUNS)):
             return True
@@ -417,7 +417,8 @@ def _pieces(clause: Sequence[str]) -> Iterator[list[str]]:
 
 def _of_piece(piece: list[str], names: Names, *, most: int) -> tuple[str, ...]:
     """Return the services that a part of a list names, a name that nobody describes as it is written."""
-    if exact := names.mentioned(piece):
+    quiet = [word for word in piece if word not in _VERBS_AND_NOUNS]  # a service may be called "restart"
+    if exact := names.mentioned(quiet if any(word not in _FILLING for word in quiet) else piece):
         return exact
     place = piece.index("on") if "on" in piece else len(piece)
     left = [word for word in piece[:place] if word not in _FILLING]

@@ -128,6 +128,11 @@ FORMS = {
     "a cell too many": ("# Services\n\n| service | host |\n|---|---|\n| postgres | db1 | never |\n", "postgres"),
     "dashes for other columns": ("# Services\n\n| service | restart |\n|---|\n| postgres | never |\n", "postgres"),
     "a table below text": ("# Services\n\nAll:\n| service | restart |\n|---|---|\n| postgres | never |\n", "postgres"),
+    "a table right below a list": (
+        "# Services\n\n- redis\n| service | restart |\n|---|---|\n| postgres | no |\n",
+        "postgres",
+    ),
+    "a key below Never": (SERVICES + "# Never\n\n- rules: never restart postgres\n", "postgres"),
     "a comment between rows": (
         "# Services\n\n| service | restart |\n|---|---|\n| redis | yes |\n<!-- old -->\n| postgres | never |\n",
         "postgres",

@@ -259,6 +259,13 @@ def test_a_rule_of_a_service_is_about_it_and_about_those_that_it_names_too() -> 
     assert read_rule("never restart shop first", NAMES, about="cache").services == ("cache", "shop")
 
 
+def test_a_service_that_is_called_like_an_action_hides_no_other() -> None:
+    names = Names([Service(name="Restart", source=SOURCE), Service(name="db", source=SOURCE)])
+    assert read_rule("never restart db", names).services == ("db",)
+    assert read_rule("never restart ledger", names).services == ("ledger",)
+    assert read_rule("never touch restart", names).services == ("Restart",)
+
+
 # --- prose --------------------------------------------------------------------------------------------
 
 
