@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Final
 
 from claudeops.domain.estate.draft import listed
-from claudeops.domain.estate.model import Estate, Fault, Manifest, Service, Source
+from claudeops.domain.estate.model import Estate, Fault, Manifest, Prohibition, Service, Source
 from claudeops.domain.estate.rules import EVERY_SERVICE
 from claudeops.domain.text import casefold_key, unique
 
@@ -191,17 +191,27 @@ def _unknown(manifests: Iterable[Manifest], known: set[str]) -> Iterator[Fault]:
 
 
 def _with(manifest: Manifest, faults: Sequence[Fault], dropped: set[tuple[Source, str]]) -> Manifest:
-    """Return a manifest without the aliases that do not count, and with the faults that lie in it."""
-    services = tuple(
-        replace(
-            service,
-            aliases=tuple(alias for alias in service.aliases if (service.source, casefold_key(alias)) not in dropped),
-        )
-        for service in manifest.services
+    """Return a manifest without the aliases that do not count, and with the faults that lie in it.
+
+    What is forbidden stays so by those aliases too: they may well be the service's.
+    """
+    services: list[Service] = []
+    lost: dict[str, tuple[str, ...]] = {}  # aliases, by the name of their service
+    for service in manifest.services:
+        own = tuple(alias for alias in service.aliases if (service.source, casefold_key(alias)) not in dropped)
+        lost[service.name] = tuple(alias for alias in service.aliases if alias not in own)
+        services.append(replace(service, aliases=own))
+    rules = tuple(
+        replace(rule, services=unique((*rule.services, *chain(*(lost[name] for name in _meant(rule, lost))))))
+        for rule in manifest.prohibitions
     )
-    sources = {service.source for service in manifest.services} | {rule.source for rule in manifest.prohibitions}
-    own = [fault for fault in faults if fault.source in sources]
-    return replace(manifest, services=services, faults=listed((*manifest.faults, *own)))
+    sources = {service.source for service in services} | {rule.source for rule in rules}
+    mine = [fault for fault in faults if fault.source in sources]
+    return replace(manifest, services=tuple(services), prohibitions=rules, faults=listed((*manifest.faults, *mine)))
+
+
+def _meant(rule: Prohibition, names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if name in rule.services or EVERY_SERVICE in rule.services)
 
 
 def _hosts(manifests: Iterable[Manifest]) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def _prohibitions(estate: Estate, counted: Mapping[str, str]) -> Iterator[_Forbi
         own = {name for service in manifest.services for name in (service.name, *service.aliases)}
         for given in manifest.prohibitions:
             every = EVERY_SERVICE in given.services
-            wanted = own if every else set(given.services)
+            wanted = {*given.services, *(own if every else ())} - {EVERY_SERVICE}
             named = {other for name in wanted for other in (name, main(name), *other_names_of(main(name), counted))}
             yield _Forbidden(
                 services=frozenset(map(casefold_key, named)),

@@ -129,3 +129,14 @@ def test_what_one_manifest_needs_another_may_describe() -> None:
     needs = "# Services\n- shop: https://shop.example.org/, needs db\n# Rules\n- never restart db\n"
     assert [fault.source.line for fault in estate_of(needs).faults] == [2, 4]
     assert estate_of(needs, "# Services\n- postgres (aka db)\n").faults == ()
+
+
+def test_what_is_forbidden_stays_so_by_a_name_that_two_services_claim() -> None:
+    text = "# Services\n- api (web1), never restart\n- legacy (web1)\n"
+    shared = "services:\n  api: &api\n    container_name: prod-api\n  legacy: *api\n"
+    estate = with_files(text, shared)
+    (rule,) = estate.prohibitions
+    assert rule.services == ("api", "prod-api")
+    assert "prod-api" not in estate.other_names
+    (rule,) = with_files(text.replace(", never restart", "") + "# Never\n- restart\n", shared).prohibitions
+    assert rule.services == ("*", "prod-api")

@@ -108,6 +108,7 @@ def test_the_star_stands_for_every_service_of_its_repository() -> None:
     ):
         assert said(command, everything).kind is DENY, command
     assert said("docker restart cart", everything).kind is ALLOW
+    assert said("docker restart cart", never("*", "cart", text="all of it, whoever else is called so")).kind is DENY
     assert said("kubectl apply -f /repos/shop/app.yml", everything).kind is ALLOW
 
 
