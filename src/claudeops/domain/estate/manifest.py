@@ -456,8 +456,8 @@ class _Reader:
 
     def _leads(self, text: str) -> bool:
         """Whether a list of what must not be done follows: "Never:", "**Do not restart**", "Agents must never:"."""
-        marked = text.endswith((":", ":**", "**")) and not rules.names_something(text)
-        return words.key_form(text) in words.NEVER_LEADS or (marked and rules.heads_prohibitions(text))
+        marked = text.endswith((":", ":**", "**")) or words.plain(text).casefold() == "never"
+        return marked and not rules.names_something(text) and rules.heads_prohibitions(text)
 
     def _rules_text(self, lines: tuple[Line, ...]) -> None:
         text = _joined(lines)

@@ -22,7 +22,7 @@ EVERY_SERVICE: Final = "*"
 
 # --- words --------------------------------------------------------------------------------------------
 
-_FORBIDDING: Final = word_set("never no not cannot dont")
+_FORBIDDING: Final = word_set("never no not cannot dont donts don'ts")
 """Each alone forbids, as does whatever ends with "n't"."""
 
 _WITH_AN_ACTION: Final = word_set("avoid nobody nothing none neither nor")
@@ -30,7 +30,8 @@ _WITH_AN_ACTION: Final = word_set("avoid nobody nothing none neither nor")
 
 _CLOSING: Final = word_set("forbidden prohibited banned verboten")
 _PHRASES: Final = ("hands off", "off limits", "keep away from", "stay away from")
-_REFUSALS: Final = word_set("❌ ✗ ✘ ⛔ 🚫 false ask")
+_SIGNS: Final = word_set("❌ ✗ ✘ ⛔ 🚫")
+_REFUSALS: Final = _SIGNS | word_set("false ask")
 """What says "no" below the name of an action."""
 
 _VERBS: Final = (
@@ -205,18 +206,17 @@ def reads_as_prohibition(text: str, names: Names | None = None) -> bool:
     return False
 
 
-_LEADS: Final = word_set("what things services actions agents sessions you we please do must never")
+_LEADS: Final = word_set("what things services actions agents sessions you we please do must never ask hands off")
 
 
 def heads_prohibitions(text: str) -> bool:
     """Whether a heading or the line above a list announces what must not be done: "Do not restart", "Ask first"."""
-    sentence = next(_sentences(text), [])
+    sentence = [word for word in next(_sentences(text), []) if word not in _SIGNS] or [""]
     negations = _negations(sentence)
-    leads = (
-        negations[:1] == [0] or sentence[:1] in (["ask"], ["hands"], ["off"]) or (sentence and sentence[0] in _LEADS)
-    )
-    says = _closes(sentence) or (bool(negations) and (_acts(sentence) or "do" in sentence[negations[0] :]))
-    return bool(leads) and says
+    leads = negations[:1] == [0] or sentence[0] in _LEADS | _CLOSING
+    bare = set(sentence) <= _FILLING | _LEADS
+    says = _closes(sentence) or (bool(negations) and (bare or _acts(sentence) or "do" in sentence[negations[0] :]))
+    return leads and says
 
 
 def names_something(text: str) -> bool:

@@ -85,8 +85,6 @@ _SECTIONS: Final = {
     Section.HOSTS: "hosts|host|machines|servers|nodes|inventory|vms|hosts and addresses|host map|machine list",
     Section.RULES: "rules|house rules|rule|restrictions|constraints|limits|safety|policy|policies|ground rules"
     "|what agents may not do|rules of engagement|special rules|warnings|important|guardrails",
-    Section.FORBIDDEN: "never|do not|don't|donts|don'ts|forbidden|prohibited|not allowed|never do|off limits|hands off"
-    "|never do this",
     Section.CAPABILITIES: "capabilities|capability|what agents may do|what you can do|allowed|tools|available tools"
     "|what may be done",
     Section.MAINTENANCE: "maintenance|maintenance windows|maintenance window|windows|downtime|planned downtime"
@@ -116,14 +114,6 @@ CHAPTERS: Final = NOT_NAMES | word_set(
     "architecture status misc miscellaneous general summary changelog escalation installation usage licence license"
 )
 """What heads a chapter, and names a service only when facts about one stand below it."""
-
-NEVER_LEADS: Final = word_set(
-    "never|do not|don't|please never|please do not|agents must never|agents must not|agents may not|you m"
-    "ust never|you must not|sessions must never|sessions must not|must never|forbidden|not allowed|never "
-    "do this",
-    separator="|",
-)
-"""What stands above a list of what must not be done."""
 
 IDENTIFIERS: Final = word_set("id|vmid|ctid|vm id|ct id|lxc id|container id", separator="|")
 """Columns with the number of a virtual machine or container."""
