@@ -1,4 +1,4 @@
-"""Prompts and library are read anew for each session of a running daemon; a wrong edit is an event, once."""
+"""Prompts, library and manifests are read anew by a running daemon; what cannot be used of them is an event, once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from support.estate import deliver, report
 from support.stand_in_daemon import StandInNode, stand_in_node
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +39,8 @@ async def test_an_edit_counts_from_the_next_session_on_and_a_wrong_one_is_told_o
     async with stand_in_node(tmp_path) as node:
         texts = tmp_path / "repos" / "media" / ".claude-ops" / "checks"
         texts.mkdir(parents=True)
+        manifest = tmp_path / "repos" / "media" / "CLAUDE-OPS.md"
+        manifest.write_text("# Notes\n\nNever restart the NAS.\n", encoding="utf-8")
         node.script({"await_user": True}, {"tell": str(told)}, deliver(report()))
         async with node.daemon(CLAUDEOPS_PROMPT=str(prompt), CLAUDEOPS_ISOLATION="none") as daemon:
             await daemon.until_logged("schedule_fired")  # the first round of a new daemon
@@ -56,6 +59,11 @@ async def test_an_edit_counts_from_the_next_session_on_and_a_wrong_one_is_told_o
             assert (message[:32], count) == ("The prompt of tier 1 cannot be u", 1)
             ((message, count),) = told_of(node, "library:media")
             assert "media/.claude-ops/checks/film.md:1" in message
+            assert count == 1
+
+            await until(lambda: bool(told_of(node, "estate:unbound")))
+            ((message, count),) = told_of(node, "estate:unbound")
+            assert "media/CLAUDE-OPS.md:3: 'Never restart the NAS'" in message
             assert count == 1
 
             prompt.write_text("Look at the garden.\n", encoding="utf-8")

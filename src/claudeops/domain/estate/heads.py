@@ -32,7 +32,7 @@ _EXPECTED: Final = regex.Pattern(
     r"(?i)^(?:expect(?:s|ed)?|normal(?:ly)?|healthy|should|answers|returns|must)\b[:\s]*(.*)$"
 )
 _NUMBERED: Final = regex.Pattern(
-    r"(?i)[*_`]*(?:(?:ct|vm|lxc|id|container)[ -]?)?#?(\d+)[*_`]*(?:\s*[:=)|\x{2013}\x{2014}-])[*_`]*\s+(\S.*)"
+    r"(?i)[*_`]*(?:(?:ct|vm|lxc|id|container)[ -]?)?#?(?:(\d+)[*_`]*\s*[:=)|\x{2013}\x{2014}-]|(\d{3,}))[*_`]*\s+(\S.*)"
 )
 """``101: nextcloud``: the number of a virtual machine or container, and its name."""
 
@@ -70,9 +70,9 @@ def read_head(text: str) -> Head | None:
     marked = found[1] or found[2] or found[3] or found[4]
     name, rest = words.name_in(marked or found[6]), found[7]
     numbered = _NUMBERED.fullmatch(text.strip())
-    head = read_head(numbered[2]) if numbered is not None and not ADDRESS.match(numbered[2]) else None
+    head = read_head(numbered[3]) if numbered is not None and not ADDRESS.match(numbered[3]) else None
     if numbered is not None and head is not None:
-        head.details.told.insert(0, (Part.ALIASES, numbered[1]))
+        head.details.told.insert(0, (Part.ALIASES, numbered[1] or numbered[2]))
         return head
     if marked is None and words.key_form(name) in words.NOT_NAMES:
         return None

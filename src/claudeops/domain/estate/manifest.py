@@ -209,12 +209,10 @@ class _Reader:
         elif self._candidate is not None:
             self._waiting.append((key, text, line))
             chapter = words.key_form(self._candidate.text) in words.CHAPTERS
-            wanted = 1 if self._titled() and not chapter else 2
+            listed = any(above.section is Section.SERVICES for above in self._chapters)
+            wanted = 1 if listed and not chapter else 2
             if len({words.part_of(told) for told, _, _ in self._waiting} - {Part.RULES, None}) >= wanted:
                 self._elect(self._candidate)
-
-    def _titled(self) -> bool:
-        return any(chapter.section is Section.SERVICES for chapter in self._chapters)
 
     def _elect(self, heading: Heading) -> None:
         waiting, self._waiting = self._waiting, []
@@ -268,10 +266,12 @@ class _Reader:
 
     def _services_grid(self, grid: Grid, name: int) -> None:
         for place, cell in enumerate(grid.header):
+            if place == name or words.part_of(cell) is not None or words.key_form(cell) in words.IDENTIFIERS:
+                continue
             known = words.meant(cell) if not rules.names_action(cell) else None
-            if words.part_of(cell) is None and known is not None:
+            if known is not None:
                 self._draft.fault(grid.line, f"the column {words.plain(cell)!r} is not known: write {known!r}")
-            elif words.part_of(cell) is None and place != name:
+            else:
                 self._draft.unused(cell, grid.line)
         width = len(grid.header)
         for line, cells in grid.rows:

@@ -115,7 +115,7 @@ CHAPTERS: Final = NOT_NAMES | word_set(
 )
 """What heads a chapter, and names a service only when facts about one stand below it."""
 
-IDENTIFIERS: Final = word_set("id|vmid|ctid|vm id|ct id|lxc id|container id", separator="|")
+IDENTIFIERS: Final = word_set("id|vmid|ctid|vm id|ct id|lxc id|container id|ct|lxc", separator="|")
 """Columns with the number of a virtual machine or container."""
 
 PLATFORMS: Final = word_set(
