@@ -7,6 +7,7 @@ import difflib
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -26,7 +27,7 @@ from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of_refusal, tu
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.domain.redact import Redactor
-from claudeops.domain.text import casefold_key
+from claudeops.domain.text import casefold_key, one_line, unique
 from claudeops.engine.estate import read_estate
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
@@ -67,7 +68,7 @@ def run_in_foreground(
     try:
         settings, log = start(sys.stderr, quiet=live, line_start=beside_progress(sys.stderr) if live else "")
         warn_of_strangers(services, settings)
-        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, resume=resume)
+        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume)
         result = anyio.run(partial(run_anywhere, settings, new, on_ended, log, live=live))
     except ClaudeopsError as error:
         return print_failed_start(error, as_json=as_json)
@@ -139,11 +140,15 @@ def print_suppressed(result: Suppressed, new: NewSession, *, as_json: bool) -> i
     return sysexit
 
 
-def wanted_session(settings: Settings, *, tier: int, prompt_text: str | None, resume: int | None) -> NewSession:
+def wanted_session(
+    settings: Settings, *, tier: int, prompt_text: str | None, services: Sequence[str], resume: int | None
+) -> NewSession:
     """Return the first session of the chain; with ``resume`` one that goes on with that session's conversation."""
     if resume is None:
-        return root_session(settings, tier, Trigger.MANUAL, prompt_text)
-    return anyio.run(resumed_session, settings, resume, prompt_text)
+        new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
+    else:
+        new = anyio.run(resumed_session, settings, resume, prompt_text)
+    return replace(new, services=unique(map(one_line, services)))
 
 
 def print_failed_start(error: ClaudeopsError, *, as_json: bool) -> int:

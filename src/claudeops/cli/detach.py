@@ -29,7 +29,7 @@ def queue_and_leave(
     try:
         settings = read_settings()
         warn_of_strangers(services, settings)
-        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, resume=resume)
+        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume)
         queued = anyio.run(queue_for_daemon, settings, new)
     except ClaudeopsError as error:
         return print_failed_start(error, as_json=as_json)

@@ -5,6 +5,7 @@ here:
 
 - A ``healthy`` check without a look behind it is not recorded; the session's warnings say so. A service gets one
   check per report: the worst status in it.
+- A healthy check stands for the end of an incident only with a look at that very service: a look around does not.
 - A condition that is reported again raises its event's count, even in a report that calls the service healthy. The
   other open events of a healthy service are resolved; a ``healthy`` decision resolves those without a service.
 - A service's cooldown counters clear at its second consecutive healthy check, or while its probes go on seeing it up
@@ -47,7 +48,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.probe.model import ProbeSight
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
-from claudeops.domain.text import clean, clip
+from claudeops.domain.text import clean, clip, unique
 
 NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
@@ -123,6 +124,7 @@ class Consequences:
     settlements: tuple[Settlement, ...]
     recovered: tuple[str, ...]  # services whose cooldown counters clear
     healthy_services: tuple[str, ...]  # services whose open events are resolved
+    looked_at: tuple[str, ...]  # those of them that a look, or a probe, has shown to be healthy
     all_healthy: bool  # open events without a service are resolved too
     held: Mapping[int, Held]  # what is known now of actions of other chains, by their ids
 
@@ -132,7 +134,7 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
     proof = proof_of(
         ending,
         facts.reservations,
-        facts.before,
+        _with_followed(facts),
         other_names=rules.other_names,
         expected=rules.expected if is_whole_round(facts.session) else (),
         probes=facts.probes,
@@ -163,9 +165,16 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         settlements=tuple(settle(facts.reservations, ending.tool_ends)),
         recovered=tuple(name for name in witnessed if _recovered(facts, name)),
         healthy_services=healthy,
+        looked_at=tuple(name for name in healthy if proof.names.of(name) in proof.looked_at),
         all_healthy=decision.reason is DecisionReason.HEALTHY,
         held={**_followed(facts.followed, checks, decision, proof), **{each.id: Held.RELAPSED for each in relapses}},
     )
+
+
+def _with_followed(facts: EndFacts) -> Background:
+    """Return what was before a session; a follow-up is there for what others have changed, too."""
+    followed = (action.service for action in facts.followed)
+    return replace(facts.before, causes=unique((*facts.before.causes, *followed)))
 
 
 def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], proof: Proof) -> tuple[ActedOn, ...]:

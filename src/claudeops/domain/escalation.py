@@ -267,6 +267,7 @@ def decide(
             held_services=held_services,
             chain_usd=chain_usd,
             relapses=relapses,
+            causes=proof.causes,
         )
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending, now)
@@ -304,6 +305,7 @@ def _escalate(
     held_services: Sequence[str],
     chain_usd: float,
     relapses: Sequence[ActedOn],
+    causes: Sequence[str],
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
     reason = _reason(report, relapses)
@@ -319,7 +321,7 @@ def _escalate(
     reached = _limit_reached(following.number, services=services, rules=rules, ledger=ledger, now=now)
     reached = reached or _chain_budget_spent(following, rules, chain_usd)
     if reached is None:
-        return Decision(reason=DecisionReason.ESCALATED, next=_next_session(session, report, following, reason))
+        return Decision(reason=DecisionReason.ESCALATED, next=_next_session(session, report, following, reason, causes))
     if reached.reason is DecisionReason.DRY_RUN:
         message = f"dry run: would escalate to tier {following.number}: {reason}"
     else:
@@ -376,12 +378,15 @@ def tier_after(tier: int, relapses: Sequence[ActedOn], rules: EscalationRules) -
     return _next_tier(acted, rules) or highest
 
 
-def _next_session(session: Session, report: Report, following: TierChoice, reason: str) -> NewSession:
+def _next_session(
+    session: Session, report: Report, following: TierChoice, reason: str, causes: Sequence[str]
+) -> NewSession:
     handover = Handover(
         reason=reason,
         findings=report.escalation.context or report.summary,
         failed_checks=report.escalation.failed_checks,
         service_status=report.services_checked,
+        started_for=tuple(causes),
     )
     return NewSession(
         tier=following.number,
@@ -470,6 +475,7 @@ def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | No
         model=session.model,
         harness=session.harness,
         prompt_text=session.prompt_text,
+        services=session.services,
         context=session.context,
         parent_session_id=session.id,
         not_before=now + RETRY_DELAY,

@@ -95,7 +95,7 @@ def follow_up_of(actions: Sequence[ActedOn], new: NewSession, *, at: datetime) -
         reason=f"a look at what was done to {join_names(services)}, to see whether it holds",
         findings="\n".join(_told(action) for action in actions),
     )
-    return replace(new, prompt_text=request, context=handover, not_before=at)
+    return replace(new, prompt_text=request, services=unique(map(one_line, services)), context=handover, not_before=at)
 
 
 def by_probes(action: ActedOn, probes: Iterable[Probed], *, due_at: datetime, names: Names) -> Held | None:

@@ -252,6 +252,7 @@ class Handover:
     findings: str
     failed_checks: tuple[str, ...] = ()
     service_status: tuple[ServiceCheck, ...] = ()
+    started_for: tuple[str, ...] = ()  # services that the chain must still report on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,6 +264,7 @@ class NewSession:
     model: str
     harness: str = "claude"
     prompt_text: str | None = None  # ad-hoc request; belongs to the first session of its chain
+    services: tuple[str, ...] = ()  # that the request is about, likewise; empty: it names none
     context: Handover | None = None
     parent_session_id: int | None = None
     ordinal: int = 0  # tells retries of one parent apart
@@ -301,6 +303,7 @@ class Session:
     cost_usd: float | None = None
     num_turns: int | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
+    services: tuple[str, ...] = ()  # that its request is about
     allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
 
     @property

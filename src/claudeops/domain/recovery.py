@@ -42,6 +42,7 @@ def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
         model=lost.model,
         harness=lost.harness,
         prompt_text=lost.prompt_text,
+        services=lost.services,
         context=lost.context,
         parent_session_id=lost.id,
         budget_usd=lost.budget_usd,

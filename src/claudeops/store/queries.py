@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, false, func, not_, select
+import msgspec
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, false, func, not_, or_, select
 
+from claudeops.domain import escalation
+from claudeops.domain.alerts.model import IncidentStatus
 from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.names import counted_by
@@ -23,11 +27,13 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.probe.model import ProbeSight, State
 from claudeops.domain.report import evidence
-from claudeops.domain.report.evidence import Background, Names, PastCheck
+from claudeops.domain.report.evidence import Background, Cause, Names, PastCheck, Statement
 from claudeops.domain.text import casefold_key, clip
-from claudeops.store.rows import TableRow, to_handover, to_past_action, to_session
+from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_session
 from claudeops.store.tables import (
+    alerts,
     cooldown_actions,
+    incidents,
     probes,
     service_checks,
     sessions,
@@ -50,7 +56,27 @@ _HELD_SERVICES: Final = (
 )
 _ACTIONS: Final = select(cooldown_actions).where(cooldown_actions.c.session_id == bindparam("session"))
 _BEFORE: Final = and_(sessions.c.root_session_id == bindparam("root"), sessions.c.id < bindparam("session"))
-_EARLIER: Final = select(sessions.c.context, sessions.c.prompt_text).where(_BEFORE).order_by(sessions.c.id)
+_EARLIER: Final = (
+    select(
+        *(sessions.c.context, sessions.c.prompt_text, sessions.c.services),
+        *(sessions.c.trigger, sessions.c.parent_session_id),
+    )
+    .where(_BEFORE)
+    .order_by(sessions.c.id)
+)
+_OWN_INCIDENT: Final = (
+    select(incidents.c.number, incidents.c.services, incidents.c.service, incidents.c.fired_at)
+    .join(sessions, sessions.c.incident_id == incidents.c.number)
+    .where(sessions.c.id == bindparam("session"))
+)
+_TOLD_BY_ALERTS: Final = (
+    select(alerts.c.service, alerts.c.labels, alerts.c.annotations)
+    .join(incidents, incidents.c.number == alerts.c.incident_id)
+    .where(or_(incidents.c.number == bindparam("own"), incidents.c.status != IncidentStatus.RESOLVED.value))
+    .order_by(alerts.c.id.desc())
+    .limit(bindparam("most", type_=Integer))
+)
+_MOST_ALERTS: Final = 300  # whose words say where a service answers
 _EARLIER_CHECKS: Final = (
     select(service_checks)
     .join(sessions, sessions.c.id == service_checks.c.session_id)
@@ -205,6 +231,10 @@ def background(connection: Connection, session: Session, other_names: Mapping[st
         earlier=connection.execute(_EARLIER, of_chain).all() if follows else (),
         checks=connection.execute(_EARLIER_CHECKS, of_chain) if follows else (),
         actions=connection.execute(_EARLIER_ACTIONS, of_chain) if follows else (),
+        incident=(incident := connection.execute(_OWN_INCIDENT, {"session": session.id}).one_or_none()),
+        alerted=connection.execute(
+            _TOLD_BY_ALERTS, {"own": None if incident is None else incident.number, "most": _MOST_ALERTS}
+        ),
         other_names=other_names,
     )
 
@@ -264,14 +294,23 @@ def to_background(
     checks: Iterable[TableRow],
     actions: Iterable[TableRow],
     other_names: Mapping[str, str],
+    incident: TableRow | None = None,
+    alerted: Iterable[TableRow] = (),
 ) -> Background:
-    """Return what the ``earlier`` sessions of a chain left, from their rows in each table, oldest first."""
+    """Return what the ``earlier`` sessions of a chain left, from their rows in each table, oldest first.
+
+    ``incident`` is the chain's own; ``alerted`` are the alerts of it and of every open one.
+    """
     own = () if session.context is None else (session.context,)
     handovers = [context for row in earlier if (context := to_handover(row.context)) is not None]
     return evidence.background(
         checks=[
             PastCheck(
-                session_id=row.session_id, service=row.service, status=ServiceStatus(row.status), detail=row.detail
+                session_id=row.session_id,
+                service=row.service,
+                status=ServiceStatus(row.status),
+                detail=row.detail,
+                at=row.checked_at,
             )
             for row in checks
         ],
@@ -279,4 +318,29 @@ def to_background(
         handovers=(*handovers, *own),
         request=earlier[0].prompt_text if earlier else session.prompt_text,
         names=Names(other_names, clip),
+        causes=_causes(session, earlier, incident),
+        said=[statement for row in alerted for statement in _said(row)],
     )
+
+
+def _causes(session: Session, earlier: Sequence[TableRow], incident: TableRow | None) -> Iterator[Cause]:
+    """Yield the services for which a chain was started: of its request, its first handover, and its incident."""
+    if incident is not None:
+        services = to_names(incident.services) or (incident.service,)
+        yield from (Cause(service=service, since=incident.fired_at) for service in services)
+    first = to_handover(earlier[0].context) if earlier else session.context
+    if first is not None:
+        yield from (Cause(service=service) for service in escalation.handover_services(first))
+    asked = [(row.parent_session_id, row.trigger, to_names(row.services)) for row in earlier]
+    asked.append((session.parent_session_id, session.trigger.value, session.services))
+    # A person may go on with a chain, and ask for something else.
+    starts = [services for parent, trigger, services in asked if parent is None or trigger == Trigger.MANUAL.value]
+    yield from (Cause(service=service) for service in (starts[-1] if starts else ()))
+
+
+def _said(row: TableRow) -> Iterator[Statement]:
+    """Yield what an alert says of its service: each label and annotation by itself, as each may name an address."""
+    for text in (row.labels, row.annotations):
+        with suppress(msgspec.MsgspecError):
+            for value in msgspec.json.decode(text, type=dict[str, str]).values():
+                yield Statement(text=value, service=row.service)

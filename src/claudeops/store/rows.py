@@ -29,7 +29,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.spending.budget import BookedCall, BookedCalls
 from claudeops.domain.spending.tokens import CallState
-from claudeops.domain.text import json_text
+from claudeops.domain.text import json_text, unique
 
 Member = TypeVar("Member", bound=StrEnum)
 TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or one that is about to be written
@@ -90,7 +90,18 @@ def to_session(row: TableRow) -> Session:
         cost_usd=row.cost_usd,
         num_turns=row.num_turns,
         budget_usd=row.budget_usd,
+        services=to_names(row.services),
     )
+
+
+def to_names(text: str | None) -> tuple[str, ...]:
+    """Return a stored list of names; text that is no such list names nothing."""
+    if text is None:
+        return ()
+    try:
+        return unique(msgspec.json.decode(text, type=tuple[str, ...]))
+    except msgspec.MsgspecError:
+        return ()
 
 
 def to_past_action(row: TableRow) -> PastAction:
@@ -124,6 +135,7 @@ def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime
         "created_at": now,
         "not_before": new.not_before,
         "budget_usd": new.budget_usd,
+        "services": json_text(new.services) if new.services else None,
         "attempt": 0,
         "audit_head": "",
     }

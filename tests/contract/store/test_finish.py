@@ -111,6 +111,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "parent_session_id": None,
         "budget_usd": None,
         "incident_id": None,
+        "services": None,
         "tier": 1,
         "ordinal": 0,
         "harness": "claude",

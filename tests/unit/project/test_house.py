@@ -14,6 +14,7 @@ SMALL: Final = {
     "claudeops.domain.alerts.replay": "decides without a database; the desk decides with one",
     "claudeops.domain.alerts.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",
+    "claudeops.domain.report.names": "which names mean one service; evidence decides what that proves",
     "claudeops.rehearsal.monitoring": "one player of a rehearsal, as are services and chats",
     "claudeops.store.alerts.silences": "what people write; the desk's transaction only reads it",
     "claudeops.store.alerts.heartbeats": "incidents that no session looks at, beside those that end by two witnesses",

@@ -98,7 +98,7 @@ def load_session(written: str, *, shape: Shape) -> int:
             "loaded": True,
             "directory": _directory(),
             "path": found.columns["log_path"] or "",
-            "session": plain({**found.columns, "warnings": found.warnings}),
+            "session": plain({**found.columns, "warnings": found.warnings, "services": list(found.services)}),
             "chain": [entry(one) for one in found.chain],
             **{name: plain(getattr(found, name)) for name in _PARTS},
         }

@@ -78,6 +78,7 @@ def handover(start: Start, states: Mapping[Key, AlertState], *, incident: Incide
         findings="\n".join((_head(start, incident, now), *_lines(start.alerts, states, now))),
         failed_checks=tuple(dict.fromkeys(states[key].name for key in start.alerts if key in states))[:_MOST_TOLD],
         service_status=tuple(_statuses(start.alerts, states)),
+        started_for=incident.services,
     )
 
 

@@ -31,7 +31,7 @@ class SessionEnd:
     at: datetime
     acted: Mapping[str, datetime]  # service → when it was last changed
     is_healthy: bool  # its report says so, and there is proof
-    healthy: frozenset[str]
+    healthy: frozenset[str]  # with a look at that very service, or a probe's answer
     broken: frozenset[str]
 
 

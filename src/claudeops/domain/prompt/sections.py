@@ -192,6 +192,9 @@ def escalation(handover: Handover, tried: Sequence[Tried], *, by_probes: bool) -
         f"Failed checks: {checks or 'none named'}",
         f"Service status: {status or 'none known'}",
     ]
+    if handover.started_for:
+        services = listed(handover.started_for, _CHECKS, separator="; ")
+        body.append(f"The report must name each of these services, with a look at that very service: {services}")
     if tried:
         body.append(f"Already tried in this chain:\n- {listed(map(_tried, tried), _TRIED, separator=chr(10) + '- ')}")
     return "\n".join(

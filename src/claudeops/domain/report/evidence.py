@@ -10,20 +10,26 @@ So it holds every such report to what it can know:
   itself is not a look.
 - A report must not leave out a service which its chain has acted upon, or has found down; the report of a whole round
   none that the manifests name.
+- A service for which the chain was started (by an alert, an incident, a request) is reported healthy with a look at
+  that very service, or has been shown healthy by an earlier session of the chain since its latest alert. A look around
+  is none, and *degraded* asks for the next tier.
 - An action that ended in an error, or has no result, contradicts the report, whatever was looked at since; unless
   another action on the same service came after it and worked.
 - A probe of the daemon's own that sees a service down contradicts a report that calls it healthy, unless the session
   has acted on it since the probe looked.
 
 A look is at a service when it asks for it by one of its names, as a host, or at an address that somebody else has
-connected with it: an earlier session's report, or the words that started the chain. The report's own words connect
-nothing. A look need not be a model's: an answer to a probe of the daemon's own is one too.
+connected with it: an earlier session's report, the words that started the chain, or an alert. The report's own words
+connect nothing. A look need not be a model's: an answer to a probe of the daemon's own is one too.
+
+Services that were acted upon are compared strictly: a restart in one place proves nothing about another. Those for
+which a chain was started may be called by less or more than their whole name (`claudeops.domain.report.names`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -31,25 +37,28 @@ from typing import Final
 from claudeops.domain.looks import Address, Look, addresses_in
 from claudeops.domain.model import Handover, Report, ServiceCheck, ServiceStatus, ToolEnd
 from claudeops.domain.probe.model import ProbeSight
-from claudeops.domain.text import casefold_key, join_names
+from claudeops.domain.report.names import Meanings, Names
+from claudeops.domain.text import join_names
+
+__all__ = [
+    "BROKEN",
+    "NOTHING_BEFORE",
+    "Background",
+    "Cause",
+    "Names",
+    "PastCheck",
+    "Proof",
+    "Statement",
+    "TakenAction",
+    "background",
+    "looks_at",
+    "seen_by_probes",
+    "weigh",
+]
 
 BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
 
 _BETWEEN_WORDS: Final = str.maketrans(dict.fromkeys(",;()[]'\"", " "))
-
-
-class Names:
-    """The names of services. Two names of one service count as one, whatever their case."""
-
-    def __init__(self, other_names: Mapping[str, str], cut: Callable[[str], str] = str) -> None:
-        """Take the other names of services, and how a stored name is cut."""
-        self._cut = cut
-        self._canonical = {casefold_key(cut(other)): casefold_key(cut(name)) for other, name in other_names.items()}
-
-    def of(self, name: str) -> str:
-        """Return the canonical form of a name."""
-        plain = casefold_key(self._cut(name))
-        return self._canonical.get(plain, plain)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +78,15 @@ class PastCheck:
     service: str
     status: ServiceStatus
     detail: str | None
+    at: datetime | None = None  # when it was recorded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """A service for which a chain was started."""
+
+    service: str
+    since: datetime | None = None  # of its latest alert; None: there is none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +105,7 @@ class Background:
     down: tuple[str, ...] = ()  # services that were last found down or unreachable
     services: tuple[str, ...] = ()  # every service that was checked
     statements: tuple[Statement, ...] = ()
+    causes: tuple[str, ...] = ()  # services that the chain was started for, and has not shown healthy since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +116,8 @@ class Proof:
     lacks: tuple[str, ...] = ()  # clauses that say what is missing
     services: tuple[str, ...] = ()  # the services that these are about
     unproven: frozenset[str] = frozenset()  # canonical names of services that are healthy by the report's word alone
+    looked_at: frozenset[str] = frozenset()  # canonical names of reported services with a look, or a probe's answer
+    causes: tuple[str, ...] = ()  # services that the chain was started for, and has not shown healthy yet
     names: Names
 
     def doubts(self, service: str) -> bool:
@@ -114,20 +135,49 @@ def background(
     handovers: Iterable[Handover],
     request: str | None,
     names: Names,
+    causes: Iterable[Cause] = (),
+    said: Iterable[Statement] = (),
 ) -> Background:
-    """Return what earlier sessions have left. ``actions`` are pairs of session and service; all are in their order."""
+    """Return what earlier sessions have left. ``actions`` are pairs of session and service; all are in their order.
+
+    ``said``: what alerts say of their services.
+    """
     latest = {names.of(check.service): check for check in checks}
     shown_by = {names.of(check.service): check.session_id for check in checks if check.status is ServiceStatus.HEALTHY}
     acted = {names.of(name): name for session, name in actions if shown_by.get(names.of(name), -1) < session}
     statements = [Statement(text=check.detail, service=check.service) for check in checks if check.detail]
     statements += [Statement(text=failed) for handover in handovers for failed in handover.failed_checks]
     statements += [Statement(text=request)] if request else []
+    started_for = _unsettled(causes, latest.values(), acted, names)
     return Background(
         acted_on=tuple(acted.values()),
         down=tuple(check.service for check in latest.values() if check.status in BROKEN),
         services=tuple(latest),
-        statements=tuple(statements),
+        statements=(*statements, *said),
+        causes=started_for,
     )
+
+
+def _unsettled(
+    causes: Iterable[Cause], latest: Iterable[PastCheck], acted: Iterable[str], names: Names
+) -> tuple[str, ...]:
+    """Return the services that started a chain and that it has not shown healthy since."""
+    wanted: dict[str, Cause] = {}
+    for cause in causes:
+        known = wanted.setdefault(names.of(cause.service), cause)
+        if cause.since is not None and (known.since is None or known.since < cause.since):
+            wanted[names.of(cause.service)] = cause
+    meant = Meanings(wanted, names)
+    changed = set(acted)
+    healthy = {check.service: check.at for check in latest if check.status is ServiceStatus.HEALTHY}
+    settled = {
+        service
+        for name, at in healthy.items()
+        if names.of(name) not in changed
+        for service in meant.of(name)
+        if (since := wanted[service].since) is None or (at is not None and at >= since)
+    }
+    return tuple(cause.service for service, cause in wanted.items() if service not in settled)
 
 
 def weigh(
@@ -153,14 +203,12 @@ def weigh(
     found_down = {names.of(name): name for name in before.down}
     written = {**found_down, **in_question, **{service: check.service for service, check in reported.items()}}
     sights = _Sights(probes=probes, names=names, acted=acted, began_at=began_at)
-    ties = _Ties(before.statements, services=(*before.services, *written), names=names)
+    own = (Statement(text=service, service=service) for service in before.causes)  # an alert's may be an address
+    ties = _Ties((*before.statements, *own), services=(*before.services, *before.causes, *written), names=names)
+    seen = _Seen(looks=looks, ties=ties, sights=sights, acted=acted, names=names)
+    alone = _SeenLoosely.of(reported, seen)
 
-    def seen(service: str) -> bool:
-        since = acted.get(service, _NEVER).ended_as
-        asked = any(look.results_before > since and ties.bears(look, service) for look in looks)
-        return asked or sights.show_up(service)
-
-    unseen = [service for service in in_question if not seen(service)]
+    unseen = [service for service in in_question if not seen.strictly(service)]
     failed = [service for service, last in acted.items() if last.failure]
     believed = {service for service, check in reported.items() if check.status not in BROKEN}
     contradicted = [service for service in failed if service in believed or service not in reported]
@@ -169,20 +217,74 @@ def weigh(
     left_out = [service for service in {**in_question, **found_down} if service not in reported]
     lacks = [f"the {acted[service].kind} of {written[service]} {acted[service].failure}" for service in contradicted]
     lacks += [f"the probe {probe} sees {written[service]} down" for service, probe in denied.items()]
-    for services, what in (
-        (unlooked, "no look at {} came back after the last action"),
-        (left_out, "{} was acted upon or found down, and is left out"),
-    ):
-        lacks += [what.format(join_names([written[service] for service in services]))] if services else []
+    lacks += _clause("no look at {} came back after the last action", [written[service] for service in unlooked])
+    lacks += _clause("{} was acted upon or found down, and is left out", [written[service] for service in left_out])
     missing = _missing(expected, report, names)
-    lacks += [f"{join_names(missing)} is expected and left out"] if missing else []
-    about = dict.fromkeys((*contradicted, *denied, *unlooked, *left_out))
+    lacks += _clause("{} is expected and left out", missing)
+    about = [written[service] for service in dict.fromkeys((*contradicted, *denied, *unlooked, *left_out))]
+    cause = _weigh_causes(before.causes, report, seen, besides=(*about, *missing), names=names)
     return Proof(
         looked=bool(looks),
-        lacks=tuple(lacks),
-        services=tuple(dict.fromkeys((*(written[service] for service in about), *missing))),
-        unproven=frozenset({*unseen, *failed, *denied}),
+        lacks=(*lacks, *cause.lacks),
+        services=tuple(dict.fromkeys((*about, *missing, *cause.services))),
+        unproven=frozenset({*unseen, *failed, *denied, *cause.unproven}),
+        looked_at=frozenset(service for service in reported if alone.shows(service)),
+        causes=cause.left,
         names=names,
+    )
+
+
+def _clause(what: str, services: Sequence[str]) -> list[str]:
+    return [what.format(join_names(services))] if services else []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _CauseProof:
+    """What a report lacks about the services for which its chain was started."""
+
+    lacks: tuple[str, ...]
+    services: tuple[str, ...]
+    unproven: frozenset[str]  # canonical names, as reported
+    left: tuple[str, ...]  # those that are not shown healthy
+
+
+def _weigh_causes(
+    causes: Sequence[str], report: Report, seen: _Seen, *, besides: Iterable[str], names: Names
+) -> _CauseProof:
+    """Return what a report lacks about ``causes``; about ``besides`` something is said already."""
+    if not causes:
+        return _CauseProof(lacks=(), services=(), unproven=frozenset(), left=())
+    meanings = Meanings(causes, names)
+    loosely = _SeenLoosely.of(causes, seen)
+    said: dict[str, list[ServiceCheck]] = {service: [] for service in causes}
+    for check in report.services_checked:
+        for service in meanings.of(check.service):
+            said[service].append(check)
+    unlooked, left_out, unwell = [], [], []
+    unproven: set[str] = set()
+    shown: set[str] = set()
+    for service, checks in said.items():
+        is_seen = loosely.shows(service)
+        if not checks:
+            left_out.append(service)
+        elif any(check.status is ServiceStatus.DEGRADED for check in checks):
+            unwell.append(service)
+        elif not is_seen and not any(check.status in BROKEN for check in checks):
+            unlooked.append(service)
+        elif is_seen and all(check.status is ServiceStatus.HEALTHY for check in checks):
+            shown.add(service)
+        unproven |= set() if is_seen else {names.of(check.service) for check in checks}
+    known = set(map(names.of, besides))
+    unlooked, left_out = ([each for each in some if names.of(each) not in known] for some in (unlooked, left_out))
+    return _CauseProof(
+        lacks=(
+            *_clause("no look at {} came back without an error", unlooked),
+            *_clause("the chain is about {}, which the report leaves out", left_out),
+            *_clause("{} is reported degraded, yet the report does not escalate", unwell),
+        ),
+        services=(*unlooked, *left_out, *unwell),
+        unproven=frozenset(unproven),
+        left=tuple(service for service in causes if service not in shown),
     )
 
 
@@ -276,13 +378,65 @@ class _Sights:
         return sight.is_down and (since is None or (sight.began_at is not None and sight.began_at > since))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What was looked at after what was last done about it."""
+
+    looks: Sequence[Look]
+    ties: _Ties
+    sights: _Sights
+    acted: Mapping[str, _LastAction]  # by service
+    names: Names
+
+    def strictly(self, service: str) -> bool:
+        """Tell whether a service was looked at by exactly its name or address, or a probe has seen it up."""
+        return self.asked(service, self.acted.get(service, _NEVER).ended_as) or self.sights.show_up(service)
+
+    def asked(self, service: str, since: float) -> bool:
+        """Tell whether a look at exactly this service was requested after a result."""
+        return any(look.results_before > since and self.ties.bears(look, service) for look in self.looks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SeenLoosely:
+    """The same for services whose names may leave out where they run."""
+
+    seen: _Seen
+    places: Mapping[str, Sequence[int]]  # of looks by such names: how many results had come before each
+    since: Mapping[str, float]  # when the last action on a service ended
+    probed: frozenset[str]  # services that a probe has seen up
+
+    @classmethod
+    def of(cls, services: Iterable[str], seen: _Seen) -> _SeenLoosely:
+        """Match all names once."""
+        meanings = Meanings(services, seen.names)
+        places: dict[str, list[int]] = {}
+        for look in seen.looks:
+            hosts = (name for address in look.addresses for name in (address.host, address.host.partition(".")[0]))
+            for service in {service for name in (*look.names, *hosts) for service in meanings.of(name)}:
+                places.setdefault(service, []).append(look.results_before)
+        since: dict[str, float] = {}
+        for last in seen.acted.values():
+            for service in meanings.of(last.service):
+                since[service] = max(last.ended_as, since.get(service, _NEVER.ended_as))
+        up = [sight.service for sight in seen.sights.probes if seen.sights.show_up(seen.names.of(sight.service))]
+        probed = frozenset(service for name in up for service in meanings.of(name))
+        return cls(seen=seen, places=places, since=since, probed=probed)
+
+    def shows(self, service: str) -> bool:
+        """Tell whether a service was looked at, or a probe has seen it up."""
+        since = self.since.get(service, _NEVER.ended_as)
+        looked = any(place > since for place in self.places.get(service, ()))
+        return looked or service in self.probed or self.seen.asked(self.seen.names.of(service), since)
+
+
 class _Ties:
     """Which service answers at which address, according to texts from outside the session."""
 
     def __init__(self, statements: Iterable[Statement], *, services: Iterable[str], names: Names) -> None:
         self._names = names
         self._known = frozenset(map(names.of, services))
-        self._paths: dict[tuple[str, int], dict[str, set[str]]] = {}
+        self._paths: dict[tuple[str, int], dict[str, set[str]]] = {}  # by host and port, owners by path
         for each in statements:
             found = addresses_in(each.text)
             owners = self._named_in(each.text) if each.service is None else frozenset({names.of(each.service)})

@@ -21,7 +21,7 @@ from typing import Final
 from claudeops.domain.model import DecisionReason, NewSession, SkipReason
 from claudeops.domain.schedule import NEVER, Schedule, fires_at, next_due
 from claudeops.domain.schedule.windows import Window, open_at
-from claudeops.domain.text import one_line
+from claudeops.domain.text import one_line, unique
 
 LATE: Final = timedelta(minutes=1)
 """The least lateness from which a fire may stand for the next due time."""
@@ -130,7 +130,9 @@ def asked(prompt: str, services: Sequence[str]) -> str | None:
 
 def session_of(plan: Plan, new: NewSession) -> NewSession:
     """Return the first session of a plan's chain; ``new`` is one of its tier."""
-    return replace(new, prompt_text=request(plan), budget_usd=plan.budget_usd)
+    return replace(
+        new, prompt_text=request(plan), services=unique(map(one_line, plan.services)), budget_usd=plan.budget_usd
+    )
 
 
 def _stands_for(plan: Plan, last: LastFire, due_at: datetime) -> bool:

@@ -239,7 +239,7 @@ def _said(connection: Connection, session: Session, ending: Ending, outcome: Con
         at=ending.ended_at,
         acted=acted,
         is_healthy=outcome.decision.reason is DecisionReason.HEALTHY,
-        healthy=frozenset(map(names.of, outcome.healthy_services)),
+        healthy=frozenset(map(names.of, outcome.looked_at)),
         broken=frozenset(names.of(check.service) for check in checks if check.status in BROKEN),
     )
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, Table, func, or_, select
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.domain.model import Status
 from claudeops.store.reading import named, page, within
-from claudeops.store.rows import LEASE, TableRow, to_warnings
+from claudeops.store.rows import LEASE, TableRow, to_names, to_warnings
 from claudeops.store.tables import (
     approvals,
     cooldown_actions,
@@ -75,6 +75,7 @@ class WholeSession:
     columns: Row  # every column of its own row
     chain: Sequence[ListedSession]  # itself included
     warnings: Sequence[str]
+    services: Sequence[str]  # that its request is about
     events: Sequence[Row]  # that it raised, or counted up last
     memories: Sequence[Row]  # that it made
     told: Sequence[int]  # ids of the memories that its prompt held
@@ -103,6 +104,7 @@ def whole(connection: Connection, session_id: int) -> WholeSession | None:
         columns=_row(row),
         chain=[_to_listed(one) for one in connection.execute(chain)],
         warnings=to_warnings(row.warnings),
+        services=to_names(row.services),
         events=[_row(one) for one in connection.execute(raised.order_by(events.c.id))],
         memories=_of(connection, memories, session_id),
         told=connection.execute(told.order_by(session_memories.c.memory_id)).scalars().all(),

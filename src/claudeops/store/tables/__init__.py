@@ -41,7 +41,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0020"
+HEAD: Final = "0021"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -112,6 +112,7 @@ sessions = _table(
     Column("isolation", Name),
     Column("budget_usd", Usd),
     Column("incident_id", Integer),  # no reference: an incident is written with what leads to it
+    Column("services", CleanText),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     _one_of("status", Status),
     _one_of("outcome", Outcome),
