@@ -28,7 +28,7 @@ SCENARIO: Final = Scenario(
     expect=Expected(tiers=()),
     scheduled=False,
 )
-WELL: Final = {"name": "shop", "status": "healthy", "detail": "uptime ran"}
+WELL: Final = {"name": "shop", "status": "healthy", "detail": "its log shows no error"}
 FAILED: Final = "alertmanager_notification_requests_failed_total"
 OF_MANY: Final = "SELECT * FROM alerts WHERE name LIKE 'Many%'"
 
@@ -49,7 +49,7 @@ async def watched(root: Path) -> AsyncIterator[Estate]:
     settings = listens(root, rules=block("toml"))
     async with stand_in_node(root) as node, running_environment(SCENARIO, root / "services") as services:
         shop = services.services["shop"]
-        node.script(look(), deliver(report(services_checked=[WELL])))
+        node.script(look(command="docker logs shop"), deliver(report(services_checked=[WELL])))
         async with node.daemon(**settings) as daemon:
             url = await url_of(daemon)
             _, header = await token(node.operator, "alerts:prometheus")

@@ -22,7 +22,7 @@ from support.waiting import until, until_it
 
 pytestmark = pytest.mark.anyio
 
-WELL: Final = {"name": "shop", "status": "healthy", "detail": "uptime ran"}
+WELL: Final = {"name": "shop", "status": "healthy", "detail": "its log shows no error"}
 
 
 async def test_an_alert_of_whoever_has_a_token_becomes_a_session_an_incident_and_a_notice_and_ends_by_two_witnesses(
@@ -31,7 +31,7 @@ async def test_an_alert_of_whoever_has_a_token_becomes_a_session_an_incident_and
     with receiving() as phone:
         settings = {**listens(tmp_path), "CLAUDEOPS_APPRISE_URLS": phone.address}
         async with stand_in_node(tmp_path) as node:
-            node.script(look(), deliver(report(services_checked=[WELL])))
+            node.script(look(command="docker logs shop"), deliver(report(services_checked=[WELL])))
             async with node.daemon(**settings) as daemon:
                 url = await url_of(daemon)
                 _, header = await token(node.operator, "alerts:am")

@@ -13,6 +13,8 @@ Settled here:
   service down and does not ask for the next tier contradicts itself.
 - A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of its own,
   our own stop). A tier that can change things is never repeated.
+- A model that refuses would refuse again: the next tier's model is asked instead, within the limits of every
+  escalation, and gets what the refusing one was given.
 - Levels: ``max_tier``, ``no_report``, ``session_failed``, ``cooldown`` and ``budget`` are critical, because something
   is or may be wrong and no session looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. So is a failure
   that is tried once more, and one that opens the breaker, whose own event is the critical one.
@@ -37,6 +39,7 @@ from claudeops.domain.cooldown import used_up
 from claudeops.domain.estate.maintenance import held_back
 from claudeops.domain.estate.model import Estate, MaintenanceWindow, Service
 from claudeops.domain.estate.names import counted_by, counted_names
+from claudeops.domain.failure import wish_after_refusal
 from claudeops.domain.follow_up import ActedOn, did_not_hold
 from claudeops.domain.model import (
     LOWEST_TIER,
@@ -250,6 +253,8 @@ def decide(
     actions of other chains that have not held.
     """
     report = ending.extraction.report
+    if is_refused(ending) and (report is None or not report.escalation.needed):
+        report = wish_after_refusal(session, ending.error)
     needed = report is not None and (report.escalation.needed or bool(relapses))
     if ending.stopped_for is not None and not needed:
         why = one_line(ending.error) if ending.error else ending.stopped_for.value
@@ -273,6 +278,11 @@ def decide(
         return _failed(session, ending, now)
     cooled_down = _cooled_down(session, report, rules, held_services)
     return cooled_down or _conclude(session, report, ending, proof)
+
+
+def is_refused(ending: Ending) -> bool:
+    """Tell whether a session failed because its model declined; our own stop says nothing of that."""
+    return ending.failure_kind is FailureKind.REFUSAL and ending.outcome in _RETRYABLE
 
 
 def _without_report(session: Session, ending: Ending, now: datetime) -> Decision:
@@ -467,7 +477,7 @@ def has_retry(session: Session) -> bool:
 
 def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | None:
     """Return the same session once more; ``None`` if it was a retry itself, would fail again, or can change things."""
-    if not has_retry(session) or ending.outcome not in _RETRYABLE:
+    if not has_retry(session) or ending.outcome not in _RETRYABLE or is_refused(ending):
         return None
     return NewSession(
         tier=session.tier,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.model import ErrorCategory, FailureKind
+from claudeops.domain.model import ErrorCategory, Escalation, FailureKind, Report, Session
 from claudeops.domain.stream.transcript import Transcript
-from claudeops.domain.text import regex
+from claudeops.domain.text import one_line, regex
 
 ERROR_CHARS: Final = 4096
 """Longest error text, in characters; clauditor's number."""
@@ -36,6 +36,7 @@ _LABEL_CATEGORIES: Final = {
     "server_error": ErrorCategory.API,
     "invalid_request": ErrorCategory.API,
     "model_not_found": ErrorCategory.API,
+    "refusal": ErrorCategory.API,
 }
 _LABEL_KINDS: Final = {
     "rate_limit": FailureKind.RATE_LIMIT,
@@ -45,6 +46,7 @@ _LABEL_KINDS: Final = {
     "cloud_credential_error": FailureKind.AUTH,
     "billing_error": FailureKind.BILLING,
     "account_on_hold": FailureKind.BILLING,
+    "refusal": FailureKind.REFUSAL,
 }
 _STATUS_CATEGORIES: Final = {
     429: ErrorCategory.RATE_LIMIT,
@@ -71,6 +73,8 @@ _KIND_WORDS: Final = (
     ),
     (FailureKind.OVERLOADED, regex.Pattern(r"\b(529|503)\b|overloaded")),
     (FailureKind.AUTH, regex.Pattern(r"\b(401|403)\b|unauthori[sz]ed|authenticat|not logged in|invalid api key")),
+    # Older versions of the CLI say it in words alone.
+    (FailureKind.REFUSAL, regex.Pattern(r"safeguards flagged this message|appears to violate our usage policy")),
 )
 
 
@@ -98,8 +102,8 @@ def category_of(transcript: Transcript, error: str) -> ErrorCategory:
 def kind_of(transcript: Transcript, error: str | None) -> FailureKind:
     """Return what to do about a failed session; ``error`` is its whole error text.
 
-    A label outranks a status (exhausted credit is a 400), and both outrank words. If the CLI was repeating a model
-    call when it ended, that call's failure is the last thing known, and so the cause.
+    A label outranks a status (exhausted credit is a 400), and both outrank words; so does a refusal. If the CLI was
+    repeating a model call when it ended, that call's failure is the last thing known, and so the cause.
     """
     retry = transcript.last_retry
     label = retry.error if retry else transcript.error_label
@@ -107,6 +111,8 @@ def kind_of(transcript: Transcript, error: str | None) -> FailureKind:
     kind = kind_of_call(label=label, status=status)
     if kind is not FailureKind.OTHER:
         return kind
+    if transcript.refused and retry is None:
+        return FailureKind.REFUSAL
     if transcript.rate_limited:
         return FailureKind.RATE_LIMIT
     words = (error or "").lower()
@@ -170,3 +176,19 @@ def _too_few_turns(transcript: Transcript) -> bool:
     """Say whether there were too few turns for one look at each launch and a conclusion."""
     launches, turns = transcript.background_launches, transcript.num_turns
     return launches > 0 and turns is not None and turns < launches + 2
+
+
+# --- a model that refuses -----------------------------------------------------------------------------
+
+
+def wish_after_refusal(session: Session, error: str | None) -> Report:
+    """Return what asks for the next tier in the name of a session whose model has refused: it says nothing itself."""
+    before, said = session.context, f": {one_line(error)}" if error else ""
+    wish = Escalation(
+        needed=True,
+        reason=f"the model {session.model} of tier {session.tier} refused{said}",
+        context=before.findings if before else "Nothing was looked at: the tier before left its own task to this one.",
+        failed_checks=before.failed_checks if before else (),
+    )
+    checks = before.service_status if before else ()
+    return Report(summary=wish.reason or "", escalation=wish, services_checked=checks)

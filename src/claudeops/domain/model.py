@@ -83,12 +83,13 @@ class ErrorCategory(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """What a supervisor should do about a failure: park, back off, stop all, or nothing special."""
+    """What a supervisor should do about a failure: park, back off, stop all, ask another model, or nothing special."""
 
     RATE_LIMIT = "rate_limit"
     OVERLOADED = "overloaded"
     AUTH = "auth"
     BILLING = "billing"
+    REFUSAL = "refusal"  # the model declined; the same words to it again would be declined again
     OTHER = "other"
 
 

@@ -17,6 +17,8 @@ from claudeops.domain.stream.transcript import Transcript
 
 NO_RESULT_WARNING: Final = "stream-json ended without a 'result' message; token usage unavailable"
 
+REFUSED: Final = "the model refused to answer"
+
 _SUBTYPES: Final = {
     "max_turns": Outcome.MAX_TURNS,
     "error_max_turns": Outcome.MAX_TURNS,
@@ -230,7 +232,7 @@ def _outcome(transcript: Transcript, code: int | None, *, has_report: bool) -> t
     outcome = _SUBTYPES.get(_subtype(transcript))
     if outcome is not None:
         return outcome, None
-    if transcript.is_error:
+    if transcript.is_error or _is_refused(transcript, has_report=has_report):
         return Outcome.ERROR, None
     return Outcome.BLOCKED if _nothing_ran(transcript, has_report=has_report) else Outcome.SUCCESS, None
 
@@ -238,6 +240,11 @@ def _outcome(transcript: Transcript, code: int | None, *, has_report: bool) -> t
 def _subtype(transcript: Transcript) -> str:
     """Return the subtype that counts: a later success does not hide an error."""
     return (transcript.error_subtype if transcript.is_error else transcript.subtype) or ""
+
+
+def _is_refused(transcript: Transcript, *, has_report: bool) -> bool:
+    """Say whether the model declined; a refusal comes as an answer like any other, and need not be called an error."""
+    return transcript.refused and not has_report
 
 
 def _nothing_ran(transcript: Transcript, *, has_report: bool) -> bool:
@@ -255,6 +262,8 @@ def _stream_error(transcript: Transcript, outcome: Outcome) -> tuple[str | None,
         return error, category_of(transcript, error)
     if outcome is Outcome.ERROR and transcript.stated_error is not None:
         return cut(transcript.stated_error), None  # caliban's older frames have a subtype and no is_error
+    if outcome is Outcome.ERROR and transcript.refused:
+        return cut(transcript.result_text or REFUSED), None
     return None, None
 
 

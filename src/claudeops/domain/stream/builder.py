@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream.blocks import ToolResult, ToolUse, blocks, text_of, tool_result, tool_results, tool_use
@@ -34,6 +34,7 @@ from claudeops.domain.stream.tallies import UNKNOWN_TOOL, CallTally, LineTally, 
 from claudeops.domain.stream.transcript import Transcript
 
 Events = tuple[StreamEvent, ...]
+_REFUSAL: Final = "refusal"
 
 
 def _tool_progress(_: TranscriptBuilder, frame: Frame) -> Events:
@@ -60,6 +61,7 @@ class TranscriptBuilder:
         self._results = ResultTally()
         self._stop_reason: str | None = None
         self._label: str | None = None  # error label of the main agent's latest message
+        self._refused = False
         self._retries = 0
         self._last_retry: ApiRetried | None = None
         self._limit: RateLimited | None = None  # set while the latest notice is a rejection
@@ -97,6 +99,7 @@ class TranscriptBuilder:
             mcp_servers=started.mcp_servers if started else (),
             stop_reason=self._stop_reason,
             error_label=self._label,
+            refused=self._refused,
             api_retries=self._retries,
             last_retry=self._last_retry,
             rate_limited=self._limit is not None,
@@ -114,7 +117,10 @@ class TranscriptBuilder:
         from_subagent = _from_subagent(body)
         if not from_subagent:
             self._label = as_text(body.get("error"))
-            self._stop_reason = as_text(as_object(body.get("message")).get("stop_reason")) or self._stop_reason
+            stop_reason = as_text(as_object(body.get("message")).get("stop_reason"))
+            self._stop_reason = stop_reason or self._stop_reason
+            # What is no error was answered: by a fallback, or to another message.
+            self._refused = _REFUSAL in {self._label, stop_reason} or (self._refused and self._label is not None)
         self._last_retry = None
         self._message_usage.message(as_object(body.get("message")))
         return self._message(frame, from_subagent=from_subagent)
@@ -189,7 +195,9 @@ class TranscriptBuilder:
     # --- the session
 
     def _result(self, frame: Frame) -> Events:
-        self._stop_reason = as_text(frame.body.get("stop_reason")) or self._stop_reason
+        stop_reason = as_text(frame.body.get("stop_reason"))
+        self._stop_reason = stop_reason or self._stop_reason
+        self._refused = self._refused or _REFUSAL in {stop_reason, as_text(frame.body.get("terminal_reason"))}
         self._last_retry = None
         return (self._results.read(frame.body, label=self._label),)
 
@@ -204,11 +212,23 @@ class TranscriptBuilder:
                 return (self._last_retry,)
             case "permission_denied":
                 return (self._denied(frame.body),)
+            case "model_refusal_no_fallback":
+                self._refused = self._refused or not _from_subagent(frame.body)
+            case "model_refusal_fallback":
+                self._refusal_fallback(frame.body)
             case "hook_started":
                 self._hooks += 1
-                return _other(frame)
-            case _:
-                return _other(frame)
+        return _other(frame)
+
+    def _refusal_fallback(self, body: Mapping[str, object]) -> None:
+        """Note that a model declined and another one answered in its place: for the session, or for a subagent."""
+        original, other = (as_text(body.get(key)) for key in ("original_model", "fallback_model"))
+        category = as_text(body.get("api_refusal_category"))
+        why = f" ({category})" if category else ""
+        self._refused = self._refused and body.get("scope") == "local"
+        self._lines.warn(
+            f"model_refusal_fallback: {original or 'the model'} refused{why}, {other or 'another model'} answered"
+        )
 
     def _denied(self, body: Mapping[str, object]) -> ToolDenied:
         denial = self._results.deny(body)

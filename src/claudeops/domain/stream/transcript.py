@@ -63,6 +63,7 @@ class Transcript:
     error_subtype: str | None = None  # of the last result line that is an error
     error_text: str | None = None  # likewise; not cut, unless a category is set as well
     error_category: ErrorCategory | None = None  # of a CLI with words of its own; None: the usual rules decide
+    refused: bool = False  # the model's last word was that it declines, and no other model has answered since
     error_label: str | None = None  # the CLI's own name for the error, from the preceding assistant frame
     stated_error: str | None = None  # the error text of the last result line, failed or not
     api_error_status: int | None = None  # HTTP status

@@ -295,7 +295,7 @@ class Conversation:
 
     def _final(self, transcript: Transcript) -> bool:
         possible = self.context.repair_turn and self.harness.capabilities.repairs and not self._repaired
-        return not possible or transcript.is_error or self.control.cause is not None
+        return not possible or transcript.is_error or transcript.refused or self.control.cause is not None
 
     # --- the end --------------------------------------------------------------------------------------
 
