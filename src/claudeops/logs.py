@@ -137,6 +137,7 @@ class LogEvent(StrEnum):
     APPROVAL_REQUESTED = "approval_requested", "a tool call waits for a person's yes or no"
     APPROVAL_GIVEN = "approval_given", "a person said yes, and the proof of it was checked"
     APPROVAL_REFUSED = "approval_refused", "a person said no, or nobody answered, or the answer does not count"
+    CONTROL_REQUEST_UNKNOWN = "control_request_unknown", "the CLI asks what the daemon does not know; it gets an error"
     GATE_REQUEST_CANCELLED = "gate_request_cancelled", "the CLI no longer waits for an answer; the call does not run"
     # --- the meter
     METER_OFF = "meter_off", "model calls bypass the daemon: they are neither counted one by one nor limited by budgets"

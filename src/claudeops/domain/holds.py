@@ -222,7 +222,8 @@ def served(ending: Ending) -> bool:
     """Tell whether the model API answered a session."""
     if ending.failure_kind in REFUSALS:
         return False
-    return ending.outcome is Outcome.SUCCESS or bool(ending.output_tokens)
+    answered = ending.outcome is Outcome.SUCCESS or ending.failure_kind is FailureKind.REFUSAL
+    return answered or bool(ending.output_tokens)
 
 
 def when_refused(standing: Sequence[Hold], refusal: ApiRefusal, now: datetime) -> Changes:

@@ -19,6 +19,9 @@ NO_RESULT_WARNING: Final = "stream-json ended without a 'result' message; token 
 
 REFUSED: Final = "the model refused to answer"
 
+NO_RESULT_FRAME: Final = "no-result-frame: the exit status alone says that the turns were used up"
+_TURNS_USED_UP: Final = 75  # caliban's exit status
+
 _SUBTYPES: Final = {
     "max_turns": Outcome.MAX_TURNS,
     "error_max_turns": Outcome.MAX_TURNS,
@@ -225,6 +228,8 @@ def _exited(transcript: Transcript, exited: Exit, suspicion: Suspicion, *, has_r
 
 def _outcome(transcript: Transcript, code: int | None, *, has_report: bool) -> tuple[Outcome, ExitReason | None]:
     if not transcript.result_seen:
+        if code == _TURNS_USED_UP:
+            return Outcome.MAX_TURNS, None
         # An exit status with a meaning says more than silence.
         reason = _EXIT_REASONS.get(code or 0)
         silent = transcript.silent and reason is None
@@ -269,7 +274,7 @@ def _stream_error(transcript: Transcript, outcome: Outcome) -> tuple[str | None,
 
 def _disagreements(transcript: Transcript, outcome: Outcome, code: int | None) -> tuple[str, ...]:
     if not transcript.result_seen:
-        return (NO_RESULT_WARNING,)
+        return (NO_RESULT_FRAME if outcome is Outcome.MAX_TURNS else NO_RESULT_WARNING,)
     return (f"exit-code-mismatch: {code}",) if code and outcome is Outcome.SUCCESS else ()
 
 

@@ -59,6 +59,10 @@ class BaseHarness:
         """Return nothing: the CLI has not asked."""
         return b""
 
+    def refuse(self, frame: Mapping[str, object]) -> bytes | None:  # noqa: ARG002 - the protocol's
+        """Return nothing: the CLI asks nothing."""
+        return None
+
     def interrupt(self) -> bytes | None:
         """Return nothing: the CLI reacts to signals only."""
         return None

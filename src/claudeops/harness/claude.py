@@ -59,6 +59,7 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
 
 _OUTSIDE_NAMES: Final = regex.Pattern(r"[^a-zA-Z0-9_-]")
 _SMALL: Final = "haiku"
+_SUBTYPE_LENGTH: Final = 80  # characters that an answer repeats
 
 
 class ClaudeHarness(BaseHarness):
@@ -174,6 +175,22 @@ class ClaudeHarness(BaseHarness):
     def acknowledge(self, call: CallRan) -> bytes:
         """Return the empty answer to the hook after a call."""
         return _control_response(call.request_id, {})
+
+    def refuse(self, frame: Mapping[str, object]) -> bytes | None:
+        """Return the error for an unknown control request: without an answer the CLI would wait for minutes.
+
+        A request without an id expects no answer.
+        """
+        request, request_id = frame.get("request"), frame.get("request_id")
+        is_named = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        if frame.get("type") != "control_request" or not is_named:
+            return None
+        subtype = request.get("subtype") if isinstance(request, dict) else None
+        named = f"the subtype {subtype[:_SUBTYPE_LENGTH]!r}" if isinstance(subtype, str) else "no subtype"
+        error = f"claudeops does not answer control requests of {named}"
+        return _line(
+            {"type": "control_response", "response": {"subtype": "error", "request_id": request_id, "error": error}}
+        )
 
     def interrupt(self) -> bytes:
         """Return the request that ends the turn with a result line, cost included, within about 10 ms."""

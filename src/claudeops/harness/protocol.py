@@ -186,6 +186,9 @@ class Harness(Protocol):
     def acknowledge(self, call: CallRan) -> bytes:
         """Return the bytes that let the CLI continue after it has reported what ran."""
 
+    def refuse(self, frame: Mapping[str, object]) -> bytes | None:
+        """Return the error for a frame that asks what `signal` does not know; ``None`` if it asks nothing."""
+
     def interrupt(self) -> bytes | None:
         """Return the bytes that ask the CLI to stop its turn and print a result line; ``None`` if it reads none."""
 

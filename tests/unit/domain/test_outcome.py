@@ -327,3 +327,23 @@ def test_error_leaves_no_room_for_suspicion() -> None:
     )
     judgement = judged(transcript)
     assert (judgement.category, judgement.warnings) == (ErrorCategory.API, ())
+
+
+@pytest.mark.parametrize("lines", [[], [INIT], [INIT, said("x1"), called("a")]], ids=["silent", "begun", "at work"])
+def test_the_exit_status_of_used_up_turns_counts_where_no_result_frame_came(lines: list[dict[str, Any]]) -> None:
+    judgement = judged(read(*lines).transcript, Exit(code=75))
+
+    assert (judgement.outcome, judgement.failure_kind) == (Outcome.MAX_TURNS, FailureKind.OTHER)
+    (warning,) = judgement.warnings
+    assert warning.startswith("no-result-frame")
+    assert not judgement.succeeded
+
+
+def test_a_result_frame_outranks_that_exit_status() -> None:
+    judgement = judged(transcript_of(said("x1"), result(result="x1")), Exit(code=75))
+    assert (judgement.outcome, judgement.warnings) == (Outcome.SUCCESS, ("exit-code-mismatch: 75",))
+
+
+def test_our_own_stop_outranks_that_exit_status() -> None:
+    stopped = Exit(code=75, stop=StopCause.TIMEOUT)
+    assert judged(transcript_of(said("x1")), stopped).outcome is Outcome.TIMEOUT

@@ -10,7 +10,7 @@ import pytest
 
 from claudeops.domain import escalation
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.holds import when_ended
+from claudeops.domain.holds import served, when_ended
 from claudeops.domain.model import (
     Decision,
     DecisionReason,
@@ -217,3 +217,4 @@ def test_what_an_operator_stopped_goes_to_no_other_model() -> None:
 def test_a_refusal_parks_nothing_and_opens_no_breaker() -> None:
     end = ending(running(), None, outcome=Outcome.ERROR, failure_kind=FailureKind.REFUSAL)
     assert not when_ended((), end, NOW)
+    assert served(end)  # by an answer, as far as the model API goes

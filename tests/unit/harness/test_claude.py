@@ -197,6 +197,46 @@ def test_a_misshapen_question_is_no_signal_and_no_crash(frame: dict[str, object]
     assert HARNESS.signal(frame, SPEC) is None
 
 
+@pytest.mark.parametrize(
+    ("frame", "names"),
+    [
+        (MISSHAPEN["unknown question"], "'mcp_message'"),
+        ({"type": "control_request", "request_id": "r", "request": {"subtype": "elicitation"}}, "'elicitation'"),
+        ({"type": "control_request", "request_id": "r", "request": {"subtype": "x" * 500}}, f"'{'x' * 80}'"),
+        ({"type": "control_request", "request_id": "r", "request": {"subtype": "a\nb"}}, r"'a\nb'"),
+        ({"type": "control_request", "request_id": "r", "request": {"subtype": 7}}, "no subtype"),
+        (MISSHAPEN["no request"], "no subtype"),
+        (MISSHAPEN["request is text"], "no subtype"),
+        (MISSHAPEN["id is a number"], "'hook_callback'"),
+    ],
+)
+def test_a_question_that_is_not_known_is_answered_with_an_error(frame: dict[str, object], names: str) -> None:
+    refusal = HARNESS.refuse(frame)
+    assert refusal is not None
+    (answer,) = lines(refusal)
+    assert answer["type"] == "control_response"
+    assert (answer["response"]["subtype"], answer["response"]["request_id"]) == ("error", frame["request_id"])
+    assert answer["response"]["error"] == f"claudeops does not answer control requests of {known(names)}"
+
+
+def known(names: str) -> str:
+    return names if names == "no subtype" else f"the subtype {names}"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        MISSHAPEN["no id"],
+        {"type": "control_request", "request_id": None, "request": {"subtype": "x1"}},
+        {"type": "control_request", "request_id": True, "request": {"subtype": "x1"}},
+        {"type": "control_response", "request_id": "r", "response": {"subtype": "success"}},
+        {"type": "assistant", "request_id": "r"},
+    ],
+)
+def test_what_expects_no_answer_gets_none(frame: dict[str, object]) -> None:
+    assert HARNESS.refuse(frame) is None
+
+
 def test_a_question_without_its_parts_is_judged_as_a_call_that_no_rule_knows() -> None:
     frame = {"type": "control_request", "request_id": "r", "request": {"subtype": "hook_callback", "input": 3}}
     signal = HARNESS.signal(frame, SPEC)

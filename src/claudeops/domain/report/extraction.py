@@ -4,23 +4,38 @@ The report is looked for where the CLI puts it, then where it has been seen to e
 object in prose: a whole reply, a fenced block, or an object between two sentences), then in the legacy markers. Every
 candidate is validated, also one that the CLI has validated before: a candidate that is empty or only filler does not
 count, so ``structured_output: {}`` silences nothing.
+
+A finding does not die of its form. What the schema refuses is read once more leniently
+(`claudeops.domain.report.lenient`), and validated again. Where even that is no report, the summary of the last attempt
+is an event, and the report that is made of it asks for the next tier.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Extraction, ExtractionMethod
-from claudeops.domain.report.markers import read_markers
+from claudeops.domain.model import (
+    STRUCTURED_OUTPUT_TOOL,
+    Escalation,
+    Extraction,
+    ExtractionMethod,
+    Level,
+    Report,
+    ReportedEvent,
+)
+from claudeops.domain.report.json_text import objects_in
+from claudeops.domain.report.lenient import has_markup, readings, summary_in
+from claudeops.domain.report.markers import Markers, read_markers
 from claudeops.domain.report.schema import ReportSchema
-from claudeops.domain.report.values import DEGRADED, Reading, cut, plain, read
-from claudeops.domain.text import regex
+from claudeops.domain.report.values import DEGRADED, TEXT_LENGTH, Reading, cut, plain, read
 
-__all__ = ["DEGRADED", "ReportSchema", "ReportSource", "extract", "shortcomings"]
+__all__ = ["DEGRADED", "UNREADABLE", "ReportSchema", "ReportSource", "extract", "objects_in", "shortcomings"]
+
+UNREADABLE: Final = "the report could not be read"
+"""Why a chain goes on whose session has tried to deliver a report, and of which only the summary is left."""
 
 _MOST_WARNINGS: Final = 20
 _WARNING_LENGTH: Final = 400  # characters
@@ -58,19 +73,21 @@ def extract(source: ReportSource, schema: ReportSchema, *, legacy_markers: bool)
 
     In this order: the first valid ``structured_output`` of a result line; the latest valid StructuredOutput
     call (each one corrects the one before, so the latest is the model's final word); the latest text that holds
-    a valid report as JSON; the legacy markers, if they are allowed; nothing. Where texts were read for markers after a
-    structured output was refused, the method is ``markers`` even if they hold none, as it was with Claude Ops;
-    a session that delivered nothing has ``none``.
+    a valid report as JSON; the summary of the latest attempt, if the session has printed its result; the legacy
+    markers, if they are allowed; nothing. Where texts were read for markers after a structured output was refused,
+    the method is ``markers`` even if they hold none, as it was with Claude Ops; a session that delivered nothing has
+    ``none``.
     """
     search = _Search(schema)
     found = search.run(source)
     if found is not None:
         method, reading = found
         return _extraction(method, reading, search.rejected)
-    if not legacy_markers:
-        return Extraction(method=ExtractionMethod.NONE, report=None, warnings=_bounded(search.rejected))
-    spoken = _spoken(source)
+    spoken = _spoken(source) if legacy_markers else []
     markers = read_markers(spoken)
+    if (rescued := _rescued(source, schema, markers)) is not None:
+        warnings = [f"{UNREADABLE}, only its summary is kept", *search.rejected, *markers.warnings]
+        return Extraction(method=ExtractionMethod.SALVAGED, report=rescued, warnings=_bounded(warnings))
     report = markers.report()
     stood_in = bool(source.structured_outputs and spoken)
     return Extraction(
@@ -104,24 +121,52 @@ class _Search:
 
     def run(self, source: ReportSource) -> tuple[ExtractionMethod, Reading] | None:
         """Return the first acceptable candidate."""
-        for output in islice(source.structured_outputs, _MOST_CANDIDATES):
-            if reading := self.accept(output, "structured_output"):
+        outputs = tuple(islice(source.structured_outputs, _MOST_CANDIDATES))
+        for output in outputs:
+            if reading := self.accept_as_it_is(output, "structured_output"):
                 return ExtractionMethod.STRUCTURED, reading
+        reading = self.first_lenient(outputs) or self.in_calls(source) or self.in_texts(source)
+        return None if reading is None else (ExtractionMethod.SALVAGED, reading)
+
+    def in_calls(self, source: ReportSource) -> Reading | None:
+        """Return the latest StructuredOutput call that is a report."""
         for call in islice(reversed(source.structured_calls), _MOST_CANDIDATES):
             if reading := self.accept(call, f"{STRUCTURED_OUTPUT_TOOL} call"):
-                return ExtractionMethod.SALVAGED, reading
+                return reading
+        return None
+
+    def in_texts(self, source: ReportSource) -> Reading | None:
+        """Return the latest report that stands in the texts."""
         for candidate in islice(_written(source), _MOST_CANDIDATES):
             if not _REPORT_KEYS.isdisjoint(candidate):
                 self.texts.append(candidate)
                 if reading := self.accept(candidate, "report in the text"):
-                    return ExtractionMethod.SALVAGED, reading
-        return None
+                    return reading
+        # The objects in texts have been tried. What else can be a report there is markup, or JSON text within JSON.
+        return self.first_lenient(text for text in _texts(source) if "<" in text or text.lstrip().startswith('"'))
+
+    def first_lenient(self, candidates: Iterable[object]) -> Reading | None:
+        """Return the first of some candidates that is a report in spite of its form."""
+        return next((reading for one in candidates if (reading := self.accept_leniently(one)) is not None), None)
 
     def accept(self, candidate: object, origin: str) -> Reading | None:
+        """Return a candidate as a report, by its form or in spite of it."""
+        return self.accept_as_it_is(candidate, origin) or self.accept_leniently(candidate)
+
+    def accept_leniently(self, candidate: object) -> Reading | None:
+        """Return what a rejected candidate says, where that fits the schema."""
+        for meant in readings(candidate, self.schema.shape):
+            if not has_markup(meant, self.schema.shape) and not self.faults(meant):
+                return read(meant)
+        return None
+
+    def accept_as_it_is(self, candidate: object, origin: str) -> Reading | None:
         """Return a candidate as a report, or remember why it is rejected."""
         faults = self.faults(candidate)
         if not faults and isinstance(candidate, Mapping):
-            return read(candidate)
+            if not has_markup(candidate, self.schema.shape):
+                return read(candidate)
+            faults = ("$.summary: goes on as the markup of a tool call",)
         sentence = f"rejected {origin}: {'; '.join(faults)}{_wish(candidate)}"
         if sentence not in self.rejected:
             self.rejected.append(sentence)
@@ -133,6 +178,24 @@ class _Search:
         if errors or not isinstance(candidate, Mapping):
             return errors or ("$: is not an object",)
         return read(candidate).faults
+
+
+def _rescued(source: ReportSource, schema: ReportSchema, markers: Markers) -> Report | None:
+    """Return what is left of a report that was delivered and cannot be read; ``None``: nothing says anything."""
+    if not getattr(source, "result_seen", False):  # a session that was cut off in mid-work may be tried again
+        return None
+    written = (output for output in reversed(source.structured_outputs) if isinstance(output, str))
+    for attempt in islice((*reversed(source.structured_calls), *written), _MOST_CANDIDATES):
+        summary = summary_in(attempt, schema.shape)
+        if summary is not None:
+            summary = cut(summary, TEXT_LENGTH)
+            return Report(
+                summary=summary,
+                escalation=Escalation(needed=True, reason=UNREADABLE, context=summary),
+                events=(ReportedEvent(level=Level.WARNING, message=summary), *markers.events),
+                memories=markers.memories,
+            )
+    return None
 
 
 def _extraction(method: ExtractionMethod, reading: Reading, rejected: list[str]) -> Extraction:
@@ -185,67 +248,3 @@ def _bounded(warnings: list[str]) -> tuple[str, ...]:
     kept = [cut(" ".join(warning.split()), _WARNING_LENGTH) for warning in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - len(kept)
     return (*kept, f"{more} more warnings about the report") if more else tuple(kept)
-
-
-# --- JSON objects within prose ---------------------------------------------------------------------------
-
-
-_MOST_CHARACTERS: Final = 1_000_000  # of one text; a report comes at the end, so the end is kept
-_WORK: Final = 32  # characters that may be read per character of the text
-_ATTEMPT: Final = 100  # characters charged for an attempt as such
-_FIRST_WINDOW: Final = 64  # characters; most attempts fail within them
-_GROWTH: Final = 8
-_LONGEST_WORD: Final = 12  # characters; a window may end within a literal or an escape
-_OPENING: Final = regex.Pattern(r'\{\s*"[^"\\\n]{1,100}"\s*:')  # no other brace begins a report
-
-
-def objects_in(text: str) -> Iterator[dict[str, object]]:
-    """Yield the outermost JSON objects of a text, in order.
-
-    Stray braces and braces within strings do not count. The work is bounded: hostile text (a megabyte of braces, or of
-    quotes that never close) ends the search instead of slowing it down.
-    """
-    text = text[-_MOST_CHARACTERS:]
-    budget = _WORK * len(text)
-    at = 0
-    for opening in _OPENING.finditer(text):
-        start = opening.start()
-        if start < at:
-            continue
-        value, length, work = _decode_at(text, start)
-        budget -= work
-        at = start + length
-        if value is not None:
-            yield value
-        if budget <= 0:
-            return
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, int]:
-    """Decode the object that begins at ``start``; return it, how far to go on, and the number of characters read.
-
-    It is decoded in growing windows, because the decoder's errors count the line ends in its whole input.
-    """
-    size = _FIRST_WINDOW
-    work = _ATTEMPT
-    while True:
-        window = text[start : start + size]
-        work += len(window)
-        try:
-            value, length = _DECODER.raw_decode(window)
-        except json.JSONDecodeError as error:
-            cut_off = error.msg.startswith("Unterminated") or error.pos > len(window) - _LONGEST_WORD
-            if not cut_off or start + size >= len(text):
-                return None, 1, work
-        except (ValueError, RecursionError):  # not a JSON number; an integer too long for Python; nested too deeply
-            return None, 1, work
-        else:
-            return value, length, work
-        size *= _GROWTH

@@ -32,9 +32,10 @@ _REFUSED: Final = {
 class ReportSchema:
     """The JSON Schema (draft-07) that reports are validated against."""
 
-    __slots__ = ("_minified", "_validator")
+    __slots__ = ("_minified", "_validator", "shape")
 
     def __init__(self, schema: Mapping[str, object], minified: str) -> None:
+        self.shape = schema
         self._validator = _Validator(schema)
         self._minified = minified
 

@@ -25,7 +25,7 @@ from claudeops.domain.text import regex
 DEGRADED: Final = "degraded:"
 """Prefix of the warnings about a report that was kept although parts of it are empty."""
 
-_TEXT_LENGTH: Final = 8000  # characters of any one text
+TEXT_LENGTH: Final = 8000  # characters of any one text
 _NAME_LENGTH: Final = 200  # characters of a service or category
 _ID_DIGITS: Final = 9  # of a memory's id; longer ones do not fit its column
 _MOST_ENTRIES: Final = 300  # of one list; a runaway model writes thousands
@@ -130,9 +130,9 @@ class _Reader:
         if is_filler(text):
             self.filler.append(f"{where}: {cut(text, 40)!r} is a placeholder" if text else f"{where}: is blank")
             return None
-        return cut(text, _TEXT_LENGTH)
+        return cut(text, TEXT_LENGTH)
 
-    def optional(self, source: Mapping[str, object], path: str, key: str, length: int = _TEXT_LENGTH) -> str | None:
+    def optional(self, source: Mapping[str, object], path: str, key: str, length: int = TEXT_LENGTH) -> str | None:
         """Return an optional text; filler counts as absent."""
         value = source.get(key)
         if value is None:
@@ -190,7 +190,7 @@ class _Reader:
                 continue
             yield ReportedMemory(
                 category=cut(category, _NAME_LENGTH),
-                observation=cut(plain(observation), _TEXT_LENGTH),
+                observation=cut(plain(observation), TEXT_LENGTH),
                 service=cut(service, _NAME_LENGTH) or None,
                 supersedes=self.memory_id(entry.get("supersedes"), path),
             )
@@ -255,4 +255,4 @@ class _Reader:
             self.notes.append("$.escalation.failed_checks: is not a list, left out")
             return ()
         texts = [plain(check) for check in checks[:_MOST_ENTRIES] if isinstance(check, str)]
-        return tuple(cut(text, _TEXT_LENGTH) for text in texts if text)
+        return tuple(cut(text, TEXT_LENGTH) for text in texts if text)

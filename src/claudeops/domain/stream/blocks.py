@@ -19,6 +19,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # "" when the frame names none
     name: str | None
     input: Mapping[str, object] | None  # None: the CLI could not parse it and passed it on as text
+    text: str | None = None  # an input that came as text
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ def tool_use(block: Mapping[str, object], *, text_is_unparsed: bool = False) -> 
         id=as_text(block.get("id")) or "",
         name=as_text(block.get("name")),
         input=given if isinstance(given, dict) else None if unparsed else {},
+        text=given if isinstance(given, str) else None,
     )
 
 

@@ -165,8 +165,9 @@ class TranscriptBuilder:
     def _tool_started(self, use: ToolUse, *, from_subagent: bool, keep: bool) -> Events:
         if not self._calls.start(use, from_subagent=from_subagent, keep_input=keep):
             return ()
-        if use.name == STRUCTURED_OUTPUT_TOOL and use.input is not None and keep and not from_subagent:
-            self._calls.structured.append(use.input)
+        delivered = use.input if use.text is None or not _is_whole(use.text) else use.text
+        if use.name == STRUCTURED_OUTPUT_TOOL and delivered is not None and keep and not from_subagent:
+            self._calls.structured.append(delivered)
         return (
             ToolStarted(
                 tool_use_id=use.id, name=use.name or UNKNOWN_TOOL, input=use.input, from_subagent=from_subagent
@@ -269,6 +270,11 @@ class TranscriptBuilder:
         "hook_event": _hook,
         "warning": _cli_warning,
     }
+
+
+def _is_whole(text: str) -> bool:
+    """Tell whether a text may hold a report: one that was cut off within its JSON does not."""
+    return text.rstrip().endswith(("}", '"', "`", ">"))
 
 
 def _from_subagent(body: Mapping[str, object]) -> bool:

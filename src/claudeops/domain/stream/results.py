@@ -51,7 +51,7 @@ class ResultTally:
     cost_usd: float | None = None
     duration_ms: int | None = None
     tool_calls_reported: int = 0
-    structured_outputs: list[Mapping[str, object]] = field(default_factory=list)
+    structured_outputs: list[Mapping[str, object] | str] = field(default_factory=list)
     denials: dict[str, PermissionDenial] = field(default_factory=dict)
 
     def read(self, body: Mapping[str, object], *, label: str | None) -> ResultSeen:
@@ -68,7 +68,7 @@ class ResultTally:
         self.terminal_reason = as_text(body.get("terminal_reason"))
         if is_error:
             self._read_error(body, label)
-        if isinstance(structured, dict):
+        if isinstance(structured, dict | str) and structured != "":
             self.structured_outputs.append(structured)
         self._read_numbers(body)
         for denial in as_list(body.get("permission_denials")):

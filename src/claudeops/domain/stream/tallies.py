@@ -134,7 +134,7 @@ class CallTally:
     """Accumulates calls by id, in order of first appearance: one call shows in several frames."""
 
     calls: dict[str, CallSeen] = field(default_factory=dict)
-    structured: list[Mapping[str, object]] = field(default_factory=list)
+    structured: list[Mapping[str, object] | str] = field(default_factory=list)
     launches: int = 0
     asked: bool = False
     results: int = 0  # of calls that have ended

@@ -77,8 +77,8 @@ class Transcript:
     cost_usd: float | None = None  # cumulative, as the CLI counts it
     duration_ms: int | None = None  # as the CLI counts it
     messages_used: tuple[MessageUsage, ...] = ()  # what each message used, according to the messages themselves
-    structured_outputs: tuple[Mapping[str, object], ...] = ()  # of result lines, in order, not validated
-    structured_calls: tuple[Mapping[str, object], ...] = ()  # inputs of the main agent's report calls, in order
+    structured_outputs: tuple[Mapping[str, object] | str, ...] = ()  # of result lines, in order, not validated
+    structured_calls: tuple[Mapping[str, object] | str, ...] = ()  # inputs of the main agent's report calls, in order
 
     # --- calls
     tool_calls: Mapping[str, CallSeen] = field(default_factory=dict)  # by id, in order of appearance

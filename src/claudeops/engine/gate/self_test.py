@@ -276,7 +276,8 @@ class _Session:
                 self.faults.add(Fault.INIT_DIFFERS)
                 self.detail += detail
             case _:
-                pass
+                if (refusal := self.harness.refuse(frame.body)) is not None:
+                    await channel.send(refusal)
 
     def _check_init(self, init: Mapping[str, object]) -> None:
         self._seen_init = True

@@ -237,7 +237,9 @@ class Conversation:
                 self._suspect(self.watch.ran_with(signal))
                 tasks.start_soon(self.channel.send, self.harness.acknowledge(signal))
             case None:
-                pass
+                if (refusal := self.harness.refuse(frame.body)) is not None:
+                    self.log.warning(LogEvent.CONTROL_REQUEST_UNKNOWN, request_id=str(frame.body.get("request_id")))
+                    tasks.start_soon(self.channel.send, refusal)
 
     async def _answer(self, request: GateRequest) -> None:
         await self.gate.answer(request, harness=self.harness, channel=self.channel)
