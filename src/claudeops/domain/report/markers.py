@@ -6,14 +6,16 @@
     [MEMORY:category:service] observation              service is optional, and comes last here
     [COOLDOWN:restart:service] success - message       or redeployment, failure
 
-A marker counts only where a line begins with one (after space or a list bullet, outside fenced code), so that a
-quoted log line forges nothing; further markers may follow on the same line. A repeated marker, for instance in a
-closing summary, counts once. COOLDOWN markers are claims: they become events, never entries of the cooldown ledger.
+A marker counts only where the model itself speaks, at the beginning of a line or of a table's cell; Markdown's signs
+may stand before it (`claudeops.domain.report.speech`). In block quotes, back-ticks and fenced code, and within a
+sentence, it is a quotation: a log line that is quoted forges nothing. What is not read is a warning that names the
+line. Further markers may follow on the same line. A repeated marker, for instance in a closing summary, counts once.
+COOLDOWN markers are claims: they become events, never entries of the cooldown ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Annotated, Final
@@ -31,22 +33,24 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
+from claudeops.domain.report.speech import Line, emphasis_before, is_fence, lines_of, unquoted, words_begin
 from claudeops.domain.report.values import cut, level_of, plain
 from claudeops.domain.text import regex
 
-_FIRST: Final = regex.Pattern(r"([ \t]*(?:[-*•][ \t]+)?)\[(?:EVENT|MEMORY|COOLDOWN):")
-_MARKER: Final = regex.Pattern(rf"(?:^|[{regex.SPACE}])(\[)(EVENT|MEMORY|COOLDOWN):([^\]]{{1,300}})\]")
+_HOLDS: Final = ("[EVENT:", "[MEMORY:", "[COOLDOWN:")
+_MARKER: Final = regex.Pattern(r"\[(EVENT|MEMORY|COOLDOWN):([^\]]{1,300})\]")
+_FURTHER: Final = regex.Pattern(rf"[{regex.SPACE}][*_~]{{0,3}}(\[)(?:EVENT|MEMORY|COOLDOWN):[^\]]{{1,300}}\]")
+_QUOTATION: Final = regex.Pattern(r"\"[^\"]*\"|\x{201C}[^\x{201D}]*\x{201D}")
 _WORD: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
-_SERVICE: Final = regex.Pattern(r"[A-Za-z0-9_./-]+")
+_SERVICE: Final = regex.Pattern(r"[A-Za-z0-9_./@-]+(?::[0-9]{1,5})?")
 _CLAIM: Final = regex.Pattern(r"(?i)(success|failure)\b\s*(?:[\x{2014}\x{2013}-]\s*)?(.*)")
 _ACTIONS: Final = frozenset({"restart", "redeployment"})
-_FENCE: Final = regex.Pattern(r"[ \t]*(?:```|~~~)[^`]*$")  # not ```inline```
-_LINE_END: Final = regex.Pattern(r"\r?\n")  # not splitlines(): U+2028 in a quoted text does not begin a line
 
 _MOST: Final = 300  # markers of one session
 _TEXT_LENGTH: Final = 8000  # characters
 _SUMMARY_LENGTH: Final = 500  # characters
 _REPEATED: Final = 80  # characters of a marker that a warning repeats
+_MOST_WARNINGS: Final = 500
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 
@@ -77,8 +81,7 @@ def read_markers(texts: Sequence[str]) -> Markers:
     """Read the main agent's texts, oldest first. Never raises."""
     found = _Found()
     for text in texts:
-        for line in _own_lines(text, found.warnings):
-            found.line(line)
+        found.text(text)
     statements = list(found.statements.values())
     if len(statements) > _MOST:
         found.warnings.append(f"only the first {_MOST} of {len(statements)} markers were kept")
@@ -86,7 +89,7 @@ def read_markers(texts: Sequence[str]) -> Markers:
         events=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedEvent)),
         memories=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedMemory)),
         summary=_closing_words(texts),
-        warnings=tuple(found.warnings),
+        warnings=tuple(dict.fromkeys(found.warnings)),
     )
 
 
@@ -97,24 +100,55 @@ class _Found:
     statements: dict[tuple[str, ...], ReportedEvent | ReportedMemory] = field(default_factory=dict)  # each once
     warnings: list[str] = field(default_factory=list)
 
-    def line(self, line: str) -> None:
-        """Read one line."""
-        beginning = _FIRST.match(line)
-        if beginning is None:
-            return
-        found = list(_MARKER.finditer(line))
-        if not found or found[0].start(1) != beginning.end(1):
-            self.misunderstood(line)
-        for match, following in zip_longest(found, found[1:]):
-            end = len(line) if following is None else following.start(1)
-            self.marker(match[2], match[3], plain(line[match.end() : end]).rstrip(" ;,|"))
+    def text(self, text: str) -> None:
+        """Read a text."""
+        fenced = 0
+        for line in lines_of(text):
+            if not _holds_marker(line.text):
+                continue
+            if line.fenced:
+                fenced += 1
+            elif not self.line(line):
+                self.warn(f"marker in a quotation or sentence, not read: {cut(plain(line.text), _REPEATED)!r}")
+        if fenced:
+            self.warn(f"{fenced} lines with markers are in fenced code and were taken as quotations")
+
+    def line(self, line: Line) -> bool:
+        """Read a line, or each cell of a table's row; return whether any of it was a marker of the model's own."""
+        parts = line.parts
+        beside, nearest = [""] * len(parts), ""
+        for at in range(len(parts) - 1, -1, -1):
+            beside[at] = nearest
+            nearest = parts[at] if parts[at].strip() else nearest
+        return sum(self.part(part, beside=words) for part, words in zip(parts, beside, strict=True)) > 0
+
+    def part(self, part: str, *, beside: str = "") -> bool:
+        """Read the markers at the beginning of a part of a line; ``beside`` is the next cell, where words may stand."""
+        if not _holds_marker(part):
+            return False
+        speech = unquoted(part)
+        begin = words_begin(speech)
+        if not speech.startswith(_HOLDS, begin):
+            return False
+        # Of a marker in a quotation the daemon knows only that the one who spoke last is not its author.
+        masked = _QUOTATION.sub(lambda quoted: "\x00" * len(quoted[0]), speech[begin:])
+        starts = [begin, *(begin + found.start(1) for found in _FURTHER.finditer(masked))]
+        for start, following in zip_longest(starts, starts[1:]):
+            end = len(part) if following is None else following - len(emphasis_before(part, following))
+            found = _MARKER.match(part[start:end])
+            if found is None:
+                self.misunderstood(part[start:end])
+                continue
+            words = _words(part[start + found.end() : end], emphasis=emphasis_before(part, start))
+            self.marker(found[1], found[2], words or _words(beside))
+        return True
 
     def marker(self, kind: str, inside: str, body: str) -> None:
         """Read one marker: the content of its brackets, and the text after it."""
         first, _, second = inside.partition(":")
         service = second if _SERVICE.fullmatch(second) else None
         if second and service is None:  # the statement matters more than its service
-            self.warnings.append(f"marker names a service that cannot be one: {cut(second, _REPEATED)!r}")
+            self.warn(f"marker names a service that cannot be one: {cut(second, _REPEATED)!r}")
             body = f"{plain(second)}: {body}" if body else ""
         body = cut(body, _TEXT_LENGTH)
         item = self.statement(kind, first, service, body) if body and _WORD.fullmatch(first) else None
@@ -130,7 +164,7 @@ class _Found:
         if kind == "EVENT":
             return ReportedEvent(level=self.level(first), message=body, service=service)
         if kind == "MEMORY":
-            return ReportedMemory(category=first, observation=body, service=service)
+            return ReportedMemory(category=first.lower(), observation=body, service=service)
         claim = _CLAIM.match(body)
         if claim is None or first not in _ACTIONS:
             return None
@@ -145,34 +179,41 @@ class _Found:
         """Return a marker's level; an unknown word is ``info``."""
         level = level_of(word)
         if level is None:
-            self.warnings.append(f"marker with an unknown level, taken as info: {cut(word, _REPEATED)!r}")
+            self.warn(f"marker with an unknown level, taken as info: {cut(word, _REPEATED)!r}")
         return level or Level.INFO
+
+    def warn(self, warning: str) -> None:
+        """Keep a warning, within bounds."""
+        if len(self.warnings) < _MOST_WARNINGS:
+            self.warnings.append(warning)
 
     def misunderstood(self, marker: str) -> None:
         """Warn about a marker that is not understood."""
-        self.warnings.append(f"marker not understood: {cut(plain(marker), _REPEATED)!r}")
+        self.warn(f"marker not understood: {cut(plain(marker), _REPEATED)!r}")
 
 
-def _own_lines(text: str, warnings: list[str]) -> Iterator[str]:
-    """Return the lines outside fenced code, which is quotation. An unclosed fence quotes nothing."""
-    lines = _LINE_END.split(text)
-    fences = [number for number, line in enumerate(lines) if _FENCE.match(line)]
-    quoted = {
-        number
-        for opening, closing in zip(fences[::2], fences[1::2], strict=False)
-        for number in range(opening, closing + 1)
-    }
-    markers = sum(1 for number in quoted if _FIRST.match(lines[number]))
-    if markers:
-        warnings.append(f"{markers} lines with markers are in fenced code and were taken as quotations")
-    return (line for number, line in enumerate(lines) if number not in quoted)
+def _holds_marker(line: str) -> bool:
+    return any(marker in line for marker in _HOLDS)
+
+
+def _words(text: str, *, emphasis: str = "") -> str:
+    """Return what a marker says, without the Markdown around it."""
+    words = plain(text)
+    closing = emphasis[::-1]
+    if closing:  # it ends behind the marker, at the end, or somewhere between
+        behind = words.startswith(closing)
+        words = words.removeprefix(closing) if behind else words.replace(closing, "", 1)
+    words = plain(words)
+    for sign in (":", "\N{EN DASH}", "\N{EM DASH}"):
+        words = words.removeprefix(f"{sign} ")
+    return plain(words).rstrip(" ;,|#")
 
 
 def _closing_words(texts: Sequence[str]) -> str:
     """Return the last paragraph with more than markers in it, as one line."""
     for text in reversed(texts):
         for paragraph in reversed(regex.split(r"\n[ \t\r]*\n", text)):
-            lines = (line for line in _LINE_END.split(paragraph) if not _FIRST.match(line) and not _FENCE.match(line))
+            lines = (line for line in paragraph.split("\n") if not _holds_marker(line) and not is_fence(line))
             words = plain(" ".join(" ".join(lines).split()))
             if words:
                 return cut(words, _SUMMARY_LENGTH)

@@ -31,9 +31,10 @@ _ID_DIGITS: Final = 9  # of a memory's id; longer ones do not fit its column
 _MOST_ENTRIES: Final = 300  # of one list; a runaway model writes thousands
 
 _LEVELS: Final = {
-    "info": Level.INFO,
-    **dict.fromkeys(("warning", "warn", "degraded"), Level.WARNING),
-    **dict.fromkeys(("critical", "error", "err", "fatal", "failure", "failed"), Level.CRITICAL),
+    **dict.fromkeys(("info", "healthy", "ok", "up", "recovered", "resolved"), Level.INFO),
+    **dict.fromkeys(("warning", "warn", "degraded", "unhealthy", "flapping"), Level.WARNING),
+    **dict.fromkeys(("critical", "crit", "error", "err", "fatal", "failure", "failed"), Level.CRITICAL),
+    **dict.fromkeys(("down", "unreachable", "alert", "emergency"), Level.CRITICAL),
 }
 _STATUSES: Final = {status.value: status for status in ServiceStatus}
 _FLAGS: Final[dict[object, bool]] = {
