@@ -13,6 +13,7 @@ from stdin like the real one, and then does one step after the other:
                               ``ask``, ``within`` the call of the subagent that makes it
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
+``{"await_answer": id}``      wait for the answer to a control request of its own
 ``{"await": path}``           wait until that file is there
 ``{"await_eof": true}``       wait until stdin is closed
 ``{"await_interrupt": true}`` wait for the interrupt that is ignored
@@ -90,7 +91,7 @@ def answer_to(request: str) -> dict[str, Any]:
     """Wait for the answer to a request of ours; one to another number is not it, however early it comes."""
     while (response := receive("control_response")["response"])["request_id"] != request:
         pass
-    answer: dict[str, Any] = response["response"]
+    answer: dict[str, Any] = response.get("response", {})  # an error has none
     return answer
 
 
@@ -202,6 +203,8 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
             emit(result(overrides))
         case {"await_user": _}:
             receive("user")
+        case {"await_answer": request}:
+            answer_to(request)
         case {"await_interrupt": _}:
             receive("control_request")
         case {"await_eof": _}:
