@@ -226,7 +226,8 @@ class TranscriptBuilder:
         original, other = (as_text(body.get(key)) for key in ("original_model", "fallback_model"))
         category = as_text(body.get("api_refusal_category"))
         why = f" ({category})" if category else ""
-        self._refused = self._refused and body.get("scope") == "local"
+        is_of_subagent = body.get("scope") == "local"
+        self._refused = self._refused and is_of_subagent
         self._lines.warn(
             f"model_refusal_fallback: {original or 'the model'} refused{why}, {other or 'another model'} answered"
         )
