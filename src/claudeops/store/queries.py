@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Integer, Select, and_, bindparam, false, func, not_, or_, select
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, false, func, not_, select
 
 from claudeops.domain import escalation
 from claudeops.domain.alerts.model import IncidentStatus
@@ -69,14 +69,20 @@ _OWN_INCIDENT: Final = (
     .join(sessions, sessions.c.incident_id == incidents.c.number)
     .where(sessions.c.id == bindparam("session"))
 )
+_OPEN_INCIDENTS: Final = (
+    select(incidents.c.number)
+    .where(incidents.c.status != IncidentStatus.RESOLVED.value)
+    .order_by(incidents.c.number.desc())
+    .limit(bindparam("most", type_=Integer))
+)
 _TOLD_BY_ALERTS: Final = (
     select(alerts.c.service, alerts.c.labels, alerts.c.annotations)
-    .join(incidents, incidents.c.number == alerts.c.incident_id)
-    .where(or_(incidents.c.number == bindparam("own"), incidents.c.status != IncidentStatus.RESOLVED.value))
+    .where(alerts.c.incident_id.in_(bindparam("incidents", expanding=True)))
     .order_by(alerts.c.id.desc())
     .limit(bindparam("most", type_=Integer))
 )
 _MOST_ALERTS: Final = 300  # whose words say where a service answers
+_MOST_INCIDENTS: Final = 100  # likewise, beside the chain's own
 _EARLIER_CHECKS: Final = (
     select(service_checks)
     .join(sessions, sessions.c.id == service_checks.c.session_id)
@@ -226,15 +232,17 @@ def background(connection: Connection, session: Session, other_names: Mapping[st
     """Return what the earlier sessions of the chain left on record."""
     of_chain = {"root": session.root_session_id, "session": session.id}
     follows = session.id != session.root_session_id  # most sessions are the first of their chain: nothing to ask
+    incident = connection.execute(_OWN_INCIDENT, {"session": session.id}).one_or_none()
+    in_question = [] if incident is None else [incident.number]
+    in_question += connection.execute(_OPEN_INCIDENTS, {"most": _MOST_INCIDENTS}).scalars()
+    alerted = {"incidents": in_question, "most": _MOST_ALERTS}
     return to_background(
         session,
         earlier=connection.execute(_EARLIER, of_chain).all() if follows else (),
         checks=connection.execute(_EARLIER_CHECKS, of_chain) if follows else (),
         actions=connection.execute(_EARLIER_ACTIONS, of_chain) if follows else (),
-        incident=(incident := connection.execute(_OWN_INCIDENT, {"session": session.id}).one_or_none()),
-        alerted=connection.execute(
-            _TOLD_BY_ALERTS, {"own": None if incident is None else incident.number, "most": _MOST_ALERTS}
-        ),
+        incident=incident,
+        alerted=connection.execute(_TOLD_BY_ALERTS, alerted) if in_question else (),
         other_names=other_names,
     )
 

@@ -41,6 +41,7 @@ _MOST_WARNINGS: Final = 20
 _WARNING_LENGTH: Final = 400  # characters
 _MOST_CANDIDATES: Final = 50  # of each origin; runaway sessions made hundreds of calls
 _REPORT_KEYS: Final = frozenset({"summary", "escalation", "services_checked"})  # other JSON in prose is not a report
+_GIVEN_UP: Final = 5  # attempts to deliver; the CLI makes no more
 _MOST_TEXT: Final = 4_000_000  # characters of all texts together
 
 
@@ -73,10 +74,10 @@ def extract(source: ReportSource, schema: ReportSchema, *, legacy_markers: bool)
 
     In this order: the first valid ``structured_output`` of a result line; the latest valid StructuredOutput
     call (each one corrects the one before, so the latest is the model's final word); the latest text that holds
-    a valid report as JSON; the summary of the latest attempt, if the session has printed its result; the legacy
-    markers, if they are allowed; nothing. Where texts were read for markers after a structured output was refused,
-    the method is ``markers`` even if they hold none, as it was with Claude Ops; a session that delivered nothing has
-    ``none``.
+    a valid report as JSON; the summary of the latest attempt, if the session has printed its result or made five; the
+    legacy markers, if they are allowed; nothing. Where texts were read for markers after a structured output was
+    refused, the method is ``markers`` even if they hold none, as it was with Claude Ops; a session that delivered
+    nothing has ``none``.
     """
     search = _Search(schema)
     found = search.run(source)
@@ -182,7 +183,8 @@ class _Search:
 
 def _rescued(source: ReportSource, schema: ReportSchema, markers: Markers) -> Report | None:
     """Return what is left of a report that was delivered and cannot be read; ``None``: nothing says anything."""
-    if not getattr(source, "result_seen", False):  # a session that was cut off in mid-work may be tried again
+    # A session that was cut off in mid-work may be tried again, unless it had given up delivering already.
+    if not getattr(source, "result_seen", False) and len(source.structured_calls) < _GIVEN_UP:
         return None
     written = (output for output in reversed(source.structured_outputs) if isinstance(output, str))
     for attempt in islice((*reversed(source.structured_calls), *written), _MOST_CANDIDATES):

@@ -267,6 +267,11 @@ def test_a_session_that_was_cut_off_in_mid_work_has_none() -> None:
     assert extract(transcript, SCHEMA, legacy_markers=True).report is None
 
 
+def test_a_session_that_we_stopped_after_five_attempts_has_the_last_summary() -> None:
+    calls = [called(f"so{number}", REPORT, {"summary": f"attempt {number}"}) for number in range(5)]
+    assert summary_of(extract(transcript_of(*calls), SCHEMA, legacy_markers=True)) == "attempt 4"
+
+
 def test_a_session_that_gave_up_without_an_error_has_its_summary_too() -> None:
     transcript = transcript_of(called("so", REPORT, {"summary": "db is slow"}), result(result="Done."))
     assert summary_of(extract(transcript, SCHEMA, legacy_markers=False)) == "db is slow"
