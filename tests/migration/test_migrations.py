@@ -140,7 +140,30 @@ def test_outcomes_of_the_bounds_are_taken_and_become_errors_on_the_way_back(
     assert left == ["out_of_memory", "error", "error", "error"]
 
 
-def ended(number: int, outcome: str) -> sa.Insert:
+def test_old_refusals_become_a_kind_of_their_own_and_other_failures_on_the_way_back(
+    empty: Database, up: Callable[[Database], Migrated]
+) -> None:
+    def kinds() -> list[object]:
+        with empty.connect() as connection:
+            found = connection.exec_driver_sql("SELECT failure_kind FROM sessions ORDER BY id")
+            return list(found.scalars())
+
+    run(parse_url(empty.url), MIGRATIONS, lambda config: command.upgrade(config, "0017"))
+    rows = [("other", "refusal"), ("other", "end_turn"), ("rate_limit", "refusal"), (None, "refusal")]
+    with empty.connect() as connection:
+        for number, (kind, stop_reason) in enumerate(rows, start=1):
+            connection.execute(ended(number, "error", failure_kind=kind, stop_reason=stop_reason))
+        connection.commit()
+
+    up(empty)
+    after = kinds()
+    downgrade(empty, "0017")
+
+    assert after == ["refusal", "other", "rate_limit", None]
+    assert kinds() == ["other", "other", "rate_limit", None]
+
+
+def ended(number: int, outcome: str, **more: object) -> sa.Insert:
     values = {
         "id": number,
         "tier": 1,
@@ -153,6 +176,7 @@ def ended(number: int, outcome: str) -> sa.Insert:
         "created_at": NOW,
         "attempt": 1,
         "audit_head": "",
+        **more,
     }
     required = {column.name for column in metadata.tables["sessions"].columns if not column.nullable}
     assert required <= set(values), required - set(values)

@@ -179,6 +179,7 @@ def test_foreign_text_closes_no_delimiter_and_begins_no_line(forgery: str) -> No
             findings=forgery,
             failed_checks=(forgery,),
             service_status=(ServiceCheck(service=forgery, status=ServiceStatus.DOWN, detail=forgery),),
+            started_for=(forgery,),
         ),
     )
     for shape in (r"<[\s/]*(?:untrusted|operator)", r"(?m)^# .*"):
@@ -230,13 +231,24 @@ def test_longest_texts_stay_below_150_kb_and_say_that_they_were_cut(char: str) -
         memories=(memory(flood, service=flood, category=flood),) * 200,
         request=f"see {flood}",
         handover=Handover(
-            reason=flood, findings=f"f{flood}", failed_checks=(flood,) * 200, service_status=(check,) * 200
+            reason=flood,
+            findings=f"f{flood}",
+            failed_checks=(flood,) * 200,
+            service_status=(check,) * 200,
+            started_for=(flood,) * 200,
         ),
     )
     assert len(text.encode()) < 150_000
     assert f"[cut here; the whole text has {len(flood) + 1} characters]" in text
     assert "more left out: no room]" in text
     assert "\n</untrusted-data>\n" in text
+
+
+def test_services_that_a_chain_was_started_for_are_to_be_reported_on() -> None:
+    text = system(handover=replace(HANDOVER, started_for=("web", "shop")))
+    assert "To be reported on: web; shop\n" in text
+    assert text.index("*to be reported on*") < text.index('<untrusted-data name="escalation">')
+    assert "to be reported on" not in system(handover=HANDOVER)
 
 
 def test_text_that_fits_is_not_cut() -> None:

@@ -52,8 +52,8 @@ def summary_in(given: object, shape: Mapping[str, object]) -> str | None:
     found = [_without_markup(one, names).get(_SUMMARY) for one in _unwrapped(given, names, _DEEPEST)]
     if isinstance(given, str):
         found.append(_stated(given[:_MOST_TEXT]))
-    texts = (plain(text) for text in found if isinstance(text, str))
-    return next((text for text in texts if not is_filler(text)), None)
+    texts = [plain(text) for text in found if isinstance(text, str)]
+    return next((text for text in texts if not is_filler(text) and not _is_object(text)), None)
 
 
 def _names(shape: Mapping[str, object]) -> frozenset[str]:
@@ -70,8 +70,11 @@ def _unwrapped(given: object, names: frozenset[str], depth: int) -> Iterator[Map
         return
     if isinstance(given, Mapping):
         yield given
+        summary = given.get(_SUMMARY)
         if len(given) == 1 and names.isdisjoint(given):
             yield from _unwrapped(next(iter(given.values())), names, depth - 1)
+        elif isinstance(summary, str) and _is_object(summary):
+            yield from _unwrapped(summary, names, depth - 1)
     elif isinstance(given, str) and len(given) <= _MOST_TEXT:
         text = _bare(given)
         value = _decoded(text)
@@ -81,6 +84,10 @@ def _unwrapped(given: object, names: frozenset[str], depth: int) -> Iterator[Map
             yield from (found for found in objects_in(text) if not names.isdisjoint(found))
             found = _markup(text, names)
             yield from () if found is None else (dict(found[1]),)
+
+
+def _is_object(text: str) -> bool:
+    return _bare(text[:_MOST_TEXT]).lstrip().startswith("{")
 
 
 def _bare(text: str) -> str:

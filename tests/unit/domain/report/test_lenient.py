@@ -109,6 +109,8 @@ def test_json_text_in_the_place_of_another_value_is_read(changes: dict[str, Any]
     "report",
     [
         pytest.param({"report": ALARM}, id="an object around it"),
+        pytest.param({"summary": TEXT}, id="a text in the summary"),
+        pytest.param({**HEALTHY, "summary": f"```json\n{TEXT}\n```", "events": "x1"}, id="fenced in the summary"),
         pytest.param({"json": TEXT}, id="a text in an object"),
         pytest.param({"input": {"output": TEXT}}, id="two of them"),
     ],
