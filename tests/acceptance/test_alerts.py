@@ -63,6 +63,31 @@ async def test_an_alert_of_whoever_has_a_token_becomes_a_session_an_incident_and
     assert '"resolved"' in str(listed).replace("'", '"')
 
 
+async def test_an_alert_about_a_service_that_no_session_looked_at_stays_open_and_people_are_told(
+    tmp_path: Path,
+) -> None:
+    with receiving() as phone:
+        settings = {**listens(tmp_path), "CLAUDEOPS_APPRISE_URLS": phone.address}
+        async with stand_in_node(tmp_path) as node:
+            web = {"name": "web", "status": "healthy", "detail": "uptime ran"}
+            node.script(look(), deliver(report(services_checked=[web])))
+            async with node.daemon(**settings) as daemon:
+                url = await url_of(daemon)
+                _, header = await token(node.operator, "alerts:am")
+                assert (await post(url, header, body(one()))).status == 202
+                await node.operator.until("SELECT * FROM sessions", lambda rows: [*map(_status, rows)] == ["ended"])
+                assert (await post(url, header, body(one(resolved=True)))).status == 202
+                await until(lambda: any("shop, which the report leaves out" in text for text in phone.bodies))
+                await node.operator.until("SELECT * FROM alerts", lambda rows: _status(rows[0]) == "resolved")
+                assert await daemon.stop() == 0
+        (session,) = node.operator.sessions()
+        (incident,) = node.operator.rows("SELECT * FROM incidents")
+
+    assert session["decision_reason"] == "no_evidence"
+    assert incident["status"] == "open"
+    assert '"look"' not in str(incident["witnesses"])
+
+
 async def test_what_was_acknowledged_is_there_although_the_daemon_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "answers.ndjson"
     async with stand_in_node(tmp_path) as node, anyio.create_task_group() as tasks:
