@@ -19,8 +19,10 @@ def chain_of(tier: int, told: Handover) -> NewSession:
     return wanted(tier, trigger=Trigger.ALERT, context=told)
 
 
-async def taken(store: Store, *alerts: Alert, minutes: float = 0, key: str = "a", group: str = "") -> Done:
+async def taken(
+    store: Store, *alerts: Alert, minutes: float = 0, key: str = "a", group: str = "", about: Circumstances = ABOUT
+) -> Done:
     """Bring alerts in one body; each body is a group of its own, unless it is told otherwise."""
     delivery = Delivery(source=SOURCE, key=key, alerts=alerts, group_key=group or alerts[0].service)
     posted = Posted(said=delivery, received_at=NOW, raw="{}")
-    return await bring(store.alerts, [posted], ABOUT, chain_of, now=after(minutes=minutes))
+    return await bring(store.alerts, [posted], about, chain_of, now=after(minutes=minutes))

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.alerts.model import Alert
+from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.looks import Look, address_of
 from claudeops.domain.model import (
     DecisionReason,
@@ -24,7 +24,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.notice.model import Target
 from claudeops.engine.ports import Store
-from support.alerts import alert, over
+from support.alerts import AT_ONCE, alert, over, rules_of
 from support.store_values import (
     RULES,
     after,
@@ -126,12 +126,11 @@ async def test_the_address_in_an_alert_is_where_its_service_answers(store: Store
 async def test_a_service_whose_alert_joined_while_the_session_ran_must_be_looked_at_too(
     store: Store, database: Database
 ) -> None:
-    def down(service: str) -> Alert:
-        return alert(service=service)
-
-    await taken(store, down("shop"), group="g")
+    # One incident about several services is what an operator's `group_by` makes.
+    by_name = Circumstances(alerts=rules_of(replace(AT_ONCE, by=("alertname",))), escalation=RULES)
+    await taken(store, alert(service="shop"), group="g", about=by_name)
     session = await run(store, 1)
-    await taken(store, down("db"), group="g", minutes=1.1, key="b")
+    await taken(store, alert(service="db"), group="g", minutes=1.1, key="b", about=by_name)
     (incident,) = database.rows("incidents")
     assert incident["services"] == '["shop","db"]'
 
