@@ -39,6 +39,8 @@ _CONNECTION: Final = "connection"
 _BACKLOG: Final = 64  # connections accepted in one turn of the event loop
 _QUIET: Final = "uvicorn.error.clients"  # a logger that drops warnings: mistakes of clients are not worth a line
 
+_MOST_HEAD: Final = 64 * 1024  # bytes of a request before its body
+
 _CLOSE_SECONDS: Final = 1  # for a client that does not read its response
 
 _IDLE_SECONDS: Final = 3600  # longer than any tool runs: a client that reuses a connection just as we close it fails
@@ -120,6 +122,18 @@ class Crowd:
         connection.transport.abort()
 
 
+class _Connection(h11.Connection):
+    """Refuses a request whose length can be read in two ways: where a proxy reads it the other way, it is split."""
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the length of the body is given twice, or in a way of a later version")
+        return event
+
+
 class _Protocol(H11Protocol):
     """Gives each request its own connection, keeps uvicorn's access log out of our logging, and bounds waits."""
 
@@ -134,6 +148,7 @@ class _Protocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.access_log = False
+        self.conn = _Connection(h11.SERVER, _MOST_HEAD)
         self._head_timer: asyncio.TimerHandle | None = None  # runs while the client owes us a request head
         if self.crowd is not None:
             self.logger = logging.getLogger(_QUIET)

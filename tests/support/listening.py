@@ -252,8 +252,13 @@ class Door:
         *chunks: bytes,
         headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         host: str | None = HOST,
+        held: anyio.Event | None = None,
+        peer: str = "127.0.0.1",
     ) -> Answered:
-        """Send one request, its body in these chunks, and return the answer."""
+        """Send one request, its body in these chunks, and return the answer.
+
+        ``held``: until it is set the last chunk does not come.
+        """
         pairs = [*(headers.items() if isinstance(headers, Mapping) else headers)]
         if host is not None:
             pairs.append(("host", host))
@@ -268,13 +273,15 @@ class Door:
             "query_string": parts.query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs],
-            "client": ("127.0.0.1", 4711),
+            "client": (peer, 4711),
             "server": ("127.0.0.1", 8080),
         }
         waiting = list(chunks)
         sent: list[Message] = []
 
         async def receive() -> Message:
+            if len(waiting) <= 1 and held is not None:
+                await held.wait()
             chunk = waiting.pop(0) if waiting else b""
             return {"type": "http.request", "body": chunk, "more_body": bool(waiting)}
 

@@ -15,8 +15,8 @@ from typing import Final
 import anyio
 from starlette.datastructures import Headers
 
-from claudeops.domain.alerts.senders import is_signed
-from claudeops.domain.notice.slack import signers
+from claudeops.domain.alerts.senders import is_signed, may_be_signed
+from claudeops.domain.notice.slack import claimed, signers
 from claudeops.domain.web.token import ApiToken, Presented, ScopeKind, TokenState, presented, scope_of
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
@@ -85,6 +85,13 @@ class Doorkeeper:
         """Tell whether there is a secret by which a signer could prove himself."""
         return any(self.slack.values()) if name == SLACK else bool(self.sources.secrets(self.sources.source(name)))
 
+    def seems_signed(self, name: str, headers: Headers) -> bool:
+        """Tell whether there may be a signature of now, which is seen before the body has come, and proves nothing."""
+        named = {header.lower(): value for header, value in headers.items()}
+        if name == SLACK:
+            return claimed(named, now=self.clock.now()) is not None
+        return may_be_signed(self.sources.source(name), named, now=self.clock.now())
+
     def signer(self, name: str, body: bytes, headers: Headers) -> Caller | None:
         """Return who a body's signature proves to be; ``None``: nobody."""
         named = {header.lower(): value for header, value in headers.items()}
@@ -151,15 +158,18 @@ class Rate:
     per_second: float
     most: float  # at once
     clock: Clock
+    most_callers: int = 4096  # beyond that the one that has not called for longest is forgotten
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)  # by caller: how many, and when that was
 
     def admits(self, caller: str) -> bool:
         """Count a call; ``False``: it is one too many."""
         now = self.clock.monotonic()
-        left, since = self._left.get(caller, (self.most, now))
+        left, since = self._left.pop(caller, (self.most, now))
         left = min(self.most, left + (now - since) * self.per_second)
         is_admitted = left >= 1
         self._left[caller] = (left - 1 if is_admitted else left, now)
+        if len(self._left) > self.most_callers:
+            del self._left[next(iter(self._left))]
         return is_admitted
 
 

@@ -2,6 +2,9 @@
 
 Checked in this order: the host by which the request calls us, who has sent it there, the address, who calls, how often,
 the length of the body. Only then is anything done. Every wait is bounded.
+
+Where the proof is a signature of the body, what can be seen of it beforehand is looked at first, and only wrong ones
+are counted, once they have proven wrong: however many there are, a right one is taken.
 """
 
 from __future__ import annotations
@@ -21,34 +24,30 @@ from starlette.types import Receive, Scope, Send
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.loopback import Crowd
+from claudeops.web import bodies
+from claudeops.web.bodies import AGAIN_SECONDS, UnprovenBodies, read_body
 from claudeops.web.doorkeeper import Complaints, Doorkeeper, Rate
 from claudeops.web.endpoints import Call, Caller, Found, Table, query_of
 from claudeops.web.ports import Clock
-from claudeops.web.problems import RefusedError, answer, problem
+from claudeops.web.problems import RefusedError, answer, later, problem
 
-MOST_BYTES: Final = 1024 * 1024
+MOST_BYTES: Final = bodies.MOST_BYTES
 """Of a body."""
 
 MOST_AT_ONCE: Final = 64
-"""Requests with a body that is read, or being worked on."""
-
-MOST_UNPROVEN: Final = 16
-"""Of these, bodies whose sender is known only by a signature of the whole."""
+"""Requests of proven callers, whose body is read or being worked on."""
 
 CALLS_PER_SECOND: Final = 200.0
 CALLS_AT_ONCE: Final = 400.0
 """Of one caller."""
 
 GUESSES_PER_SECOND: Final = 50.0
-"""Signatures that are computed; the callers of whom none is right share this."""
+"""Wrong signatures of one peer; beyond that its connection ends with each, which makes the next one dearer."""
 
 VISITOR_SECONDS: Final = 0.5
 """For which an open endpoint waits to learn who asks."""
 
-BODY_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 30.0
-LATER_SECONDS: Final = 5
-"""After which a sender may try again."""
 
 _LOCAL: Final = frozenset({"localhost", "localhost.localdomain"})
 _OWN: Final = frozenset({"same-origin", "none"})
@@ -86,9 +85,9 @@ class Listener:
     log: Logger
     crowd: Crowd | None = None  # of the server; None: nothing bounds the connections
     _busy: int = 0
-    _unproven: int = 0
+    _unproven: UnprovenBodies = field(default_factory=UnprovenBodies)
     _rate: Rate = field(init=False)
-    _guesses: Rate = field(init=False)
+    _guesses: Rate = field(init=False)  # by peer
     _complaints: Complaints = field(init=False)
     _troubles: Complaints = field(init=False)
 
@@ -154,16 +153,16 @@ class Listener:
         signer = row.may_sign(found.params)
         if row.scope is not None and caller is None and not (signer and self.doorkeeper.may_sign(signer)):
             raise RefusedError(401, "This needs a token.", kind=ErrorKind.AUTH)
+        body: bytes | None = None
         if caller is not None:
+            self._let_in(request, caller)
+        elif row.scope is not None:
+            caller, body = await self._signed(request, signer)
             self._let_in(request, caller)
         self._busy += 1
         try:
-            if row.body is None:
-                body = b""
-            elif row.scope is None or caller is not None:
-                body = await self._body(request)
-            else:
-                caller, body = await self._signed(request, signer)
+            if body is None:
+                body = b"" if row.body is None else await read_body(request)
             value = await row.handler(
                 Call(
                     params=found.params,
@@ -206,48 +205,43 @@ class Listener:
 
     async def _signed(self, request: Request, signer: str) -> tuple[Caller, bytes]:
         """Return who has signed the body, and the body."""
-        if self._unproven >= MOST_UNPROVEN or not self._guesses.admits(signer):
-            raise _later("Too many signatures wait to be looked at.")
-        self._unproven += 1
-        try:
-            body = await self._body(request)
-        finally:
-            self._unproven -= 1
+        if not self.doorkeeper.seems_signed(signer, request.headers):
+            raise RefusedError(401, "It has no signature of its source, or one of long ago.", kind=ErrorKind.AUTH)
+        body = await self._unproven.read(request)
         caller = self.doorkeeper.signer(signer, body, request.headers)
-        if caller is None:
-            raise RefusedError(401, "The body is not signed by its source, or too long ago.", kind=ErrorKind.AUTH)
-        self._let_in(request, caller)
-        return caller, body
-
-    async def _body(self, request: Request) -> bytes:
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared[:19]) > MOST_BYTES:
-            raise _too_long()
-        body = bytearray()
-        with anyio.move_on_after(BODY_SECONDS) as waiting:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    raise _too_long()
-        if waiting.cancelled_caught:
-            raise RefusedError(408, f"The body did not come within {BODY_SECONDS:g} s.", retry_after=LATER_SECONDS)
-        return bytes(body)
+        if caller is not None:
+            return caller, body
+        if not self._guesses.admits(_peer(request)):
+            raise later("Too many signatures from there were wrong.", seconds=AGAIN_SECONDS, closes=True)
+        raise RefusedError(401, "The body is not signed by its source, or too long ago.", kind=ErrorKind.AUTH)
 
 
 def _later(detail: str) -> RefusedError:
-    """Return the answer after which senders try again: Alertmanager does so after 5xx alone, and not after 429."""
-    return RefusedError(503, detail, kind=ErrorKind.RUNTIME, retry_after=LATER_SECONDS)
+    return later(detail, seconds=AGAIN_SECONDS)
 
 
-def _too_long() -> RefusedError:
-    return RefusedError(413, f"A body has at most {MOST_BYTES} bytes.")
+def _peer(request: Request) -> str:
+    """Return whom wrong signatures are counted against: an address; of IPv6 the network, of which one has many."""
+    host = request.client.host if request.client is not None else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+        return str(ipaddress.IPv6Network((int(address), 64), strict=False))
+    return host
 
 
 def _name_of(header: str) -> str:
-    """Return the host of a Host header, without its port."""
+    """Return the host of a Host header, without its port; empty for what is no host and port."""
     if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower().rstrip(".")
+        name, bracket, rest = header[1:].partition("]")
+        colon, port = rest[:1], rest[1:]
+        is_whole = bool(bracket) and ":" in name and colon in {"", ":"}
+    else:
+        name, _, port = header.partition(":")
+        name, is_whole = name.lower().rstrip("."), True
+    return name if is_whole and (not port or (port.isascii() and port.isdigit())) else ""
 
 
 def _is_address(host: str) -> bool:

@@ -38,13 +38,23 @@ class RefusedError(Exception):
         kind: ErrorKind = ErrorKind.USAGE,
         retry_after: int | None = None,
         allow: str = "",
+        closes: bool = False,
     ) -> None:
-        """Keep what is answered; ``retry_after`` in seconds, for what may work later; ``allow``: methods."""
+        """Keep what is answered; ``retry_after`` in seconds, for what may work later; ``allow``: methods.
+
+        ``closes``: the connection ends with the answer.
+        """
         super().__init__(detail)
         self.status = status
         self.kind = kind
         self.retry_after = retry_after
         self.allow = allow
+        self.closes = closes
+
+
+def later(detail: str, *, seconds: int, closes: bool = False) -> RefusedError:
+    """Return the answer after which senders try again: Alertmanager does so after 5xx alone, and not after 429."""
+    return RefusedError(503, detail, kind=ErrorKind.RUNTIME, retry_after=seconds, closes=closes)
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +89,8 @@ def problem(error: RefusedError, *, instance: str, operation: str) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="claudeops"'
     if error.allow:
         headers["Allow"] = error.allow
+    if error.closes:
+        headers["Connection"] = "close"
     return Response(msgspec.json.encode(document), status_code=error.status, media_type=MEDIA_TYPE, headers=headers)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import io
 import json
 import random
@@ -23,7 +25,7 @@ from claudeops.domain.web.token import SECRET_BYTES, NewToken, digest_of, writte
 from claudeops.engine.system import SystemClock
 from claudeops.store.store import SqlStore
 from claudeops.web.ports import Check
-from support.listening import CHAT_KEY, HeldIntake, HeldSources
+from support.listening import CHAT_KEY, SHARED, HeldIntake, HeldSources
 from support.loopback_http import Answer, ask
 from support.settings_world import make_world
 from support.stores import Database, opened
@@ -199,3 +201,47 @@ async def test_garbage_on_the_wire_leaves_it_listening_and_the_log_short(house: 
         assert (await house.ask("/healthz", method="GET")).status == 200
     assert len(house.log.getvalue().splitlines()) < 10
     assert house.told("request_crashed") == []
+
+
+UNCLEAR = {
+    "length first": b"HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n",
+    "length last": b"HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n",
+    "no length at all": b"HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nContent-Length: 0\r\n",
+    "older than chunks": b"HTTP/1.0\r\ntransfer-encoding: chunked\r\n",
+    "two lengths": b"HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n",
+}
+
+
+@pytest.mark.parametrize("path", ["/api/v1/alerts/prometheus", "/api/v1/alerts/scripts", "/healthz", "/nothing"])
+@pytest.mark.parametrize("how", UNCLEAR)
+async def test_a_request_whose_length_can_be_read_in_two_ways_ends_its_connection(
+    house: House, path: str, how: str
+) -> None:
+    async with listening(house):
+        header = await house.token("alerts:prometheus")
+        line = f"POST {path} ".encode() + UNCLEAR[how]
+        head = line + b"host: 127.0.0.1\r\nauthorization: " + header["authorization"].encode() + b"\r\n\r\n"
+        smuggled = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with house.connected(head + b"0\r\n\r\n" + smuggled) as stream:
+                answered = b"".join([chunk async for chunk in stream])  # to the end, which comes
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert answered.count(b"HTTP/1.1 ") == 1
+    assert house.intake.taken == []
+
+
+async def test_who_owes_signed_bodies_keeps_no_signer_out(house: House) -> None:
+    async with listening(house), AsyncExitStack() as stack:
+        stamp = str(int(datetime.now(UTC).timestamp()))
+        forged = f"x-claudeops-signature: t={stamp},v1={'0' * 64}\r\n".encode()
+        head = b"POST /api/v1/alerts/scripts HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n" + forged
+        for _ in range(40):
+            await stack.enter_async_context(house.connected(head + b"\r\n" + b"x" * 10_000))
+        answers = [await house.ask("/api/v1/alerts/scripts", body, **signature(body)) for body in (b"{}", b"[1]") * 5]
+    assert [answer.status for answer in answers] == [202] * 10
+
+
+def signature(body: bytes) -> dict[str, str]:
+    stamp = str(int(datetime.now(UTC).timestamp()))
+    proof = hmac.new(SHARED.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    return {"x-claudeops-signature": f"t={stamp},v1={proof}"}

@@ -19,7 +19,7 @@ from claudeops.errors import StoreError
 from claudeops.web.endpoints import Endpoint
 from claudeops.web.listener import CALLS_AT_ONCE, MOST_AT_ONCE, MOST_BYTES, Hosts
 from claudeops.web.ports import Check
-from support.listening import CHAT_KEY, NOON, SHARED, Door, TestClock, bearer, secret_of, token_for
+from support.listening import CHAT_KEY, HOST, NOON, SHARED, Door, TestClock, bearer, secret_of, token_for
 
 ALERTS = "/api/v1/alerts/prometheus"
 BODY = b'{"alerts":[]}'
@@ -74,8 +74,8 @@ async def test_a_row_is_for_those_with_its_scope_and_nobody_else(row: Endpoint, 
         target = target.replace("prometheus", "checks")
         door.tokens.kept[1] = token_for(1, "alerts:checks")
 
-    async def status(headers: dict[str, str], **changes: str) -> int:
-        return (await door.ask(row.method, target, b"x", headers=headers, **changes)).status
+    async def status(headers: dict[str, str], host: str = HOST) -> int:
+        return (await door.ask(row.method, target, b"x", headers=headers, host=host)).status
 
     good = row.status
     outside = good if row.scope is None else 401
@@ -109,14 +109,21 @@ async def test_a_head_request_is_answered_where_nothing_is_done(door: Door) -> N
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:8080", "ops.example.com.", "10.1.2.3:80"]
+    "host",
+    ["localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:8080", "[::1]", "ops.example.com.", "10.1.2.3:80", "[fe80::1]"],
 )
 def test_we_know_our_own_names_and_addresses_are_no_names(host: str) -> None:
     assert Hosts.of(["OPS.example.com"]).has(host)
 
 
 @pytest.mark.parametrize(
-    "host", ["", "ops.example.com.evil.org", "evil.org", "localhost.evil.org", "127.0.0.1.evil.org", "[", ":"]
+    "host",
+    [
+        *("", "ops.example.com.evil.org", "evil.org", "localhost.evil.org", "127.0.0.1.evil.org", "[", ":"),
+        *("[::1].evil.org", "[::1]evil.org", "[::1].evil.org:8080", "[::1]:80.evil.org", "[::1]@evil.org", "[::1"),
+        *("[::1]:8080:80", "[127.0.0.1].evil.org", "[127.0.0.1]", "[localhost]", "[ops.example.com]", "[]", "[]:80"),
+        *("localhost:80.evil.org", "localhost:80@evil.org", "127.0.0.1:evil.org", "localhost:\u0668"),
+    ],
 )
 def test_no_other_name_leads_here(host: str) -> None:
     assert not Hosts.of(["ops.example.com"]).has(host)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from claudeops.domain.alerts.senders.common import is_recent, proves
+from claudeops.domain.alerts.senders.common import Claim, claim, is_recent
 from claudeops.domain.notice.approving import Card
 
 LIMIT: Final = 3000
@@ -154,13 +154,20 @@ def payload_of(body: bytes) -> bytes:
 # --- who says it ------------------------------------------------------------------------------------------
 
 
+def claimed(headers: Mapping[str, str], *, now: datetime) -> Claim | None:
+    """Return the signature that headers present; ``None``: none of now. Proves nothing: the body is not known yet."""
+    stamp, proof = headers.get(_STAMP, ""), headers.get(_SIGNATURE, "")
+    if not proof.startswith(_VERSION) or not is_recent(stamp, now):
+        return None
+    return claim(f"v0:{stamp}:".encode(), [proof.removeprefix(_VERSION)])
+
+
 def signers(body: bytes, headers: Mapping[str, str], secrets: Mapping[str, str], *, now: datetime) -> frozenset[str]:
     """Return the targets whose signing secret has signed a body, not long ago; the time tells nothing.
 
     ``headers`` by lower-case names; ``secrets`` by the names of targets.
     """
-    stamp, proof = headers.get(_STAMP, ""), headers.get(_SIGNATURE, "")
-    if not proof.startswith(_VERSION) or not is_recent(stamp, now):
+    presented = claimed(headers, now=now)
+    if presented is None:
         return frozenset()
-    signed, given = f"v0:{stamp}:".encode() + body, [proof.removeprefix(_VERSION)]
-    return frozenset(name for name, secret in secrets.items() if proves(signed, given, [secret.encode()]))
+    return frozenset(name for name, secret in secrets.items() if presented.is_of(body, [secret.encode()]))

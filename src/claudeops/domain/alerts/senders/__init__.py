@@ -20,6 +20,7 @@ from claudeops.domain.alerts.senders import alertmanager, generic, grafana, heal
 from claudeops.domain.alerts.senders.bodies import content, text_of, value_of
 from claudeops.domain.alerts.senders.common import (
     MOST_ALERTS,
+    Claim,
     Found,
     Object,
     Post,
@@ -124,16 +125,25 @@ def is_signed(
 
     ``headers`` by lower-case names; ``secrets``: the values of `Source.secret_env`.
     """
-    keys = [secret.encode() for secret in secrets]
+    presented = _claimed(source, headers, now)
+    return presented is not None and presented.is_of(body, [secret.encode() for secret in secrets])
+
+
+def may_be_signed(source: Source, headers: Mapping[str, str], *, now: datetime) -> bool:
+    """Tell whether `is_signed` may hold for some body, by all that is known before it has come."""
+    return _claimed(source, headers, now) is not None
+
+
+def _claimed(source: Source, headers: Mapping[str, str], now: datetime) -> Claim | None:
     match source.kind:
         case SenderKind.GRAFANA:
-            return grafana.is_signed(body, headers, keys, source=source, now=now)
+            return grafana.claimed(headers, source=source, now=now)
         case SenderKind.PAGERDUTY:
-            return pagerduty.is_signed(body, headers, keys)
+            return pagerduty.claimed(headers)
         case SenderKind.GENERIC:
-            return generic.is_signed(body, headers, keys, source=source, now=now)
+            return generic.claimed(headers, source=source, now=now)
         case _:
-            return False
+            return None
 
 
 def storable(source: Source, body: bytes) -> str:

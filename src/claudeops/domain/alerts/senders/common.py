@@ -39,6 +39,7 @@ SKEW: Final = timedelta(minutes=15)
 TOLERANCE: Final = timedelta(seconds=300)
 """By which a signed time may differ from ours."""
 
+_SIGNATURE_LENGTH: Final = 64  # hex digits of an HMAC-SHA256
 _STAMP: Final = regex.Pattern(r"[0-9]{1,12}")
 _MOST_VALUE: Final = 1500  # characters of one label
 _MOST_LABELS: Final = 100
@@ -241,11 +242,27 @@ def _from_text(value: object) -> datetime | None:
 # --- signatures -------------------------------------------------------------------------------------------
 
 
-def proves(signed: bytes, given: Sequence[str], secrets: Iterable[bytes]) -> bool:
-    """Tell whether one of the given texts is the hex HMAC-SHA256 of what is signed; the time tells nothing."""
-    expected = [hmac.new(secret, signed, "sha256").hexdigest().encode() for secret in secrets if secret]
-    compared = [hmac.compare_digest(each, one.encode("utf-8", "replace")) for each in expected for one in given]
-    return any(compared)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A signature as a request's headers present it: all that is known before the body has come."""
+
+    before: bytes  # what is signed in front of the body
+    given: tuple[str, ...]  # hex
+
+    def is_of(self, body: bytes, secrets: Iterable[bytes]) -> bool:
+        """Tell whether one of the secrets has signed this body; the time tells nothing."""
+        signed = self.before + body
+        expected = [hmac.new(secret, signed, "sha256").hexdigest().encode() for secret in secrets if secret]
+        compared = [
+            hmac.compare_digest(each, one.encode("utf-8", "replace")) for each in expected for one in self.given
+        ]
+        return any(compared)
+
+
+def claim(before: bytes, given: Iterable[str]) -> Claim | None:
+    """Return a claim with those of the given texts that may be a signature; ``None`` if none may."""
+    sound = tuple(one for one in given if len(one) == _SIGNATURE_LENGTH)
+    return Claim(before=before, given=sound) if sound else None
 
 
 def is_recent(stamp: str, now: datetime) -> bool:

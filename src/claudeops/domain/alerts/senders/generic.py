@@ -18,6 +18,7 @@ from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.senders.common import (
     MOST_ALERTS,
+    Claim,
     Found,
     Object,
     Post,
@@ -25,12 +26,12 @@ from claudeops.domain.alerts.senders.common import (
     as_object,
     as_objects,
     as_text,
+    claim,
     digest,
     fingerprint_of,
     is_past,
     is_recent,
     labels_of,
-    proves,
     severity_of,
     shown,
     subject_of,
@@ -203,17 +204,14 @@ def _first(each: Object, names: Iterable[str]) -> object:
     return next((each[name] for name in names if each.get(name) not in (None, "")), None)
 
 
-def is_signed(
-    body: bytes, headers: Mapping[str, str], secrets: Iterable[bytes], *, source: Source, now: datetime
-) -> bool:
-    """Tell whether a body is signed with one of the secrets, now: ``t=<seconds>,v1=<hex>``, HMAC-SHA256 of ``t.body``.
+def claimed(headers: Mapping[str, str], *, source: Source, now: datetime) -> Claim | None:
+    """Return our own signature, of now: ``t=<seconds>,v1=<hex>``, HMAC-SHA256 of ``t.body``.
 
     Several ``v1=`` may stand there while secrets are exchanged. ``headers`` by lower-case names.
     """
     header = headers.get((source.signature_header or SIGNATURE_HEADER).lower(), "")
     pairs = [part.strip().partition("=") for part in header.split(",")[: _MOST_SIGNATURES + 1]]
     stamps = [value for key, _, value in pairs if key == "t"]
-    given = [value for key, _, value in pairs if key == "v1"]
     if len(stamps) != 1 or not is_recent(stamps[0], now):
-        return False
-    return proves(stamps[0].encode() + b"." + body, given, secrets)
+        return None
+    return claim(stamps[0].encode() + b".", [value for key, _, value in pairs if key == "v1"])

@@ -8,7 +8,7 @@ Grafana evaluates and groups like Alertmanager. An alert may also tell that the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -17,6 +17,7 @@ from claudeops.domain.alerts.model import Alert
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.senders import alertmanager
 from claudeops.domain.alerts.senders.common import (
+    Claim,
     Found,
     Object,
     Post,
@@ -24,10 +25,10 @@ from claudeops.domain.alerts.senders.common import (
     as_object,
     as_objects,
     as_text,
+    claim,
     digest,
     is_recent,
     labels_of,
-    proves,
     severity_of,
     shown,
     subject_of,
@@ -103,19 +104,14 @@ def _legacy(body: Object, source: Source) -> Found:
     return Found(alerts=(alert,))
 
 
-def is_signed(
-    body: bytes, headers: Mapping[str, str], secrets: Iterable[bytes], *, source: Source, now: datetime
-) -> bool:
-    """Tell whether Grafana has signed a body with one of the secrets: the hex HMAC-SHA256 of the body.
+def claimed(headers: Mapping[str, str], *, source: Source, now: datetime) -> Claim | None:
+    """Return Grafana's signature: the hex HMAC-SHA256 of the body.
 
     Where the operator has named a header for the time in Grafana, it is signed too, and must be of now. ``headers`` by
     lower-case names.
     """
     given = headers.get((source.signature_header or SIGNATURE_HEADER).lower(), "").strip().lower()
-    signed = body
-    if source.timestamp_header:
-        stamp = headers.get(source.timestamp_header.lower(), "").strip()
-        if not is_recent(stamp, now):
-            return False
-        signed = stamp.encode() + b":" + body
-    return proves(signed, [given], secrets)
+    if not source.timestamp_header:
+        return claim(b"", [given])
+    stamp = headers.get(source.timestamp_header.lower(), "").strip()
+    return claim(stamp.encode() + b":", [given]) if is_recent(stamp, now) else None

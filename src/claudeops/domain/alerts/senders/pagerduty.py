@@ -11,13 +11,14 @@ by that, and says so: the other one fires on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.senders.common import (
     MOST_ALERTS,
+    Claim,
     Found,
     Object,
     Post,
@@ -25,9 +26,9 @@ from claudeops.domain.alerts.senders.common import (
     as_object,
     as_objects,
     as_text,
+    claim,
     fingerprint_of,
     labels_of,
-    proves,
     severity_of,
     shown,
     subject_of,
@@ -166,11 +167,10 @@ def _merged(incident: Object) -> Object:
     return {"detail": f"merged into {shown(into.get('summary') or into.get('id'), NAME_LENGTH)}"} if is_merged else {}
 
 
-def is_signed(body: bytes, headers: Mapping[str, str], secrets: Iterable[bytes]) -> bool:
-    """Tell whether PagerDuty has signed a body with one of the secrets.
+def claimed(headers: Mapping[str, str]) -> Claim | None:
+    """Return PagerDuty's signatures of the body: one ``v1=`` for each secret in use there.
 
-    The header lists one ``v1=`` signature for each secret that is in use there. ``headers`` by lower-case names.
+    ``headers`` by lower-case names.
     """
     parts = headers.get(SIGNATURE_HEADER, "").split(",")[:_MOST_SIGNATURES]
-    given = [part.strip().removeprefix(_VERSION) for part in parts if part.strip().startswith(_VERSION)]
-    return proves(body, given, secrets)
+    return claim(b"", [part.strip().removeprefix(_VERSION) for part in parts if part.strip().startswith(_VERSION)])
