@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +33,7 @@ from support.probing import heartbeat
 from support.replays import StillClock
 from support.store_values import OWNER, RULES, wanted
 from support.stores import Database, opened
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -186,6 +188,42 @@ async def test_no_secret_of_a_body_is_kept(world: World) -> None:
     kept = repr([world.rows(name) for name in ("alert_deliveries", "alerts", "alert_decisions", "sessions", "events")])
     assert len(world.rows("alerts")) == 2
     assert not [word for word in (SECRET, "monitor-word", "other-word") if word in kept]
+
+
+async def test_secrets_are_in_no_identity_and_the_end_of_an_alert_is_still_its_end(world: World) -> None:
+    def named(status: str) -> bytes:
+        each = {"status": status, "labels": {"alertname": "Down", "service": "shop"}, "fingerprint": f"host-{SECRET}"}
+        return json.dumps({"version": "4", "groupKey": f"g-{SECRET}", "alerts": [each]}).encode()
+
+    async with world.desk() as desk:
+        for seconds, status in enumerate(("firing", "resolved")):
+            at = world.clock.now() - timedelta(seconds=9 - seconds)
+            await desk.take("am", named(status), {}, at, query={})
+        queued = repr(world.rows("alert_queue"))
+        await world.decided(2)
+
+    tables = ("alert_deliveries", "alerts", "alert_decisions", "incidents", "sessions", "events")
+    assert SECRET not in queued + repr([world.rows(name) for name in tables])
+    assert [row["status"] for row in world.rows("alerts")] == ["resolved"]
+
+
+@pytest.mark.parametrize("label", ["x", ";token=a"])
+async def test_a_body_that_is_long_to_redact_holds_up_no_other(world: World, label: str) -> None:
+    may_go_on = threading.Event()
+
+    def redact(text: str) -> str:
+        if len(text) > 10_000:  # of the long body alone
+            may_go_on.wait(PATIENCE_SECONDS)
+        return text
+
+    long = body(**{f"l{number}": label * 20 for number in range(80)}, rest="x" * 20_000)
+    async with world.desk(redact=redact) as desk, anyio.create_task_group() as posts:
+        posts.start_soon(partial(desk.take, "am", long, {}, world.clock.now(), query={}))
+        await anyio.wait_all_tasks_blocked()
+        receipt = await desk.take("am", body("Other"), {}, world.clock.now(), query={})
+        assert [row["key"] for row in world.rows("alert_deliveries")] == [receipt.delivery]
+        may_go_on.set()
+    assert len(world.rows("alert_deliveries")) == 2
 
 
 async def test_a_watchdog_feeds_its_heartbeat_and_starts_nothing(world: World) -> None:

@@ -92,3 +92,63 @@ def test_a_text_is_clean_after_one_go(secrets: list[str], before: str, after: st
     for part in redacted.split(MASK):
         assert not any(secret.strip() in part for secret in secrets)
     assert redactor.text(redacted) is redacted
+
+
+pieces = st.lists(
+    st.sampled_from(
+        (
+            *(
+                ";token=a",
+                "?password=",
+                "password=hunter",
+                "pwd='",
+                "x",
+                " ",
+                "\n",
+                "\0",
+                "<",
+                ">",
+                "<\0>\n",
+                "\0>\n",
+                "@",
+            ),
+            *(
+                "https://ops:",
+                "authorization: ",
+                "bearer ",
+                "Basic abcdefgh",
+                "x-api-key: ",
+                "ghp_" + "a" * 20,
+                "abcdef",
+            ),
+            *(
+                "-----BEGIN RSA PRIVATE KEY-----",
+                "-----END RSA PRIVATE KEY-----",
+                "A" * 40 + "\n",
+                "[redac",
+                "ted]",
+                MASK,
+            ),
+            *(
+                "eyJabcdef.abcdef.",
+                "sk-ant-abcdefghij",
+                "AKIA" + "A" * 16,
+                "hooks.slack.com/services/T",
+                "\\n",
+                "%3d",
+                "=",
+            ),
+        )
+    ),
+    max_size=12,
+).map("".join)
+
+
+@settings(deadline=None, max_examples=8 * EXAMPLES)
+@given(
+    before=pieces, after=pieces, secrets=st.lists(st.sampled_from(("abcdef<", ">\nabcdef", "x\0>abcdef", "abcdefx")))
+)
+def test_a_mask_keeps_what_is_before_it_from_what_is_after_it(before: str, after: str, secrets: list[str]) -> None:
+    redactor = Redactor(secrets)
+    apart = [redactor.text(part) for part in f"{before}{MASK}{after}".split(MASK)]
+    assert redactor.text(f"{before}{MASK}{after}") == MASK.join(apart)
