@@ -48,14 +48,17 @@ async def test_a_sender_with_a_token_is_heard_until_it_is_revoked(tmp_path: Path
         number, header = await token(node, "heartbeats:backup")
         path = "/api/v1/heartbeats/backup"
         await until_status(url, path, 200, **header)
+        said = "\u202epassed \x1b[1m with sk-ant-" + "a" * 30
+        assert (await ask(f"{url}{path}", method="POST", raw=said.encode(), headers=header)).status == 200
         assert await status_of(url, path) == 401
         assert (await node.run("token", "revoke", str(number))).code == 0
         await until_status(url, path, 401, **header)
         listed = (await node.run("token", "list", "--all", "-o", "json")).document
         assert await daemon.stop() == 0
     assert listed["tokens_count"] == 1
-    (row,) = node.rows("SELECT ping_success_at FROM probes WHERE name = 'backup'")
+    (row,) = node.rows("SELECT ping_success_at, ping_text FROM probes WHERE name = 'backup'")
     assert row["ping_success_at"] is not None
+    assert row["ping_text"] == "\\u202epassed \\u001b[1m with [redacted]"
     (used,) = node.rows("SELECT last_used_at FROM api_tokens")
     assert used["last_used_at"] is not None
 

@@ -17,6 +17,7 @@ from claudeops import logs
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Rules, SenderKind, Source
 from claudeops.domain.probe.model import Verb
+from claudeops.domain.redact import Redactor
 from claudeops.domain.web.token import ApiToken, digest_of, written
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.web.doorkeeper import Doorkeeper
@@ -29,6 +30,7 @@ from support.waiting import PATIENCE_SECONDS
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOST: Final = "127.0.0.1:8080"
 CHAT_KEY: Final = "the-operators-chat-key"
+PLANTED: Final = "hunter22-hunter22"  # a secret of the daemon's
 SHARED: Final = "the-secret-of-scripts"
 SIGNING: Final[Mapping[str, str]] = {"team": "0123456789abcdef0123", "others": "of-the-others-app"}  # Slack's
 SECRETS: Final[Mapping[str, Sequence[str]]] = {"scripts": (SHARED, "the-secret-before"), "grafana": ("of-grafana",)}
@@ -228,6 +230,7 @@ class Door:
             readiness=lambda: self.checks,
             pings=self.pings,
             sources=self.sources,
+            redact=Redactor([PLANTED]).text,
             intake=self.intake,
             interactions=self.presses,
         )

@@ -61,6 +61,7 @@ class Web:
     pings: Pings
     readiness: Readiness
     sources: Sources = FileSources()
+    redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
     retry_seconds: float = AGAIN_SECONDS
@@ -83,6 +84,7 @@ def web_of(
         pings=node.store.probes,
         readiness=readiness,
         sources=sources,
+        redact=node.context.redactor.text,
         intake=intake,
         interactions=interactions,
     )
@@ -133,6 +135,7 @@ def _rooms(web: Web, *, is_signed: bool) -> Rooms:
         readiness=web.readiness,
         pings=web.pings,
         sources=web.sources,
+        redact=web.redact,
         intake=web.intake,
         interactions=web.interactions if is_signed else None,
     )

@@ -5,9 +5,10 @@ What is here is in docs/reference/listener.md; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from claudeops.domain.alerts.model import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import SenderKind
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.notice.slack import payload_of
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.text import regex
@@ -75,6 +77,7 @@ class Rooms:
     readiness: Readiness
     pings: Pings
     sources: Sources
+    redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
 
@@ -222,7 +225,7 @@ def _heartbeats(rooms: Rooms) -> Sequence[Endpoint]:
             query=ANY,
             body=bytes if method == "POST" else None,
             answer=Heard,
-            handler=partial(_ping, rooms.pings, verb),
+            handler=partial(_ping, rooms, verb),
             summary=f"Hears the heartbeat of a probe: {_said(verb)}; a body is kept as a line, `?rid=` names the run.",
         )
         for ending, verb in _VERBS.items()
@@ -230,13 +233,30 @@ def _heartbeats(rooms: Rooms) -> Sequence[Endpoint]:
     )
 
 
-async def _ping(pings: Pings, verb: Verb | None, call: Call) -> Heard:
+async def _ping(rooms: Rooms, verb: Verb | None, call: Call) -> Heard:
     name = call.params["name"]
-    line = " ".join(call.body[:_SENT].decode(errors="replace").split())[:_MOST_LINE]
-    run = _STRANGE.sub("", call.query.get("rid", ""))[:_MOST_RUN]
-    if not await pings.ping(name, verb, text=line, at=call.at, run=run):
+    line = _line(call.body, rooms.redact)
+    if not await rooms.pings.ping(name, verb, text=line, at=call.at, run=_run(call, rooms.redact)):
         raise RefusedError(404, f"No probe of the kind heartbeat is called {name}.")
     return Heard(name=name, ping=_said(verb))
+
+
+def _line(body: bytes, redact: Callable[[str], str]) -> str:
+    """Return what is kept of a ping's body: one line, of which nothing is secret and nothing hides."""
+    text = body[:_SENT].decode(errors="replace")
+    if len(body) > _SENT:  # the last word is cut, and part of a secret is found only where it is long
+        last = (text.split() or [""])[-1]
+        text = text.removesuffix(last) if len(last) < _MOST_LINE else text
+    # As sent first: what is a secret over several lines is none on one.
+    return visible(redact(" ".join(redact(text).split())))[:_MOST_LINE]
+
+
+def _run(call: Call, redact: Callable[[str], str]) -> str:
+    """Return the name of the run that a ping is about; the same for the same one, and never a secret."""
+    given = call.query.get("rid", "")
+    if redact(given) != given:
+        given = sha256(given.encode(errors="replace")).hexdigest()
+    return _STRANGE.sub("", given)[:_MOST_RUN]
 
 
 def _said(verb: Verb | None) -> str:

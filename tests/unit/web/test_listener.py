@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
+from urllib.parse import urlencode
 
 import anyio
 import pytest
@@ -19,7 +20,7 @@ from claudeops.errors import StoreError
 from claudeops.web.endpoints import Endpoint
 from claudeops.web.listener import CALLS_AT_ONCE, MOST_AT_ONCE, MOST_BYTES, Hosts
 from claudeops.web.ports import Check
-from support.listening import CHAT_KEY, HOST, NOON, SHARED, Door, TestClock, bearer, secret_of, token_for
+from support.listening import CHAT_KEY, HOST, NOON, PLANTED, SHARED, Door, TestClock, bearer, secret_of, token_for
 
 ALERTS = "/api/v1/alerts/prometheus"
 BODY = b'{"alerts":[]}'
@@ -412,6 +413,47 @@ async def test_a_heartbeat_is_heard_by_either_method(door: Door, ending: str, ve
     assert second[:2] == ("backup", verb)
     assert second[2].startswith("42 files \N{REPLACEMENT CHARACTER} donexxx")
     assert len(second[2]) == 500
+
+
+KEY = "sk-ant-" + "a" * 20
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (f"pass {PLANTED} used", "pass [redacted] used"),
+        (f"{KEY} expired", "[redacted] expired"),
+        ("to https://ops:pass-word@db/x", "to https://ops:[redacted]@db/x"),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\ndone", "[redacted] done"),
+        ("x" * 490 + f" {PLANTED}", "x" * 490 + " [redacted"),
+        (" " * 9_990 + PLANTED, ""),
+        ("a" + " " * 9_984 + f"pwd {PLANTED}", "a pwd"),
+        ("a" + "\n" * 9_984 + f"pwd\n{PLANTED}", "a pwd"),
+        (f"{PLANTED} " * 800, ("[redacted] " * 800)[:500]),
+        ("\u202ebackup\u202c done", "\\u202ebackup\\u202c done"),
+        ("\x1b[2Jdone\x07", "\\u001b[2Jdone\\u0007"),
+        ("zero\u200bwidth \U000e0041", "zero\\u200bwidth \\U000e0041"),
+        ("42 files\r\n\tin 3 s", "42 files in 3 s"),
+        ("日本語 🔑 ok", "日本語 🔑 ok"),
+    ],
+)
+async def test_what_comes_with_a_heartbeat_is_kept_without_secrets_and_hides_nothing(
+    door: Door, sent: str, kept: str
+) -> None:
+    for ending in ("", "/start", "/fail", "/log"):
+        await door.ask("POST", f"/api/v1/heartbeats/backup{ending}", sent.encode(), headers=bearer(1))
+    assert [text for _, _, text in door.pings.heard] == [kept] * 4
+
+
+@pytest.mark.parametrize("secret", [KEY, PLANTED, f"run-{KEY}"])
+async def test_the_name_of_a_run_is_no_secret_and_still_the_same_run(door: Door, secret: str) -> None:
+    for rid in (secret, secret, f"{secret}b", "plain-1", "plain.1/\u202e"):
+        await door.ask("GET", f"/api/v1/heartbeats/backup?{urlencode({'rid': rid})}", headers=bearer(1))
+    first, again, other, *plain = door.pings.runs
+    assert first == again != other
+    assert KEY not in first + other
+    assert PLANTED not in first + other
+    assert plain == ["plain-1", "plain.1"]
 
 
 async def test_a_heartbeat_that_nobody_declares_is_told_so(door: Door) -> None:
