@@ -61,10 +61,20 @@ async def test_piped_the_story_is_on_stderr_and_the_results_alone_are_on_stdout_
     async with operator(tmp_path, **TIERS) as someone:
         done = await someone.bootstrap("--live")
         afterwards = await someone.run("tail", "1")
+        unwritten = [await _on_a_full_disk(someone, "tail", *words) for words in (["1"], ["1", "-o", "stream-json"])]
 
+    assert [code for code, _ in unwritten] == [73, 73]
+    assert all("standard output cannot be written (No space left on device)" in told for _, told in unwritten)
     in_order(done.stderr)
     assert [line.split(" · $")[0] for line in done.stdout.splitlines()] == RESULTS
     in_order(without_times(afterwards.stdout))
+
+
+async def _on_a_full_disk(someone: Operator, *arguments: str) -> tuple[int, str]:
+    full = ["/bin/sh", "-c", 'exec "$@" >/dev/full', "sh", *COMMAND, *arguments]
+    with anyio.fail_after(PATIENCE_SECONDS):
+        done = await anyio.run_process(full, env=someone.environment(), cwd=someone.root, check=False)
+    return done.returncode, done.stderr.decode()
 
 
 async def test_on_a_terminal_the_story_comes_with_progress_and_nothing_hostile_reaches_it(tmp_path: Path) -> None:

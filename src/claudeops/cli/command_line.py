@@ -9,10 +9,11 @@ Refuses to run inside one of our own sessions: a session must not be its own ope
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ import click
 
 from claudeops.cli import output
 from claudeops.cli.commands import claudeops
+from claudeops.cli.early_signals import interrupting
 from claudeops.cli.output import Exit, print_document
 from claudeops.engine.process import SESSION_MARK
 
@@ -48,20 +50,32 @@ class CommandLine:
         return " ".join((*self.path, *([self.unknown] if self.unknown else []))) or "claudeops"
 
 
-def call(arguments: list[str]) -> int:
-    """Run the command line and return its exit status."""
+def call(arguments: list[str], *, write_failure: Callable[[], OSError | None] = lambda: None) -> int:
+    """Run the command line and return its exit status; ``write_failure``: why standard output could not be written."""
     line = understand(arguments)
+    try:
+        status = _called(line)
+    except Exception as error:  # noqa: BLE001 - the last border: under JSON even a bug ends in one document
+        if write_failure() is None:
+            return _bug(error, line)
+        status = Exit.CANNOT_CREATE
+    failure = write_failure()
+    if failure is None or line.path[:1] == ("run",):  # the daemon's work is not what it prints
+        return status
+    return _unwritten(failure, line, status)
+
+
+def _called(line: CommandLine) -> int:
     if inside_a_session(os.environ):
         # A session may run as the daemon's own user, so file permissions do not keep it from being its own operator.
         return _refuse("claudeops is not for use inside one of its own sessions.", line)
     try:
-        return _run(line)
+        with interrupting():
+            return _run(line)
     except click.UsageError as error:
         return _usage_error(error, line)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return _interrupted(line)
-    except Exception as error:  # noqa: BLE001 - the last border: under JSON even a bug ends in one document
-        return _bug(error, line)
 
 
 def understand(arguments: Sequence[str]) -> CommandLine:
@@ -251,10 +265,23 @@ def _interrupted(line: CommandLine) -> int:
     return print_document(line.name, body, Exit.UNRESOLVED)
 
 
+def _unwritten(failure: OSError, line: CommandLine, status: int) -> int:
+    """Tell that what was printed has not arrived. A reader that has gone had enough: he is told nothing."""
+    if failure.errno != errno.EPIPE:
+        why = failure.strerror or type(failure).__name__
+        with contextlib.suppress(OSError):
+            click.echo(
+                f"claudeops: standard output cannot be written ({why}): make room, or print it elsewhere.", err=True
+            )
+        status = Exit.CANNOT_CREATE
+    return min(int(status), 1) if line.as_json else status
+
+
 def _bug(error: Exception, line: CommandLine) -> int:
     """Tell of an exception that nobody foresaw: where on stderr, and its type; its text may hold a secret."""
     place = "".join(traceback.format_tb(error.__traceback__))
-    sys.stderr.write(f"claudeops: {type(error).__name__}. {_REPORT_IT}\n{place}")
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"claudeops: {type(error).__name__}. {_REPORT_IT}\n{place}")
     if not line.as_json:
         return Exit.SOFTWARE
     body = output.error_body(

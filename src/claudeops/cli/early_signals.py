@@ -3,13 +3,16 @@
 A module of its own that imports nothing slow, because it runs before every import that is. The interpreter itself
 writes each signal to a pipe, where it waits until somebody reads it. So no signal is lost while modules are imported,
 no exception interrupts code that does not expect one, and a signal wakes an event loop whichever thread received it.
+
+Commands that have nothing to stop are ended by the signal itself while they are imported and while they exit.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -44,6 +47,25 @@ def caught() -> Sequence[signal.Signals]:
     except BlockingIOError:
         return ()
     return [signal.Signals(number) for number in received if number in SIGNALS]
+
+
+def let_end() -> None:
+    """Let SIGINT end the process without a word, where it would raise `KeyboardInterrupt` wherever it happens to be."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """Let SIGINT raise `KeyboardInterrupt` for the length of the block, where `let_end` was called before it."""
+    lets_end = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    if lets_end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if lets_end:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ignore() -> None:

@@ -1,6 +1,7 @@
 """The entry point of the ``claudeops`` command.
 
-Short, because it runs first: importing the rest takes a second, and a signal that asks to stop must not be lost then.
+Short, because it runs first: importing the rest takes a second, and a signal that asks to stop must neither be lost nor
+end in a traceback then.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if _STOPPABLE & set(given[:1]):
         early_signals.catch()
+    else:
+        early_signals.let_end()
     from claudeops.cli.command_line import call  # noqa: PLC0415 - see above
+    from claudeops.cli.output import watch_stdout  # noqa: PLC0415 - see above
 
-    status = call(given)
+    status = call(given, write_failure=watch_stdout())
+    early_signals.let_end()
     early_signals.ignore()
     sys.exit(status)

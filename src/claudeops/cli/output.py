@@ -7,11 +7,15 @@ equals the process's exit status; ``sysexit`` is what the same run would have ex
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Any, Final, cast
 
 import click
 import orjson
@@ -39,6 +43,7 @@ __all__ = [
     "not_found_body",
     "print_document",
     "print_failure",
+    "watch_stdout",
 ]
 
 SCHEMA_VERSION: Final = "1.0"
@@ -108,6 +113,52 @@ def print_failure(
             click.echo(f"  hint: {error.hint}", err=True)
         return sysexit
     return print_document(command, body_of(error, operation=operation or command, target=target or command), sysexit)
+
+
+def watch_stdout() -> Callable[[], OSError | None]:
+    """Note from now on why standard output could not be written; return what says so, which also writes what is left.
+
+    Whoever prints may go on without it: a stream that nobody reads ends no session. Process-wide; called once.
+    """
+    plain = sys.stdout
+    if plain is not sys.__stdout__:  # somebody reads it in this process
+        return lambda: None
+    raw = _StandardOutput(1 if plain is not None else os.open(os.devnull, os.O_WRONLY), "wb", closefd=False)
+    if plain is None:  # the interpreter found it closed
+        raw.failure = OSError(errno.EBADF, os.strerror(errno.EBADF))
+        sys.stdout = open(raw.fileno(), "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - until the process exits
+        return lambda: raw.failure
+    sys.stdout = io.TextIOWrapper(
+        cast("io.BufferedWriter", raw) if plain.write_through else io.BufferedWriter(raw),
+        encoding=plain.encoding,
+        errors=plain.errors,
+        line_buffering=plain.line_buffering,
+        write_through=plain.write_through,
+    )
+
+    def failure() -> OSError | None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        if raw.failure is not None:  # what is still in a buffer would be tried again at exit
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, raw.fileno())
+            os.close(nowhere)
+        return raw.failure
+
+    return failure
+
+
+class _StandardOutput(io.FileIO):
+    """Knows why it could not be written, the first time."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = self.failure or error
+            raise
 
 
 def print_document(

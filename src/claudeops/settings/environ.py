@@ -9,7 +9,6 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings import claude_ops
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT
 
 INHERITED: Final = (
@@ -184,6 +183,8 @@ def _why_without_effect(name: str) -> str | None:
 
 
 def _hint(name: str) -> str:
+    from claudeops.settings import claude_ops  # noqa: PLC0415 - few have a name that is not known
+
     if (sentence := claude_ops.sentence_for(name)) is not None:
         return f" ({sentence})"
     if name.removesuffix(FILE_SUFFIX) in KNOWN:

@@ -15,7 +15,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import is_text, quoted
-from claudeops.settings.files import read_text
 from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable
 
 if TYPE_CHECKING:  # environs, which takes as long to import as a quick command may run
@@ -155,6 +154,8 @@ class Reader:
         origin = name + FILE_SUFFIX
         if name in self._given:
             raise ConfigurationError(f"Both {name} and {origin} are set: unset one of them.")
+        from claudeops.settings.files import read_text  # noqa: PLC0415 - quick commands need no secret
+
         path = self._absolute(origin, file)
         return read_text(path, origin=origin, what="file with the secret", limit=_SECRET_BYTES).strip()
 

@@ -125,7 +125,7 @@ def health(output_format: str) -> int:
     Looks at the daemon's status file and its process, never at the database: a daemon whose database is away is alive.
     Exit status: 0 alive, 1 not.
     """
-    from claudeops.cli.run import print_health
+    from claudeops.cli.health import print_health
 
     return print_health(as_json=output_format == "json")
 
