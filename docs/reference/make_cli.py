@@ -60,7 +60,7 @@ MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.NO_INPUT: "a file named on the command line does not exist",
     Exit.UNAVAILABLE: "the database cannot be reached",
     Exit.SOFTWARE: "a bug in claudeops",
-    Exit.CANNOT_CREATE: "a file that was asked for cannot be written",
+    Exit.CANNOT_CREATE: "a file that was asked for, or what is printed, cannot be written",
     Exit.TRY_LATER: "parked, paused, out of turns, or another daemon is in the way",
     Exit.CONFIGURATION: "a setting, schema, prompt or binary is wrong",
     Exit.CANCELLED: "a session was stopped, or ran out of time",

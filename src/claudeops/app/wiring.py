@@ -42,6 +42,7 @@ from claudeops.engine.session.context import (
     TierSetup,
 )
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
+from claudeops.files import is_there
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
@@ -274,7 +275,7 @@ def declared_probes(settings: Settings) -> Declaration | str | None:
     Raises `MissingInputError` where a file was named and is not there.
     """
     path = settings.probes_path
-    if not path.exists():
+    if not is_there(path):
         if settings.probes_named:
             raise MissingInputError(
                 f"{PROBES_VARIABLE} leads to {path}, which does not exist: correct the path, or put the file there."

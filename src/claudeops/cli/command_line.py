@@ -25,6 +25,7 @@ from claudeops.cli.commands import claudeops
 from claudeops.cli.early_signals import interrupting
 from claudeops.cli.output import Exit, print_document
 from claudeops.engine.process import SESSION_MARK
+from claudeops.files import refused
 
 _FORMAT_OPTIONS: Final = ("--output-format", "-o")
 _HELP: Final = frozenset({"-h", "--help"})
@@ -76,6 +77,10 @@ def _called(line: CommandLine) -> int:
         return _usage_error(error, line)
     except (click.Abort, KeyboardInterrupt):
         return _interrupted(line)
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        return output.print_failure(line.name, refused(os.fsdecode(error.filename), error), as_json=line.as_json)
 
 
 def understand(arguments: Sequence[str]) -> CommandLine:

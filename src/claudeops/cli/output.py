@@ -29,6 +29,7 @@ from claudeops.errors import (
     NoDaemonError,
     OutputError,
     StoppedError,
+    StoreError,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "document",
     "error_body",
     "exit_for",
+    "json_line",
     "not_found_body",
     "print_document",
     "print_failure",
@@ -58,7 +60,7 @@ class Exit(IntEnum):
     NO_INPUT = 66  # a file named on the command line does not exist
     UNAVAILABLE = 69  # the database cannot be reached
     SOFTWARE = 70  # a bug in claudeops
-    CANNOT_CREATE = 73  # a file that was asked for cannot be written
+    CANNOT_CREATE = 73  # a file that was asked for, or what is printed, cannot be written
     TRY_LATER = 75  # parked, paused, or another daemon is in the way
     CONFIGURATION = 78  # a setting, schema, prompt or binary is wrong
     CANCELLED = 124  # a session was stopped, or ran out of time
@@ -78,7 +80,7 @@ class StopReason(StrEnum):
 def exit_for(error: ClaudeopsError) -> Exit:
     """Return the exit status with which an error ends a command."""
     match error:
-        case ConfigurationError():
+        case ConfigurationError() | StoreError(kind=ErrorKind.FILESYSTEM):  # it is no database, or not this user's
             return Exit.CONFIGURATION
         case AlreadyRunningError() | NoDaemonError():
             return Exit.TRY_LATER
@@ -131,7 +133,7 @@ def watch_stdout() -> Callable[[], OSError | None]:
     sys.stdout = io.TextIOWrapper(
         cast("io.BufferedWriter", raw) if plain.write_through else io.BufferedWriter(raw),
         encoding=plain.encoding,
-        errors=plain.errors,
+        errors="backslashreplace" if plain.errors == "strict" else plain.errors,  # an argument may be no UTF-8
         line_buffering=plain.line_buffering,
         write_through=plain.write_through,
     )
@@ -173,7 +175,7 @@ def print_document(
 
 def document(command: str, body: Mapping[str, object], *, sysexit: Exit, exit_code: int, at: datetime) -> bytes:
     """Return a document: ``body`` after the five keys that every document has."""
-    return orjson.dumps(
+    return json_line(
         {
             "timestamp": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "command": command,
@@ -182,9 +184,31 @@ def document(command: str, body: Mapping[str, object], *, sysexit: Exit, exit_co
             "output_format": "json",
             "schema_version": SCHEMA_VERSION,
             **body,
-        },
-        option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z,
+        }
     )
+
+
+def json_line(value: Mapping[str, object]) -> bytes:
+    """Return an object as a line of JSON; an argument or path that is no UTF-8 is in it with its bytes escaped."""
+    options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
+    try:
+        return orjson.dumps(value, option=options)
+    except TypeError:  # also for what JSON has no form for, which then fails again
+        return orjson.dumps(_with_escapes(value), option=options)
+
+
+def _with_escapes(value: object) -> object:
+    from claudeops.domain.gate.approval import visible  # noqa: PLC0415 - rare, and `health` must be quick
+
+    match value:
+        case str():
+            return value if value.isascii() else visible(value)
+        case Mapping():
+            return {_with_escapes(key): _with_escapes(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_with_escapes(item) for item in value]
+        case _:
+            return value
 
 
 def error_body(

@@ -13,6 +13,7 @@ from typing import Final
 from claudeops.domain.alerts.document import AlertsFault, read_rules
 from claudeops.domain.alerts.rules import NO_RULES, Rules
 from claudeops.errors import ConfigurationError
+from claudeops.files import is_file
 from claudeops.settings.files import read_text
 
 VARIABLE: Final = "CLAUDEOPS_ALERTS_PATH"
@@ -23,7 +24,7 @@ _MOST_BYTES: Final = 1024 * 1024
 def alerts_file(named: Path | None, *, root: Path) -> Path | None:
     """Return the file of alerts: the named one, else the one in ``/app/config`` if it is there."""
     placed = root / _FILE
-    return placed if named is None and placed.is_file() else named
+    return placed if named is None and is_file(placed) else named
 
 
 def load_alerts(path: Path | None, *, highest_tier: int) -> Rules:

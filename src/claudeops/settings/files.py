@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
+from claudeops.files import is_there
 from claudeops.settings.names import prompt_variable
 
 ResourceKind = Literal["schemas", "prompts", "migrations"]
@@ -137,7 +138,7 @@ def load_mcp_config(path: Path, *, origin: str, limit: int = MOST_CONFIG_BYTES) 
 
 def _default(kind: ResourceKind, name: str, *, root: Path) -> Path:
     placed = root / "app" / kind / name
-    return placed if placed.exists() else packaged(kind) / name
+    return placed if is_there(placed) else packaged(kind) / name
 
 
 def _json(text: str, path: Path, *, origin: str, what: str) -> object:

@@ -17,6 +17,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.files import is_directory
 from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import load_prompt
 from claudeops.settings.model import TierSettings
@@ -166,7 +167,7 @@ def _environment(reader: Reader, environ: Mapping[str, str], variable: str) -> d
 
 def _home(reader: Reader, variable: str) -> Path | None:
     home = reader.path(variable)
-    if home is not None and not home.is_dir():
+    if home is not None and not is_directory(home):
         raise MissingInputError(f"{variable} leads to {home}, which is not a directory: correct it, or unset it.")
     return home
 

@@ -240,6 +240,7 @@ def require_credentials(settings: Settings) -> None:
             f"There is no access to the model API: set {_KEY} or {_TOKEN} (or {_KEY}_FILE or {_TOKEN}_FILE), or "
             "ANTHROPIC_BASE_URL for a gateway that needs no key.",
             kind=ErrorKind.AUTH,
+            operation="resolve_credentials",
             target=_KEY,
             hint=f"Set {_KEY} or {_TOKEN}; `claudeops doctor` tries it.",
         )

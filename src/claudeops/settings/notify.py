@@ -17,6 +17,7 @@ from claudeops.domain.notice.document import Document, Named, NotifyFault, Place
 from claudeops.domain.notice.model import APPRISE, Target, TargetKind
 from claudeops.domain.schedule import Cron
 from claudeops.errors import ConfigurationError
+from claudeops.files import is_file
 from claudeops.settings.environ import in_notice_url
 from claudeops.settings.files import read_text
 from claudeops.settings.model import SlackChannel, TelegramChat
@@ -72,7 +73,7 @@ class Targets:
 def read_notify(reader: Reader, environ: Mapping[str, str], *, timezone: str, root: Path) -> Targets:
     """Return the targets of the file and of the variable. Raises `ConfigurationError` with the remedy."""
     placed = root / _FILE
-    path = reader.path(VARIABLE) or (placed if placed.is_file() else None)
+    path = reader.path(VARIABLE) or (placed if is_file(placed) else None)
     return _targets(path, notice_urls(reader), environ, timezone=timezone)
 
 

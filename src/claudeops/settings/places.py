@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.files import is_directory, is_there
 from claudeops.settings.model import Settings
 from claudeops.settings.names import HARNESSES
 from claudeops.settings.reader import Reader
@@ -49,7 +50,7 @@ class ProbesFile:
     @property
     def existing(self) -> tuple[Path, ...]:
         """The file, if there is one."""
-        return (self.path,) if self.path.exists() else ()
+        return (self.path,) if is_there(self.path) else ()
 
 
 def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) -> ProbesFile:
@@ -75,7 +76,7 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
 
     def find(variable: str, name: str, access: int) -> Path:
         found, usual = find_directory(reader, variable, name, access, cwd=cwd, root=root, may=may)
-        if reader.path(variable) is None and usual != found and usual.is_dir():
+        if reader.path(variable) is None and usual != found and is_directory(usual):
             warnings.append(
                 f"{usual} exists, but user {os.geteuid()} may not use it, so {found} is used instead: "
                 f"change its owner, or set {variable}."
@@ -168,7 +169,7 @@ def _check_writable(directory: Path) -> None:
     there = _nearest(directory)
     if there == directory:
         tempfile.TemporaryFile(dir=directory).close()
-    elif not there.is_dir():
+    elif not is_directory(there):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     elif os.statvfs(there).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))

@@ -12,6 +12,7 @@ from typing import Final
 from claudeops.domain.schedule.document import ScheduleFault, Surroundings, read_plans
 from claudeops.domain.schedule.plan import Plan
 from claudeops.errors import ConfigurationError
+from claudeops.files import is_file
 from claudeops.settings.files import read_text
 
 VARIABLE: Final = "CLAUDEOPS_SCHEDULES_PATH"
@@ -23,7 +24,7 @@ _PROMPT_BYTES: Final = 16_000  # as much of a request as a session is shown
 def schedules_file(named: Path | None, *, root: Path) -> Path | None:
     """Return the file of schedules: the named one, else the one in ``/app/config`` if it is there."""
     placed = root / _FILE
-    return placed if named is None and placed.is_file() else named
+    return placed if named is None and is_file(placed) else named
 
 
 def load_schedules(path: Path, *, highest_tier: int, timezone: str, site: str | None) -> tuple[Plan, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.files import is_directory
 from claudeops.settings.environ import is_text, names_a_secret, quoted
 from claudeops.settings.files import MOST_CONFIG_BYTES, load_mcp_config
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
@@ -215,7 +216,7 @@ def _directory(repository: str, repos_dir: Path) -> Path:
         raise _refused(repository, f"which is not the name of a directory in {repos_dir}: write the name alone")
     try:
         directory = (repos_dir / repository).resolve(strict=True)
-        if not directory.is_dir():
+        if not is_directory(directory):
             raise NotADirectoryError
         root = repos_dir.resolve(strict=True)
     except (OSError, RuntimeError):  # a loop of links is a RuntimeError

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from claudeops.files import is_directory
 from claudeops.settings.reader import Reader, read_database_url
 
 STATE: Final = "CLAUDEOPS_STATE_DIR"
@@ -56,7 +57,7 @@ def find_directory(
     named = reader.path(variable)
     if named is not None:
         return named, usual
-    return (usual if usual.is_dir() and may(usual, access) else cwd / ".claudeops" / name), usual
+    return (usual if is_directory(usual) and may(usual, access) else cwd / ".claudeops" / name), usual
 
 
 def _state_dir(reader: Reader, *, cwd: Path, root: Path) -> Path:

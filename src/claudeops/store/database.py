@@ -7,6 +7,7 @@ given when they run: the columns of an UPDATE or INSERT by name, beside the para
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from claudeops.domain.live import EventRaised
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, StoreError
+from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError, StoreError
+from claudeops.files import is_there
 from claudeops.store.events import collecting_events, tell_listener
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
 from claudeops.store.writer import Writer
@@ -67,10 +69,13 @@ _POSTGRESQL_UNAVAILABLE: Final = ("08", "40", "53", "55", "57", "58", "25006")
 _SQLITE_UNAVAILABLE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _SQLITE_UNAVAILABLE_TOO: Final = ("SQLITE_READONLY", "SQLITE_PROTOCOL", "SQLITE_NOMEM", "SQLITE_PERM")
 
+_SQLITE_UNSOUND: Final = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
+
 _SQLITE_REOPEN: Final = ("SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 """Errors that may be over once the file is opened again: a file that could not be written when it was opened stays so
 while it is open, and so does one on a disk that was away."""
 
+_ANOTHER: Final = "name another by CLAUDEOPS_STATE_DIR or CLAUDEOPS_DATABASE_URL"
 _ELSEWHERE: Final = (
     "set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it, or call this where the daemon was"
     " started; a new installation begins with `claudeops run`"
@@ -217,7 +222,7 @@ def missing(url: URL) -> MissingInputError:
     Usually the installation exists, and the command looks for it in the wrong place.
     """
     file = sqlite_file(url)
-    if file is not None and not file.exists():
+    if file is not None and not is_there(file):
         return MissingInputError(
             f"there is no database {file}: {_ELSEWHERE}.", operation="db.connect", target=shown(url)
         )
@@ -278,6 +283,12 @@ def border(url: URL) -> Iterator[None]:
             f"the database {shown(url)} has no free connection.", target=shown(url)
         ) from error
     except DBAPIError as error:
+        if is_unsound(error.orig, url):
+            raise StoreError(
+                f"the database {shown(url)} cannot be read ({error.orig}): put a backup in its place, or {_ANOTHER}.",
+                kind=ErrorKind.FILESYSTEM,
+                target=shown(url),
+            ) from error.orig
         sentence = f"the database {shown(url)} {_driver_message(error, url)}"
         if _may_pass(error):
             raise DatabaseUnavailableError(
@@ -288,6 +299,14 @@ def border(url: URL) -> Iterator[None]:
         raise StoreError(
             f"the database {shown(url)} was asked wrongly: {type(error).__name__}.", target=shown(url)
         ) from error
+
+
+def is_unsound(error: BaseException | None, url: URL) -> bool:
+    """Tell whether an error means that the file is no SQLite database, or a damaged one: no later call will work."""
+    name: str = getattr(error, "sqlite_errorname", "")  # of sqlite3 alone
+    if name == "SQLITE_CANTOPEN":
+        return os.path.isdir(str(url.database))  # noqa: PTH112 - `Path` raises where it may not look
+    return name.startswith(_SQLITE_UNSOUND)
 
 
 def _driver_message(error: DBAPIError, url: URL) -> str:

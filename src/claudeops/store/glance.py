@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError, MissingInputError
+from claudeops.files import is_there
 
 BUSY_SECONDS: Final = 2.0
 """How long each question waits for a database that is busy: the answer is for somebody in a hurry."""
@@ -300,7 +301,7 @@ def _connected(url: str, busy_seconds: float) -> Iterator[_Ask]:
 @contextmanager
 def _sqlite(url: str, busy_seconds: float) -> Iterator[_Ask]:
     file = Path(unquote(url.partition(":///")[2].partition("?")[0]))
-    if not file.exists():
+    if not is_there(file):
         raise MissingInputError(
             f"there is no database {file}: set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it."
         )

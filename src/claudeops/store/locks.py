@@ -21,7 +21,8 @@ from typing import Final
 from sqlalchemy import Connection, false, text, update
 from sqlalchemy.engine import URL
 
-from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError, StoreError
+from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError, ErrorKind, StoreError
+from claudeops.files import is_directory, is_there
 from claudeops.store.database import border, parse_url, reading_engine, shown, sqlite_file, writing_engine
 from claudeops.store.migrate import current_revision, refuse_newer
 from claudeops.store.tables import HEAD, instances
@@ -218,7 +219,7 @@ def _lock(descriptor: int, pause: Callable[[float], None]) -> bool:
 
 
 def _file_is_locked(path: Path) -> bool:
-    if not path.exists():
+    if not is_there(path):
         return False
     descriptor = _open(path, os.O_RDONLY)
     try:
@@ -309,13 +310,16 @@ def _no_check() -> None:
 
 def _require_directory(file: Path) -> None:
     """Raise `StoreError` unless a new database can be created at ``file``, missing directories included."""
-    if file.exists() and not os.access(file, os.R_OK | os.W_OK):
-        raise StoreError(f"the database {file} is not user {os.geteuid()}'s to write: change its owner.")
-    nearest = next(path for path in file.parents if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+    if is_there(file) and not os.access(file, os.R_OK | os.W_OK):
+        raise StoreError(
+            f"the database {file} is not user {os.geteuid()}'s to write: change its owner.", kind=ErrorKind.FILESYSTEM
+        )
+    nearest = next(path for path in file.parents if is_there(path))
+    if not is_directory(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
         raise StoreError(
             f"the database {file} cannot be made, for user {os.geteuid()} may not write in {nearest}: "
-            "change its owner, or set CLAUDEOPS_DATABASE_URL."
+            "change its owner, or set CLAUDEOPS_DATABASE_URL.",
+            kind=ErrorKind.FILESYSTEM,
         )
 
 

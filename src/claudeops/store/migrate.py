@@ -23,13 +23,16 @@ from sqlalchemy.engine import URL
 from claudeops.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
+    ErrorKind,
     MissingInputError,
     NewerDatabaseError,
     StoreError,
 )
+from claudeops.files import is_there
 from claudeops.store.database import (
     BUSY_SECONDS,
     border,
+    is_unsound,
     migrating_engine,
     missing,
     parse_url,
@@ -121,7 +124,7 @@ def current_revision(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> str | N
     in a SQLite file, those with our names elsewhere.
     """
     file = sqlite_file(url)
-    if file is not None and not file.exists():
+    if file is not None and not is_there(file):
         return None  # opening it would create it
     engine = reading_engine(url, size=1, busy_seconds=busy_seconds)
     try:
@@ -196,7 +199,7 @@ def back_up_to(url: URL, target: Path) -> int:
             operation="db.backup",
             target=str(target),
         )
-    if not file.exists():
+    if not is_there(file):
         raise missing(url)
     try:
         _copy_whole(file, target, check=_refuse_unsound)
@@ -208,6 +211,7 @@ def back_up_to(url: URL, target: Path) -> int:
     except (OSError, sqlite3.Error) as error:
         raise StoreError(
             f"the database {file} could not be backed up to {target}: {error}.",
+            kind=ErrorKind.FILESYSTEM if is_unsound(error, url) else None,
             operation="db.backup",
             target=str(target),
         ) from error

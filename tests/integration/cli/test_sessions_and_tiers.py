@@ -165,7 +165,8 @@ def test_missing_credentials_are_of_the_kind_auth(shell: Shell, monkeypatch: pyt
     for asked in (["exec-command", "tier1"], ["bootstrap"]):
         error = shell.ask(*asked)["error"]
         assert isinstance(error, dict)
-        assert (error["kind"], error["target"], error["retryable"]) == ("auth", "ANTHROPIC_API_KEY", False)
+        assert (error["kind"], error["operation"]) == ("auth", "resolve_credentials")
+        assert (error["target"], error["retryable"]) == ("ANTHROPIC_API_KEY", False)
         assert "ANTHROPIC_API_KEY" in error["hint"]
 
 

@@ -28,6 +28,7 @@ SMALL: Final = {
     "claudeops.cli.commands.completion": "what a shell asks at every press of a key",
     "claudeops.cli.commands.options": "what all headings share",
     "claudeops.cli.commands.policy": "one group of commands",
+    "claudeops.files": "imports nothing of ours but errors: settings, store and commands ask it",
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
     "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",
     "claudeops.cli.views.sources": "one command, and the only list that reads the operator's file beside the database",

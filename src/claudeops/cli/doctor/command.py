@@ -25,10 +25,10 @@ from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
-from claudeops.cli.output import Exit, print_document
+from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
 from claudeops.domain.redact import Redactor
-from claudeops.errors import ConfigurationError
+from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.settings import Settings, load_settings
 
 _NAME: Final = "doctor"
@@ -179,8 +179,11 @@ async def run_check(check: Check, case: Case) -> Finding:
             return await check.look(case, case.settings)
     except TimeoutError:
         return failed(f"There was no answer within {_SECONDS:.0f} s.", "See what keeps this machine busy.")
+    except ClaudeopsError as error:
+        found = failed_with(error, sysexit=exit_for(error), kind=error.kind)
     except OSError as error:
-        return failed(f"This could not be checked ({error}).", "Let this user read what is named.")
+        found = failed(f"This could not be checked ({error}).", "Let this user read what is named.")
+    return found
 
 
 def _refused(check: Check, case: Case) -> list[str]:

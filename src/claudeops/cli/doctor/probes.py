@@ -23,6 +23,7 @@ from claudeops.engine.probes.declared import Declared
 from claudeops.engine.probes.preconditions import Preconditions
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.system import SystemClock
+from claudeops.files import is_there
 from claudeops.settings import Settings
 
 _MOST_STRANGE: Final = 5  # names that are no service's, in one finding
@@ -34,7 +35,7 @@ Stuck = tuple[Probe, str]
 
 async def probes(_case: Case, settings: Settings) -> Finding:
     """Check what is declared: each probe, services that have none, and names that are no service's."""
-    if settings.probes_named and not settings.probes_path.exists():
+    if settings.probes_named and not is_there(settings.probes_path):
         return failed_with(
             f"{PROBES_VARIABLE} leads to {settings.probes_path}, which does not exist: "
             "correct the path, or put the file there."

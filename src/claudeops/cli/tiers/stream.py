@@ -19,14 +19,13 @@ from typing import Final, Protocol, TextIO
 import anyio
 import anyio.to_thread
 import click
-import orjson
 from anyio.streams.memory import MemoryObjectSendStream
 
 from claudeops.app.chain import run_chain, run_chain_beside
 from claudeops.app.node import Node, open_node
 from claudeops.app.wiring import root_session, tools_by_tier
 from claudeops.cli.operator import operators_name
-from claudeops.cli.output import Exit, exit_for
+from claudeops.cli.output import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start
 from claudeops.cli.tiers.outcomes import exit_of_refusal
 from claudeops.domain.commands import CommandName, StopTarget
@@ -148,7 +147,7 @@ class Printer:
         if not self.as_frames or self._broken:
             return
         try:
-            self.out.write(orjson.dumps(frame, option=orjson.OPT_APPEND_NEWLINE).decode())
+            self.out.write(json_line(frame).decode())
             self.out.flush()
         except (OSError, ValueError):
             self._broken = True

@@ -1,0 +1,48 @@
+"""Whether a path is there: an answer for whoever may look, and an error of one sentence for whoever may not.
+
+`Path.exists` and its like raise where a directory on the way may not be searched, or where a name is too long.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from claudeops.errors import ConfigurationError, ErrorKind
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a path leads to anything. Raises `ConfigurationError`."""
+    return _mode(path) is not None
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path leads to a file. Raises `ConfigurationError`."""
+    mode = _mode(path)
+    return mode is not None and stat.S_ISREG(mode)
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether a path leads to a directory. Raises `ConfigurationError`."""
+    mode = _mode(path)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def refused(path: Path | str, error: OSError) -> ConfigurationError:
+    """Return the error for a path that this user may not use, or that is none."""
+    why = error.strerror or type(error).__name__
+    return ConfigurationError(
+        f"user {os.geteuid()} cannot look at {path} ({why}): call this as the daemon's user, or correct the path.",
+        kind=ErrorKind.FILESYSTEM,
+        target=str(path),
+    )
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise refused(path, error) from error
