@@ -22,6 +22,7 @@ from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+KEY = "sk-ant-" + "a" * 30
 PROBES = "SELECT * FROM probes ORDER BY name"
 ALERTS = "SELECT * FROM sessions WHERE \"trigger\" = 'alert' ORDER BY id"
 
@@ -151,7 +152,7 @@ async def test_what_people_ask_of_probes_works_with_and_without_a_daemon(tmp_pat
         unknown = await node.operator.run("ping", "backup", **settings)
         async with node.operator.daemon(**settings):
             await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["unknown", "up"])
-            pinged = await node.operator.run("ping", "backup", "--log", "17 files", **settings)
+            pinged = await node.operator.run("ping", "backup", "--log", f"17 files \x1b[1m {KEY}", **settings)
             noted = await node.operator.run("ping", "backup", **settings)
             await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["up", "up"])
             nobody = await node.operator.run("ping", "nobody", "--output-format", "json", **settings)
@@ -162,6 +163,8 @@ async def test_what_people_ask_of_probes_works_with_and_without_a_daemon(tmp_pat
     assert (before.code, before.stdout.count("not looked yet")) == (0, 2)
     assert unknown.code != 0
     assert (pinged.code, noted.code) == (0, 0)
+    said = [row["ping_text"] for row in node.operator.rows("SELECT ping_text FROM probes WHERE name = 'backup'")]
+    assert said == ["17 files \\u001b[1m [redacted]"]
     assert (nobody.code, nobody.document["handled"]) == (1, False)
     probes = shown.document["probes"]
     assert isinstance(probes, list)

@@ -33,15 +33,16 @@ from claudeops.domain.probe.model import (
     kind_of,
     target_of,
 )
-from claudeops.domain.probe.record import KeptProbe
+from claudeops.domain.probe.record import KeptProbe, ping_line
+from claudeops.domain.redact import Redactor
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
+from claudeops.settings.environ import names_a_secret
 from claudeops.settings.where import database_url
 from claudeops.store.store import SqlStore, open_store
 
 _PROBE: Final = "probe"
 _PING: Final = "ping"
-_MOST_LINE: Final = 500  # characters of a line that comes with a ping
 
 Body = dict[str, object]
 
@@ -197,9 +198,8 @@ def _declared(probe: Probe) -> Body:
 
 def send_ping(name: str, verb: Verb | None, text: str, *, as_json: bool) -> int:
     """Note what a heartbeat says; return the exit status: 0 heard, 1 no daemon knows a heartbeat of this name."""
-    line = " ".join(text.split())[:_MOST_LINE]
     try:
-        heard = anyio.run(partial(_ping, name, verb, line))
+        heard = anyio.run(partial(_ping, name, verb, ping_line(text, _redactor().text)))
     except ClaudeopsError as error:
         return print_failure(_PING, error, as_json=as_json, target=name)
     said = "log" if verb is None else verb.value
@@ -217,6 +217,15 @@ def send_ping(name: str, verb: Verb | None, text: str, *, as_json: bool) -> int:
     if not heard:
         click.echo(message, err=True)
     return status
+
+
+def _redactor() -> Redactor:
+    """Return what knows the secrets of this environment, without waiting for all settings; shapes it knows anyway."""
+    values = [value for name, value in os.environ.items() if names_a_secret(name)]
+    try:
+        return Redactor(values)
+    except ValueError:  # too many of them to be searched for
+        return Redactor(())
 
 
 async def _ping(name: str, verb: Verb | None, text: str) -> bool:

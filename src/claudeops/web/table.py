@@ -17,9 +17,9 @@ from starlette.responses import Response
 from claudeops.domain.alerts.model import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import SenderKind
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notice.slack import payload_of
 from claudeops.domain.probe.model import Verb
+from claudeops.domain.probe.record import ping_line
 from claudeops.domain.text import regex
 from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import ErrorKind
@@ -30,7 +30,6 @@ from claudeops.web.problems import RefusedError, answer
 
 _READY: Final = 200
 _NOT_READY: Final = 503
-_MOST_LINE: Final = 500  # characters of a line that comes with a ping
 _STRANGE: Final = regex.Pattern(r"[^A-Za-z0-9_.-]")  # to the id of a run, which people are told
 _MOST_RUN: Final = 64  # characters of a run's id; healthchecks' are UUIDs
 _SENT: Final = 10_000  # bytes of a ping's body that are looked at
@@ -235,20 +234,11 @@ def _heartbeats(rooms: Rooms) -> Sequence[Endpoint]:
 
 async def _ping(rooms: Rooms, verb: Verb | None, call: Call) -> Heard:
     name = call.params["name"]
-    line = _line(call.body, rooms.redact)
+    text = call.body[:_SENT].decode(errors="replace")
+    line = ping_line(text, rooms.redact, is_cut=len(call.body) > _SENT)
     if not await rooms.pings.ping(name, verb, text=line, at=call.at, run=_run(call, rooms.redact)):
         raise RefusedError(404, f"No probe of the kind heartbeat is called {name}.")
     return Heard(name=name, ping=_said(verb))
-
-
-def _line(body: bytes, redact: Callable[[str], str]) -> str:
-    """Return what is kept of a ping's body: one line, of which nothing is secret and nothing hides."""
-    text = body[:_SENT].decode(errors="replace")
-    if len(body) > _SENT:  # the last word is cut, and part of a secret is found only where it is long
-        last = (text.split() or [""])[-1]
-        text = text.removesuffix(last) if len(last) < _MOST_LINE else text
-    # As sent first: what is a secret over several lines is none on one.
-    return visible(redact(" ".join(redact(text).split())))[:_MOST_LINE]
 
 
 def _run(call: Call, redact: Callable[[str], str]) -> str:

@@ -5,12 +5,13 @@ Pure. A *telling* is what a change of a probe writes beside its row: events, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from claudeops.domain.escalation import fingerprint
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import NewEvent, ServiceStatus
 from claudeops.domain.probe.history import Bucket
 from claudeops.domain.probe.model import Observation, Pings, Probe, Saw, Standing, State
@@ -22,7 +23,21 @@ looks of a probe may lie five seconds apart, and a service that dies once a minu
 _MISSED: Final = 3  # intervals without a look, from which what was seen before proves nothing any more
 _SLACK: Final = timedelta(minutes=1)  # more than that: a busy machine
 
+_MOST_LINE: Final = 500  # characters of a line that comes with a ping
+
 _UNHEARD: Final = Pings()
+
+
+def ping_line(text: str, redact: Callable[[str], str], *, is_cut: bool = False) -> str:
+    """Return what is kept of a text that comes with a ping: one line, of which nothing is secret and nothing hides.
+
+    ``is_cut``: the text went on. Its last word is left out then, for part of a secret is found only where it is long.
+    """
+    last = (text.split() or [""])[-1]
+    if is_cut and len(last) < _MOST_LINE:
+        text = text.removesuffix(last)
+    # As sent first: what is a secret over several lines is none on one.
+    return visible(redact(" ".join(redact(text).split())))[:_MOST_LINE]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
