@@ -41,6 +41,7 @@ from claudeops.domain.text import WHERE_KINDS, clip, parts, regex
 
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
 
+_SCOPES: Final = ("namespace:", "project:")
 _MOST_NAMES: Final = 10  # in a sentence
 _NEAR: Final = 16  # characters beside a name that show whether it goes on
 _GOES_ON_BEFORE: Final = regex.Pattern(rf"(?:[{regex.WORD}.-]|[{regex.WORD}\]]/|\b(?:{'|'.join(WHERE_KINDS)}):)$")
@@ -113,6 +114,10 @@ def findings(
 
 def _named(name: str, findings: Findings) -> bool:
     if name in findings.unwell:
+        return True
+    # What monitors and reports call "shop/cart" is namespace:shop/cart, or project:shop/cart. In a request, where words
+    # of people stand, it is the cart on a host called shop.
+    if name.startswith(_SCOPES) and name.partition(":")[2] in findings.unwell:
         return True
     request = findings.request.casefold()
     # "web on web1 is down" names web1/web; "web" alone means the one on this machine.
