@@ -93,12 +93,13 @@ async def test_markers_are_the_last_resort_and_no_proof_of_health(tmp_path: Path
 
 async def test_a_report_that_breaks_the_schema_is_never_read_as_healthy(tmp_path: Path) -> None:
     broken = {"report": {"summary": "all is well"}, "times": 20}
-    async with operator(tmp_path, haiku=[look(), broken]) as node:
-        done = await node.bootstrap()
-    session, retry = node.sessions()
-    assert (session["outcome"], session["decision_reason"]) == ("error", "session_failed")
-    assert (done.code, retry["trigger"], retry["outcome"]) == (1, "retry", "error")
-    assert [level for level, _ in node.events()] == ["warning", "critical"]
+    async with operator(tmp_path, haiku=[look(), broken], sonnet=[look(), broken]) as node:
+        done = await node.bootstrap(CLAUDEOPS_MAX_TIER="2")
+    assert [row["extraction_method"] for row in node.sessions()] == ["salvaged", "salvaged"]
+    assert [(row["tier"], row["decision_reason"]) for row in node.sessions()] == [(1, "escalated"), (2, "max_tier")]
+    assert done.code == 1
+    assert ("warning", "all is well") in node.events()
+    assert "critical" in [level for level, _ in node.events()]
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Integer, Select, and_, bindparam, false, func, not_, select
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, exists, false, func, not_, select
 
 from claudeops.domain import escalation
 from claudeops.domain.alerts.model import IncidentStatus
@@ -67,7 +67,8 @@ _EARLIER: Final = (
 _OWN_INCIDENT: Final = (
     select(incidents.c.number, incidents.c.services, incidents.c.service, incidents.c.fired_at)
     .join(sessions, sessions.c.incident_id == incidents.c.number)
-    .where(sessions.c.id == bindparam("session"))
+    # Without an alert it is what a report of the chain itself has found, and has started nothing.
+    .where(sessions.c.id == bindparam("session"), exists().where(alerts.c.incident_id == incidents.c.number))
 )
 _OPEN_INCIDENTS: Final = (
     select(incidents.c.number)
@@ -307,7 +308,7 @@ def to_background(
 ) -> Background:
     """Return what the ``earlier`` sessions of a chain left, from their rows in each table, oldest first.
 
-    ``incident`` is the chain's own; ``alerted`` are the alerts of it and of every open one.
+    ``incident`` is the chain's own, if alerts belong to it; ``alerted`` are the alerts of it and of every open one.
     """
     own = () if session.context is None else (session.context,)
     handovers = [context for row in earlier if (context := to_handover(row.context)) is not None]

@@ -231,3 +231,26 @@ async def test_a_salvaged_report_is_held_to_the_same(store: Store) -> None:
     said = Extraction(method=ExtractionMethod.SALVAGED, report=report(check("shop")))
     finished = await ended(store, await run(store, 1), None, extraction=said)
     assert finished.decision.reason is NO_EVIDENCE
+
+
+async def test_what_a_chain_has_found_itself_is_nothing_that_it_was_started_for(
+    store: Store, database: Database
+) -> None:
+    await queued(store, wanted())
+    first = await ended(store, await run(store, 1), alarm())
+    (incident,) = database.rows("incidents")
+    second = await run(store, 3)
+    assert first.decision.reason is DecisionReason.ESCALATED
+    assert [row["incident_id"] for row in database.rows("sessions")] == [incident["number"]] * 2
+    assert second.context is not None
+    assert second.context.started_for == ()
+    finished = await ended(store, second, report(check("web")))
+    assert finished.decision.reason is DecisionReason.HEALTHY
+
+
+async def test_an_alert_that_joins_what_a_chain_has_found_is_looked_at_too(store: Store) -> None:
+    await queued(store, wanted())
+    await ended(store, await run(store, 1), alarm())
+    await taken(store, alert(service="web"), minutes=2)
+    finished = await ended(store, await run(store, 3), report(check("web")))
+    assert finished.decision.reason is NO_EVIDENCE
