@@ -203,7 +203,8 @@ def reads_as_prohibition(text: str, names: Names | None = None) -> bool:
         named = names is None or bool(names.mentioned(sentence))
         if (negated and _acts(sentence, loose=named)) or _closes(sentence):
             return True
-    return False
+    pair = words.key_value(text) if _HINT.search(text) is not None else None  # "Actions: not without a backup"
+    return pair is not None and names_action(pair[0]) and forbids(pair[1])
 
 
 _LEADS: Final = word_set("what things services actions agents sessions you we please do must never ask hands off")
@@ -234,7 +235,10 @@ _FOR_PEOPLE: Final = word_set(
     "attention important hint hints todo about"
 )
 RULE_KEYS: Final = word_set("rule rules restrictions")
-_PERMISSION: Final = word_set("allowed permitted may permission permissions policy automation autonomous agent agents")
+_PERMISSION: Final = word_set(
+    "allowed permitted may permission permissions policy automation autonomous agent agents action actions "
+    "intervention interventions remediation"
+)
 _EMPTY: Final = word_set("- -- — – none n/a na nothing nil ? tbd") | {""}  # noqa: RUF001 - dashes as people type them
 _AFFIRMED: Final = word_set("yes true ok ✓ ✅")
 _REFUSED: Final = word_set("no false ✗ ❌")

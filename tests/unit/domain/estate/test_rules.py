@@ -116,6 +116,8 @@ FORBIDDING_CELLS = [
     ("Normal", "200; do not restart it if it is slow"),
     ("Host", "db1 (never reboot)"),
     ("depends on", "db, ask first"),
+    ("Actions", "no"),
+    ("Actions", "not without a backup"),
 ]
 DATA = [
     ("Public", "no"),
@@ -281,6 +283,9 @@ def test_a_service_that_is_called_like_an_action_hides_no_other() -> None:
         ("Restarting the UPS is forbidden", True),
         ("Never change shop", True),
         ("Nobody may reboot the hypervisor", True),
+        ("Actions: not without a backup", True),
+        ("**Restart:** no", True),
+        ("Backup: not without a tape", False),
         ("Never change the DNS", False),
         ("It never rains", False),
         ("It never restarts by itself", False),
