@@ -42,9 +42,7 @@ class Hearing:
     _failures: int = 0  # in a row
     _since: float = 0.0  # of the first of them, by the event loop's clock
     _well_since: float | None = None  # of the first success after them
-    _written: str | None = (
-        None  # what the event says, nothing if there is none; None: an earlier daemon may have left it
-    )
+    _written: str | None = None  # what the event says, "" without one; None: an earlier daemon may have left it
     _message: str = ""
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 

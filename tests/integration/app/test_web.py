@@ -128,10 +128,10 @@ async def test_a_heartbeat_reaches_its_probe(house: House, sqlite: Database) -> 
 async def test_health_is_told_to_everybody_on_this_machine_and_by_its_public_name(house: House) -> None:
     async with listening(house, CLAUDEOPS_PUBLIC_URL="https://ops.example.com, http://claudeops:8080"):
         hosts = {
-            host: (await house.ask("/readyz", method="GET", host=host)).status for host in ("claudeops", "evil.org")
+            host: (await house.ask("/readyz", method="GET", host=host)).status for host in ("claudeops", "evil.example")
         }
 
-    assert hosts == {"claudeops": 200, "evil.org": 421}
+    assert hosts == {"claudeops": 200, "evil.example": 421}
 
 
 async def test_a_taken_port_stops_nothing_and_is_tried_until_it_is_free(house: House) -> None:

@@ -37,7 +37,7 @@ RIGHT = (
     "json://127.0.0.1/token?+X=a,b",
     "mailto://user:hunter2@mail.example?to=a@one.example,b@two.example",
     "ntfy://topic",
-    "https://discord.com/api/webhooks/4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
+    "jsons://127.0.0.1:8443/token",
 )
 
 

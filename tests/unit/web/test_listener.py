@@ -120,10 +120,10 @@ def test_we_know_our_own_names_and_addresses_are_no_names(host: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        *("", "ops.example.com.evil.org", "evil.org", "localhost.evil.org", "127.0.0.1.evil.org", "[", ":"),
-        *("[::1].evil.org", "[::1]evil.org", "[::1].evil.org:8080", "[::1]:80.evil.org", "[::1]@evil.org", "[::1"),
-        *("[::1]:8080:80", "[127.0.0.1].evil.org", "[127.0.0.1]", "[localhost]", "[ops.example.com]", "[]", "[]:80"),
-        *("localhost:80.evil.org", "localhost:80@evil.org", "127.0.0.1:evil.org", "localhost:\u0668"),
+        *("", "ops.example.com.b.example", "b.example", "localhost.b.example", "127.0.0.1.b.example", "[", ":"),
+        *("[::1].b.example", "[::1]b.example", "[::1].b.example:8080", "[::1]:80.b.example", "[::1]@b.example", "[::1"),
+        *("[::1]:8080:80", "[127.0.0.1].b.example", "[127.0.0.1]", "[localhost]", "[ops.example.com]", "[]", "[]:80"),
+        *("localhost:80.b.example", "localhost:80@b.example", "127.0.0.1:b.example", "localhost:\u0668"),
     ],
 )
 def test_no_other_name_leads_here(host: str) -> None:
