@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.model import Alert, Delivery, Said
+from claudeops.domain.alerts.model import Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.alerts.senders import read
 from claudeops.domain.alerts.senders.words import MOST_LOOKED_AT, said_in, status_of, without_state, words_of
@@ -93,7 +93,14 @@ OVER = [
     ("[Shop] [✅ Up] 200 - OK", "[Shop] 200 OK"),
     ("OK: disk", "disk"),
     ("shop — recovered", "shop"),
-    ("Issue has been resolved", "Issue has been"),
+    ("Issue has been resolved", "Issue"),
+    ("shop has recovered", "shop"),
+    ("Service shop is reachable again", "Service shop"),
+    ("nas came back online", "nas"),
+    ("Resolved in 5m 0s: disk full on nas", "disk full on nas"),
+    ("db1 is up again after being down", "db1 after being down"),
+    ("shop is up now.", "shop now"),
+    ("OK: 3 replicas", "3 replicas"),
     ("Everything is back to normal", "Everything"),
     ("no longer firing: x", "x"),
     ("Monitor is UP: shop. It was down for 5 minutes", "Monitor shop. It was down for 5 minutes"),
@@ -109,6 +116,7 @@ FIRES = [
     "Resolved: a; b is down",
     "Up: 3, down: 2",
     "not yet resolved",
+    "none of the replicas is healthy",
     "shop isn\u2019t recovered",
     "✅ web 🔴 Down",
 ]
@@ -128,6 +136,22 @@ NEITHER = [
     "CRITICAL: disk",
     "Token expired",
     "",
+    "This alert is resolved once usage drops below 90%",
+    "systemd-resolved.service failed on web1",
+    "systemd-resolved",
+    "the tunnel is up but no traffic passes",
+    "shop is up, but the database is read-only",
+    "node1 is online; node2 not responding",
+    "Only one of three nodes is up",
+    "2/3 nodes are up",
+    "2 of 3 nodes are up",
+    "CPU usage is up",
+    "errors are up on shop",
+    "temperature is back above 90C",
+    "OK: 0 of 5 replicas",
+    "OK: but disk failing",
+    "Similar incident was resolved by restarting",
+    "see how this is resolved",
 ]
 
 
@@ -192,6 +216,9 @@ def test_sentences_without_a_name_are_no_longer_one_alert() -> None:
         "db2 is down",
         "10.0.0.1 is down",
         "10.0.0.2 is down",
+        *("VM 101 is down", "VM 102 is down", "disk full on node 1", "disk full on node 2", "port 80 closed"),
+        *("port 443 closed", "Backup of CT 105 failed", "Backup of CT 106 failed", "error 502 on shop"),
+        "error 404 on shop",
     )
     assert len({only({"text": text}).fingerprint for text in texts}) == len(texts)
     measured = {
@@ -199,6 +226,50 @@ def test_sentences_without_a_name_are_no_longer_one_alert() -> None:
         for used, at in (("95 %", "10:05"), ("96.5 %", "11:00:07"))
     }
     assert len(measured) == 1
+    assert len({only({"text": f"queue length is {length}"}).fingerprint for length in (1532, 1540)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ({"text": "disk full on nas", "attachments": []}, "disk full on nas"),
+        ({"content": "shop is down", "embeds": []}, "shop"),
+        ({"text": "shop is down", "items": []}, "shop"),
+        ({"text": "disk full on nas", "attachments": [{"color": "danger", "fields": []}]}, "disk full on nas"),
+        ({"title": "disk full", "alerts": ["a", "b"]}, "disk full"),
+        ({"text": "see below", "attachments": [{"color": "danger"}, {"title": "web is full"}]}, "web is full"),
+    ],
+)
+def test_a_list_that_says_nothing_hides_no_alert_beside_it(body: object, name: str) -> None:
+    assert only(body).name == name
+
+
+def test_a_list_of_texts_is_no_list_of_alerts_and_its_reason_is_said() -> None:
+    body = msgspec.json.encode({"alerts": ["disk full", "cpu"]})
+    found = read(Source(name="test", kind=SenderKind.GENERIC), body, received_at=RECEIVED)
+    assert isinstance(found, Unparsed)
+    assert "holds no objects" in found.why
+    assert delivered({"alerts": [{"title": "a"}, "b", "c"]}).left_out == 2
+    assert delivered({"alerts": []}).alerts == ()
+
+
+@pytest.mark.parametrize(
+    ("fires", "over"),
+    [
+        ({"text": "shop is DOWN"}, {"text": "shop has recovered"}),
+        ({"text": "Service shop is unreachable"}, {"text": "Service shop is reachable again"}),
+        ({"title": "Problem: disk full on nas"}, {"title": "Resolved in 5m 0s: disk full on nas"}),
+        ({"text": "nas is down"}, {"text": "nas came back online"}),
+        ({"text": "VM 102 is down"}, {"text": "VM 102 is up"}),
+        (
+            {"title": "[Triggered] CPU", "alert_transition": "Triggered"},
+            {"title": "[Recovered] CPU", "alert_transition": "Recovered", "duration": "5m"},
+        ),
+    ],
+)
+def test_an_end_in_other_words_is_that_of_the_alert_that_fired(fires: object, over: object) -> None:
+    one, two = only(fires), only(over)
+    assert (one.said, two.said, one.fingerprint) == (F, R, two.fingerprint)
 
 
 def test_an_alert_that_says_no_state_is_identified_as_before() -> None:

@@ -52,21 +52,29 @@ from claudeops.domain.text import NAME_LENGTH, casefold_key, regex
 
 SIGNATURE_HEADER: Final = "x-claudeops-signature"
 _LISTS: Final = ("alerts", "events", "items", "attachments", "embeds")
+_OWN_LISTS: Final = frozenset({"alerts", "events"})
+"""Lists that hold alerts; what is in the others may be a decoration of the body's own text."""
+
 _NAMES: Final = ("alertname", "name", "title", "check", "monitor", "event", "subject")
 _TEXTS: Final = ("summary", "message", "description", "text", "body", "msg", "content")
 _STATES: Final = ("status", "state", "event_action", "action")
 _OTHER_STATES: Final = (
     *("result", "health", "alert_status", "alert_state", "alertstate", "event_status", "current_state", "new_state"),
-    *("monitor_status", "alertTypeFriendlyName", "eventType", "event_type"),
+    *("monitor_status", "alertTypeFriendlyName", "eventType", "event_type", "alert_transition", "transition"),
 )
 """Fields that hold a state where what they hold is a word for one."""
 
 _KUMA: Final = regex.Pattern(r"^\s*\[([^\[\]]+)\]\s*\[(?:✅ Up|🔴 Down)\]")
 """What Uptime Kuma writes by way of other services: behind the state stands what it saw, which changes."""
 
+_VERB: Final = r"(?:(?:is|are|at|to|has|have|reached|over|above|below|exceeds|under|than)\s|[<>=]\s?)"
+_UNIT: Final = r"\s?(?:%|°?[CF]|ms|min|[smhd]|[kKMGTP]?i?B|[KMGTP])"
 _MEASURE: Final = regex.Pattern(
-    r"(?:^|\s)[(]?[0-9]+(?:[.,][0-9]+)?\s?(?:%|[A-Za-z]{0,2}|:[0-9]{2}(?::[0-9]{2})?)[).,;]?(?:$|\s)"
+    rf"(?:^|\s)[(]?(?:{_VERB}?(?:[0-9]+(?:[.,][0-9]+)?{_UNIT}|[0-9]+[.,][0-9]+|[0-9]+:[0-9]{{2}}(?::[0-9]{{2}})?)"
+    rf"|{_VERB}[0-9]+)[).,;]?(?:$|\s)"
 )
+"""What is measured: with a unit, a fraction or a verb. Any other number names something: `VM 101`, `port 443`."""
+
 _STARTS: Final = ("starts_at", "startsAt", "started_at", "start", "since")
 _ENDS: Final = ("ends_at", "endsAt", "ended_at", "resolved_at", "end")
 _OVER_SINCE: Final = ("ends_at", "endsAt", "ended_at", "resolved_at")
@@ -74,8 +82,17 @@ _TIMES: Final = ("said_at", "timestamp", "time", "at", "occurred_at", "date")
 _URLS: Final = ("url", "link", "html_url", "generatorURL")
 _IDS: Final = ("delivery_id", "event_id", "request_id", "message_id")
 _LOOKS: Final = ("color", "colour", "emoji", "icon", "footer", "fallback")
+_CHANGING: Final = (
+    "previous_state",
+    "last_state",
+    "old_state",
+    "previous_status",
+    "output",
+    "duration",
+    "alertDetails",
+)
 _PASSING: Final = frozenset(
-    {*_TEXTS, *_STATES, *_STARTS, *_ENDS, *_TIMES, *_URLS, *_IDS, *_LOOKS}
+    {*_TEXTS, *_STATES, *_STARTS, *_ENDS, *_TIMES, *_URLS, *_IDS, *_LOOKS, *_CHANGING}
 )  # do not identify an alert
 _MOST_SIGNATURES: Final = 10
 _MOST_NOTES: Final = 10  # annotations that are looked through
@@ -92,19 +109,39 @@ def read(body: Object, post: Post, source: Source) -> Found:
     """Return what a sender says. Raises `Unreadable`."""
     if is_event(body):
         return of_event(body, post, source)
-    listed = next((as_objects(body[name]) for name in _LISTS if isinstance(body.get(name), list)), None)
-    alerts = [body] if listed is None else listed
+    listed = _listed(body)
+    alerts = [body] if listed is None else as_objects(listed)
     sender_id = shown(_first(body, _IDS), NAME_LENGTH)
     if listed is None and _is_test(body, words_of(source)):
         return Found(sender_id=sender_id, remark="the sender tests its connection")
-    if not body or (listed is None and not any(body.get(name) for name in (*_NAMES, *_TEXTS, "labels"))):
+    if listed is None and not _is_said(body):
         raise Unreadable(f"it has no alerts: write a list of them, or one of {', '.join((*_NAMES, *_TEXTS))}")
+    if listed and not alerts:
+        raise Unreadable("its list of alerts holds no objects: write each as one, with a name or a text")
     return Found(
         alerts=tuple(_alert(each, post, source) for each in alerts[:MOST_ALERTS]),
         group_key=shown(body.get("group_key") if listed is not None else None),
-        left_out=max(0, len(alerts) - MOST_ALERTS),
+        left_out=len(alerts if listed is None else listed) - len(alerts[:MOST_ALERTS]),
         sender_id=sender_id,
     )
+
+
+def _listed(body: Object) -> list[object] | None:
+    """Return a body's list of alerts; ``None``: the body is one itself, whatever lists it has beside its text."""
+    for name in _LISTS:
+        found = body.get(name)
+        if not isinstance(found, list):
+            continue
+        if any(map(_is_said, as_objects(found))):
+            return [each for each in found if name in _OWN_LISTS or (isinstance(each, dict) and _is_said(each))]
+        if name in _OWN_LISTS and not _is_said(body):
+            return found
+    return None
+
+
+def _is_said(each: Object) -> bool:
+    """Tell whether an object has anything by which an alert is known."""
+    return any(each.get(name) for name in (*_NAMES, *_TEXTS, "labels"))
 
 
 def _is_test(body: Object, words: Words) -> bool:
@@ -123,7 +160,8 @@ def _alert(each: Object, post: Post, source: Source) -> Alert:
     states = _states(each, words)
     status = _status(each, states, words)
     said = status or _by_texts(each, given, post, words)
-    named = each if status is not None else _stateless(each, words)
+    stateless = _stateless(each, words)
+    named = each if status is not None else stateless
     kept = {key: value for key, value in plain.items() if key not in _PASSING and key not in states}
     name = shown(_first({**named, **given}, _NAMES) or _first(each, _NAMES), NAME_LENGTH).strip()
     texts = {key: each[key] for key in _TEXTS if each.get(key)}
@@ -131,7 +169,7 @@ def _alert(each: Object, post: Post, source: Source) -> Alert:
     ends_at = time_of(_first(each, _ENDS), post.received_at)
     about = subject_of(source, {**plain, **given}, name)
     return Alert(
-        fingerprint=_fingerprint(named, given, source, states),
+        fingerprint=_fingerprint(stateless, given, source, states),
         said=said,
         name=name or shown(_first(named, _TEXTS), NAME_LENGTH).strip() or "alert",
         service=about.service,

@@ -54,6 +54,11 @@ _IS_OVER: Final = (
     *("resolved", "recovered", "is up", "are up", "up again", "is back", "are back", "back online", "back to normal"),
     *("returned to normal", "is ok", "is okay", "is healthy", "is online", "is normal", "reachable again", "all clear"),
     *("available again", "no longer firing", "no longer down", "alarm cleared", "alert cleared", "works again"),
+    # Longer ones, so that nothing of them is left in the name.
+    *(f"{verb} {what}" for verb in ("is", "was", "are", "has been", "have been") for what in ("resolved", "recovered")),
+    *("has recovered", "have recovered", "is up again", "is back up", "came back up", "came back online", "came back"),
+    *("is back online", "are back online", "is back to normal", "has returned to normal", "is reachable again"),
+    *("is available again", "is no longer firing", "is no longer down"),
 )
 _PHRASES: Final[Mapping[str, Said]] = {
     **dict.fromkeys(_FIRES, Said.FIRING),
@@ -61,11 +66,20 @@ _PHRASES: Final[Mapping[str, Said]] = {
 }
 _NEGATIONS: Final = frozenset(
     {"not", "never", "cannot", "can't", "couldn't", "isn't", "aren't", "hasn't", "haven't", "wasn't", "won't", "unable"}
-    | {"failed", "fails", "no", "nothing", "neither", "nor", "without"}
+    | {"failed", "fails", "no", "none", "nobody", "nothing", "neither", "nor", "without"}
 )
 _CONDITIONS: Final = frozenset(
     {"if", "when", "once", "until", "till", "unless", "will", "would", "should", "may", "might", "whether", "before"}
+    | {"how", "why", "similar", "previous"}
 )
+_PARTLY: Final = frozenset({"only", "just", "some", "half", "few", "partly", "partially", "most", "one", "except"})
+_BUT: Final = frozenset({"but", "however", "though", "although", "yet", "still"}) | _PARTLY | _NEGATIONS
+_MEASURED: Final = frozenset(
+    {"usage", "use", "load", "cpu", "memory", "ram", "traffic", "error", "errors", "latency", "temperature", "rate"}
+    | {"count", "utilisation", "utilization", "requests", "cost", "costs", "queue", "lag", "failures", "time", "times"}
+)
+"""What is up when there is more of it."""
+
 _BECOMING: Final = frozenset({"be", "being"})
 _SEVERITIES: Final = frozenset(
     {"critical", "warning", "error", "problem", "open", "active", "alarm", "failure", "fail"}
@@ -81,13 +95,17 @@ _AROUND: Final = f" \t*_{_INVISIBLE}{''.join(_SIGNS)}"
 _BREAK: Final = regex.Pattern(
     r"\[[^\[\]()]{1,60}\]|\([^\[\]()]{1,60}\)|[\[\](){}|;,!?\r\n\t]|[:.](?:\s|$)|\s[-\x{2013}\x{2014}]\s"
 )
-_GROWS: Final = regex.Pattern(r"^\s+(?:(?:to|by|from|over|more|another)\b|[0-9+~])")
-_GOES_ON: Final = {
-    **dict.fromkeys(("is up", "are up"), _GROWS),  # `load is up to 95 %`
-    "resolved": regex.Pattern(r"^\s+(?:to|as|into)\b"),  # `the name resolved to another address`
-}
-"""What a phrase must not be followed by."""
+_ENDS: Final = regex.Pattern(
+    r"^(?:\s+(?:again|now|already|fine|here|for everyone))*\s*(?:$|[\[\](){}|;,!?\r\n\t*_]|[:.](?:\s|$)"
+    r"|\s[-\x{2013}\x{2014}]\s|\s(?:after|since|following)\b)"
+)
+"""After an end its sentence ends: `shop is up but slow` and `CPU is up to 95 %` say something else."""
 
+_SENTENCE: Final = regex.Pattern(r"[.!?](?:\s|$)|[\r\n]")
+_SHARE: Final = regex.Pattern(r"[0-9]\s*(?:/|of)\s*[0-9]")  # `2 of 3 nodes`, also where it is all of them
+_LASTED: Final = regex.Pattern(r"^(\S{1,20})\s(?:in|after|for)\s[0-9][0-9a-z:., ]{0,40}$")  # `resolved in 5m 0s`
+
+_WITHIN: Final = frozenset("-_./@")  # of names
 _BEFORE: Final = 100  # characters of a sentence that may turn what it says
 _MOST_PIECES: Final = 40  # of one text
 _MOST_TIMES: Final = 5  # that one phrase is looked at in one text
@@ -155,7 +173,7 @@ def without_state(text: str, words: Words) -> str:
         left.append(text[at : max(at, start)])
         at = max(at, end)
     kept = " ".join((*left, text[at:])).split()
-    return " ".join(word for word in kept if any(map(str.isalnum, word))).strip(" :;,.!")
+    return " ".join(word for word in kept if word == "%" or any(map(str.isalnum, word))).strip(" :;,.!")
 
 
 # --- what says a state ------------------------------------------------------------------------------------
@@ -197,9 +215,7 @@ def _found(text: str, words: Words) -> Iterator[_Span]:
             if _stands_alone(lower, at, end):
                 since = starts[max(0, bisect_right(starts, at) - 1)]
                 before, after = lower[max(since, at - _BEFORE) : at], lower[end : end + _BEFORE]
-                goes_on = _GOES_ON.get(phrase)
-                is_other = goes_on is not None and goes_on.search(after) is not None
-                meant = said if phrase in words.own else None if is_other else _meant(before, said)
+                meant = said if phrase in words.own else _meant(before, phrase, said, after)
                 if meant is not None:
                     yield at, end, meant
             at = lower.find(phrase, end)
@@ -211,7 +227,11 @@ def _of_piece(text: str, start: int, end: int, words: Words, *, is_marked: bool)
     is_enclosed = piece[:1] in ("[", "(")
     core, sign = _core(piece[1:-1] if is_enclosed else piece)
     word = core.partition(":")[0].strip() if is_enclosed else core  # `[FIRING:2]`: the number of its alerts
+    lasted = _LASTED.search(word)
+    word = word if lasted is None else str(lasted[1])
     said = _named(word, words)
+    if said is Said.RESOLVED and _takes_back(text[end : end + _BEFORE]):
+        said = None
     is_weak = word in _SEVERITIES and word not in words.own and sign is None
     if said is not None and (is_marked or sign is not None or (said is Said.FIRING and not is_weak)):
         yield start, end, None if is_weak else said
@@ -220,19 +240,46 @@ def _of_piece(text: str, start: int, end: int, words: Words, *, is_marked: bool)
         yield start, start + left if core and not is_enclosed else end, sign
 
 
-def _meant(before: str, said: Said) -> Said | None:
-    """Return what a phrase means after what stands before it in its sentence; ``None``: nothing is known by it."""
+def _takes_back(after: str) -> bool:
+    """Tell whether what follows a mark says that it holds for a part: `OK: 2 of 3 replicas`, `OK: but …`."""
+    words = after.lower().strip(" :-*_]").split()[:1]
+    return not {"but", "only", "except"}.isdisjoint(words) or _SHARE.search(after.lower()[:20]) is not None
+
+
+def _meant(before: str, phrase: str, said: Said, after: str) -> Said | None:
+    """Return what a phrase means between what stands around it in its sentence; ``None``: nothing is known by it."""
     words = before.replace("\u2019", "'").split()
     if _CONDITIONS.intersection(words) or (words and words[-1] in _BECOMING):
         return None
     if _NEGATIONS.intersection(words):
         return Said.FIRING if said is Said.RESOLVED else None
-    return said
+    return said if said is Said.FIRING or _is_an_end(words, phrase, after) else None
+
+
+def _is_an_end(before: Sequence[str], phrase: str, after: str) -> bool:
+    """Tell whether a phrase says of a whole thing that all is well; "2 of 3 nodes are up" does not."""
+    grows = phrase in {"is up", "are up", "is back", "are back"} and not _MEASURED.isdisjoint(before[-1:])
+    partly = not _PARTLY.isdisjoint(before) or _SHARE.search(" ".join(before)) is not None
+    return not grows and not partly and _ENDS.search(after) is not None and not _is_doubted(after)
+
+
+def _is_doubted(after: str) -> bool:
+    """Tell whether the rest of a sentence takes back what stands before it."""
+    found = _SENTENCE.search(after)
+    rest = after if found is None else after[: found.start()]
+    words = rest.replace("\u2019", "'").replace(",", " ").replace(";", " ").split()
+    return not _BUT.isdisjoint(words)
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Tell whether no letter that has a case, or digit, goes on before or behind; other scripts have no gaps."""
-    return not (_joins(text[start - 1 : start], text[start]) or _joins(text[end - 1], text[end : end + 1]))
+    """Tell whether no letter that has a case, or digit, goes on before or behind; other scripts have no gaps.
+
+    Nor behind a sign within a name: ``systemd-resolved.service``.
+    """
+    before, after = text[max(0, start - 2) : start], text[end : end + 2]
+    before = before[:1] if before[-1:] in _WITHIN else before[-1:]
+    after = after[1:] if after[:1] in _WITHIN else after[:1]
+    return not (_joins(before, text[start]) or _joins(text[end - 1], after))
 
 
 def _joins(left: str, right: str) -> bool:
