@@ -99,8 +99,11 @@ class Redactor:
         """Tell whether `line` takes more out of a JSON object than the values that are known.
 
         What has the shape of a secret may be anything else. Whoever reads the rest then does not know what the whole
-        says; where known values alone are masked, they do.
+        says; where known values alone are masked, they do, unless the mask itself stands there: to a shell it is a
+        pattern of file names.
         """
+        if _MASK in line:
+            return True
         known = self._known_alone().line(line)
         return known.strip() == _NOTHING_LEFT or known != self.line(line)
 
