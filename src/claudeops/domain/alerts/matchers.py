@@ -13,6 +13,10 @@ from typing import Final
 
 from claudeops.domain.text import regex
 
+SERVICE: Final = "service"
+PLAIN: Final = ""
+"""Where the plain name of a service stands beside its scoped one, ``shop/checkout``: no label has an empty name."""
+
 MOST_MATCHERS: Final = 50
 _MOST_VALUE: Final = 1000  # characters
 _NAME: Final = rf"(?:\"((?:[^\"\\]|\\.)+)\"|([{regex.WORD}][{regex.WORD}.:/-]*))"
@@ -42,17 +46,16 @@ class Matcher:
         return f"{name}{self.operator}{_quoted(self.value)}"
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels fulfil the condition."""
-        value = labels.get(self.name, "")
-        match self.operator:
-            case Operator.EQUAL:
-                return value == self.value
-            case Operator.UNEQUAL:
-                return value != self.value
-            case Operator.FITS:
-                return regex.fullmatch(self.value, value) is not None
-            case Operator.DIFFERS:
-                return regex.fullmatch(self.value, value) is None
+        """Tell whether labels fulfil the condition; a service is meant by either of its names."""
+        is_met = self._fits(labels.get(self.name, ""))
+        if not is_met and self.name == SERVICE and (plain := labels.get(PLAIN)):
+            is_met = self._fits(plain)
+        return is_met is (self.operator in {Operator.EQUAL, Operator.FITS})
+
+    def _fits(self, value: str) -> bool:
+        if self.operator in {Operator.EQUAL, Operator.UNEQUAL}:
+            return value == self.value
+        return regex.fullmatch(self.value, value) is not None
 
 
 def all_hold(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from claudeops.domain.alerts.exporters import exporter
-from claudeops.domain.alerts.matchers import Matcher, all_hold
+from claudeops.domain.alerts.matchers import PLAIN, SERVICE, Matcher, all_hold
 from claudeops.domain.model import Level
 
 Key: TypeAlias = tuple[str, str]
@@ -22,6 +22,9 @@ Key: TypeAlias = tuple[str, str]
 
 PROBES: Final = "probes"
 """The source of what the daemon's own probes say."""
+
+BY_LABELS: Final = "its labels "
+"""How `Alert.service_by` begins where several labels name a service: one its scope, as in ``shop/checkout``."""
 
 STORM: Final = "storm"
 """The group key of what is told together because too much came at once."""
@@ -169,12 +172,17 @@ class AlertState:
 def matchable(alert: Alert | AlertState, source: str) -> Mapping[str, str]:
     """Return what matchers see: the sender's labels, and what the daemon calls the alert where they say nothing.
 
-    A label ``service`` that names an exporter says nothing of the service. Nobody says which source he is.
+    A label ``service`` that names an exporter says nothing of the service. Nobody says which source he is. A service
+    that is called by its namespace, project or host has its plain name beside it (`PLAIN`).
     """
-    own = {"alertname": alert.name, "service": alert.service, "severity": alert.severity.value}
+    own = {"alertname": alert.name, SERVICE: alert.service, "severity": alert.severity.value}
     found = {**own, **alert.labels, "source": source}
-    if alert.service_by and exporter(found["service"]) is not None:
-        found["service"] = alert.service
+    is_ours = SERVICE not in alert.labels
+    if alert.service_by and exporter(found[SERVICE]) is not None:
+        found[SERVICE], is_ours = alert.service, True
+    is_scoped = not alert.service_by or alert.service_by.startswith(BY_LABELS)  # else a "/" is part of the name
+    if is_ours and is_scoped and (plain := alert.service.partition("/")[2]):
+        found[PLAIN] = plain
     return found
 
 

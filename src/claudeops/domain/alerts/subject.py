@@ -3,13 +3,14 @@
 The first of these that an alert has:
 
 1. what the operator's ``service_label`` says;
-2. a service of the estate: by its name, check, URL or host in a label (`in_estate`);
+2. a service of the estate: by its name, check, URL or host in a label (`in_estate`); what only hints at one, as
+   ``datname`` does, comes after the server that an exporter stands beside, and counts only where no name is given;
 3. ``service``, ``app`` or ``application`` that the rule's author has given it;
 4. the workload of Kubernetes, or the container of a machine;
 5. what a prober has asked: the host of a URL or of ``host:port``;
 6. ``job``, unless it is that of a program that measures others (`claudeops.domain.alerts.exporters`);
 7. the host of ``node`` or ``instance``; of an exporter of one server that server, on its host;
-8. the namespace; and last the exporter itself.
+8. the namespace; and last the exporter itself, which comes before it where it measures containers and none is named.
 
 A name is one only within its namespace: ``shop/checkout``. Where a label ``exported_…`` stands beside a plain one
 (Prometheus has then renamed what the exporter said), the plain one is the exporter's own.
@@ -23,7 +24,7 @@ from enum import Enum, auto
 from typing import Final
 
 from claudeops.domain.alerts.exporters import Exporter, Measures, exporter
-from claudeops.domain.alerts.model import Alert
+from claudeops.domain.alerts.model import BY_LABELS, Alert
 from claudeops.domain.alerts.workloads import claimant_of, cron_job_of, set_of, workload_of
 from claudeops.domain.probe.directory import Directory, split_place
 
@@ -32,6 +33,7 @@ _NAMESPACES: Final = ("namespace", "kubernetes_namespace", "k8s_namespace_name",
 _WORKLOADS: Final = ("deployment", "statefulset", "daemonset", "cronjob", "workload", "rollout")
 _JOBS: Final = ("job_name", "kubernetes_job_name")
 _CLAIMS: Final = ("persistentvolumeclaim",)
+_VOLUMES: Final = ("persistentvolume",)  # in no namespace: one that stands beside it is the exporter's
 _PODS: Final = ("pod", "pod_name", "kubernetes_pod_name", "k8s_pod_name")
 _CONTAINERS: Final = ("container", "container_name", "k8s_container_name")
 _KEEPERS: Final = ("horizontalpodautoscaler", "poddisruptionbudget")  # mostly called like the workload
@@ -51,7 +53,8 @@ _SCRAPED: Final = frozenset({*_NAMESPACES, *_PODS, *_CONTAINERS, "service"})
 
 LABELS: Final = frozenset(
     {
-        *(*_GIVEN, "job", *_NAMESPACES, *_WORKLOADS, *_JOBS, "replicaset", *_CLAIMS, *_PODS, *_CONTAINERS, *_KEEPERS),
+        *(*_GIVEN, "job", *_NAMESPACES, *_WORKLOADS, *_JOBS, "replicaset", *_CLAIMS, *_VOLUMES),
+        *(*_PODS, *_CONTAINERS, *_KEEPERS),
         *(*_COMPOSED, *_PROJECTS, "instance", "endpoint", *_TARGETS, *_SERVERS, *_NODES, *_HINTS, *_MORE_HINTS),
         "image",
     }
@@ -78,6 +81,7 @@ class _Kind(Enum):
 
 _ALONE: Final = frozenset(_Kind) - {_Kind.HINT}
 _SURE: Final = frozenset({_Kind.GIVEN, _Kind.JOB})
+_AROUND: Final = frozenset({_Kind.HINT, _Kind.HOST, _Kind.LAST})  # where a name is given: only what is around it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,22 +119,21 @@ def in_estate(labels: Mapping[str, str], names: Sequence[str], directory: Direct
     """Return the service of the estate that an alert is about, if the estate knows one; ``names`` as above."""
     has_name = False
     for each in _candidates(labels):
-        found = ""
-        if each.kind is _Kind.PLACE:
-            found = directory.at(each.place)
-        elif each.kind not in {_Kind.HOST, _Kind.LAST}:
-            found = _named(each, directory)
-        elif not has_name:  # else that is what runs there, and the host is only where
-            found = _on_host(each, directory) if each.kind is _Kind.HOST else _named(each, directory)
-        if found:
+        if has_name and each.kind in _AROUND:
+            continue
+        if found := _known(each, directory):
             return Subject(service=found, by=f"{_by(each.labels)}, by which the estate knows it")
         has_name = has_name or each.kind is _Kind.GIVEN
     known = next((found for name in names if (found := directory.named(name))), "") if not has_name else ""
     return Subject(service=known, by="its name, by which the estate knows it") if known else None
 
 
-def _on_host(each: _Candidate, directory: Directory) -> str:
-    return directory.at(each.place) or directory.on(each.name)
+def _known(each: _Candidate, directory: Directory) -> str:
+    if each.kind is _Kind.PLACE:
+        return directory.at(each.place)
+    if each.kind is _Kind.HOST:
+        return directory.at(each.place) or directory.on(each.name)
+    return _named(each, directory)
 
 
 def _named(each: _Candidate, directory: Directory) -> str:
@@ -140,7 +143,7 @@ def _named(each: _Candidate, directory: Directory) -> str:
 
 
 def _by(labels: Sequence[str]) -> str:
-    return f"its label {labels[0]}" if len(labels) == 1 else f"its labels {' and '.join(labels)}"
+    return f"its label {labels[0]}" if len(labels) == 1 else f"{BY_LABELS}{' and '.join(labels)}"
 
 
 # --- what labels say --------------------------------------------------------------------------------------
@@ -207,15 +210,12 @@ class _Labels:
         if self._job and self._measured is None:
             label, job = self._first(("job",)) or ("job", self._job)
             yield self._scoped(job, label, kind=_Kind.JOB)
+        yield from self._served()
         for label in (*_HINTS, *_MORE_HINTS):
             if value := self._labels.get(label, ""):
                 yield _Candidate(kind=_Kind.HINT, name=value, labels=(label,))
-        yield from self._served()
         yield from self._hosts()
-        if self._namespace is not None and self._measures(None, Measures.CLUSTER, Measures.CONTAINERS):
-            yield _Candidate(kind=_Kind.LAST, name=self._namespace[1], labels=(self._namespace[0],))
-        if last := self._first(("job", "service", "app")):
-            yield _Candidate(kind=_Kind.LAST, name=last[1], labels=(last[0],))
+        yield from self._last()
 
     def _given(self) -> Iterator[_Candidate]:
         for name in _GIVEN:
@@ -225,6 +225,17 @@ class _Labels:
             is_scrapes = name == "service" and "endpoint" in self._labels and self._measured is not None
             if not is_scrapes or found[0] != name:
                 yield self._scoped(found[1], found[0])
+
+    def _last(self) -> Iterator[_Candidate]:
+        """Yield the namespace and the exporter itself.
+
+        What measures containers names one, or a node, in all that it says of them; else it is itself the patient.
+        """
+        is_spaces = self._measures(None, Measures.CLUSTER, Measures.CONTAINERS)
+        space, own = self._namespace if is_spaces else None, self._first(("job", "service", "app"))
+        for found in (own, space) if self._measures(Measures.CONTAINERS) else (space, own):
+            if found is not None:
+                yield _Candidate(kind=_Kind.LAST, name=found[1], labels=(found[0],))
 
     def _pushed(self) -> Iterator[_Candidate]:
         """Yield the job of what was handed on, as by a push gateway."""
@@ -244,6 +255,8 @@ class _Labels:
             yield self._scoped(set_of(found[1]), found[0])
         if found := self._first(_CLAIMS):
             yield self._scoped(claimant_of(found[1]), found[0])
+        if found := self._first(_VOLUMES):
+            yield _Candidate(kind=_Kind.GIVEN, name=found[1], labels=(found[0],))
         yield from self._pods()
         if found := self._first(_KEEPERS):
             yield self._scoped(found[1], found[0])

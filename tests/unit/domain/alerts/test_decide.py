@@ -221,6 +221,50 @@ def test_matchers_see_the_service_and_not_its_exporter() -> None:
     assert world.told(own) == [D.STARTED]
 
 
+CHECKOUT = {"labels": {"app": "checkout", "namespace": "shop"}, "service_by": "its labels app and namespace"}
+
+
+@pytest.mark.parametrize(
+    ("matcher", "holds"),
+    [
+        ("service=checkout", True),
+        ("service=shop/checkout", True),
+        ("service=shop", False),
+        ("service=media/checkout", False),
+        ("service=~check.*", True),
+        ("service=~shop/.*", True),
+        ("service=~shop|out", False),
+        ("service!=checkout", False),
+        ("service!=shop/checkout", False),
+        ("service!=shop", True),
+        ("service!~check.*", False),
+        ("service!~shop/.*", False),
+        ("service!~media/.*", True),
+    ],
+)
+def test_a_matcher_means_a_service_by_its_plain_name_too(matcher: str, *, holds: bool) -> None:
+    world = World(case={"silences": (silence("alertname=Down", matcher),)})
+    assert world.told(alert("Down", "shop/checkout", **CHECKOUT)) == [D.SILENCED if holds else D.STARTED]
+
+
+def test_a_plain_name_is_one_only_of_what_the_daemon_has_called_by_its_scope() -> None:
+    world = World(case={"silences": (silence("service=web"),)})
+    own = {"labels": {"service": "team/web", "namespace": "x"}, "service_by": "its labels service and namespace"}
+    team = {"labels": {"team": "team/web"}, "service_by": "its label team, as alerts.toml says"}
+    assert world.told(alert("A", "x/team/web", **own), alert("B", "team/web", **team)) == [D.STARTED, D.STARTED]
+    exporters = {"labels": {"service": "node-exporter"}, "service_by": "its labels name and instance"}
+    assert world.told(alert("C", "nas/web", **exporters)) == [D.SILENCED]
+
+
+def test_rules_and_groups_of_plain_names_hold_and_keep_the_whole_name() -> None:
+    rule = Rule(matchers=tuple(read_matchers(["service=checkout"])), tier=2, group_by=("service",))
+    world = World(rules=rules_of(rules=(rule,)))
+    world.say(alert("Down", "shop/checkout", **CHECKOUT))
+    (start,) = world.starts
+    assert start.tier == 2
+    assert world.state("Down", "shop/checkout").group_key == "service=shop/checkout"
+
+
 @pytest.mark.parametrize("ago", [-60.0, 121.0])
 def test_an_action_outside_of_the_window_explains_nothing(ago: float) -> None:
     assert World(case={"ledger": (acted(ago=ago),)}).told(alert()) == [D.STARTED]

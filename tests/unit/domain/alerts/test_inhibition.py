@@ -39,6 +39,22 @@ def test_a_rule_lets_one_alert_explain_others_with_the_same_labels() -> None:
     assert said == [D.INHIBITED, D.STARTED, D.STARTED]
 
 
+def test_a_rule_knows_a_service_by_its_plain_name_and_tells_scopes_apart() -> None:
+    rule = InhibitRule(
+        source=tuple(read_matchers(["alertname=Down", "service=checkout"])),
+        target=tuple(read_matchers(["alertname=Slow", "service=~checkout|cart"])),
+        equal=("service",),
+    )
+    world = World(rules=rules_of(inhibit=(rule,)))
+    scoped = {"labels": {}, "service_by": "its labels deployment and namespace"}
+    said = world.told(
+        alert("Down", "shop/checkout", **scoped),
+        alert("Slow", "shop/checkout", **scoped),
+        alert("Slow", "staging/checkout", **scoped),
+    )
+    assert said == [D.STARTED, D.INHIBITED, D.STARTED]
+
+
 def test_two_alerts_that_could_explain_each_other_do_not() -> None:
     both = InhibitRule(source=tuple(read_matchers(["x=y"])), target=tuple(read_matchers(["x=y"])))
     world = World(rules=rules_of(inhibit=(both,)))

@@ -67,7 +67,7 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
     ],
     "grafana-11.3-resolved.json": [("c6eadffa33fcdf37", R, "High latency", "shop", C)],
     "grafana-11.6-no-data.json": [
-        ("5f2a8e1d90b7c364", F, "High latency (DatasourceNoData)", "DatasourceNoData", W),
+        ("5f2a8e1d90b7c364", F, "High latency (DatasourceNoData)", "High latency", W),
     ],
     "grafana-12.1-firing.json": [("8d1c2b3a4f5e6d7c", F, "High latency", "shop", C)],
     "pagerduty-v2-two-messages.json": [

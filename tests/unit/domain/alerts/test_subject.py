@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -100,6 +102,17 @@ SAID: dict[str, tuple[dict[str, str], str, str]] = {
         "shop/data-postgres",
         "persistentvolumeclaim and namespace",
     ),
+    "a volume, which is in no namespace": ({**KSM, "persistentvolume": "pvc-1"}, "pvc-1", "persistentvolume"),
+    "a volume in the namespace of its exporter": (
+        {**KSM, "namespace": "monitoring", "persistentvolume": "nfs-media-2", "phase": "Failed"},
+        "nfs-media-2",
+        "persistentvolume",
+    ),
+    "a claim and its volume": (
+        {**KSM, "namespace": "shop", "persistentvolumeclaim": "uploads", "persistentvolume": "pvc-1"},
+        "shop/uploads",
+        "persistentvolumeclaim and namespace",
+    ),
     "a node": ({**KSM, "node": "worker1", "condition": "Ready"}, "worker1", "node"),
     "a namespace": ({**KSM, "namespace": "shop", "resourcequota": "compute"}, "shop", "namespace"),
     "an autoscaler": (
@@ -194,6 +207,28 @@ SAID: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "a virtual machine without a name": ({"job": "pve", "instance": "pve1.lan", "id": "lxc/7"}, "lxc/7", "id"),
     "the host of virtual machines": ({"job": "pve", "instance": "pve1.lan"}, "pve1.lan", "instance"),
+    "kubelets that cannot be scraped": (
+        {"job": "kubelet", "namespace": "kube-system", "service": "kps-kubelet"},
+        "kubelet",
+        "job",
+    ),
+    "cadvisors that cannot be scraped": (
+        {"job": "integrations/cadvisor", "namespace": "monitoring"},
+        "integrations/cadvisor",
+        "job",
+    ),
+    "kubelets without a job": ({"service": "kps-kubelet", "namespace": "kube-system"}, "kps-kubelet", "service"),
+    "a cadvisor that crashes": (
+        {"job": "cadvisor", "namespace": "monitoring", "pod": "cadvisor-x7k2p", "container": "cadvisor"},
+        "cadvisor",
+        "job",
+    ),
+    "a node of the kubelets": ({"job": "kubelet", "namespace": "kube-system", "node": "worker1"}, "worker1", "node"),
+    "a container of the kubelets": (
+        {"job": "kubelet", "namespace": "shop", "container": "cart"},
+        "shop/cart",
+        "container and namespace",
+    ),
     "exporters that cannot be scraped": (
         {"job": "node-exporter", "namespace": "monitoring", "service": "kps-node-exporter"},
         "node-exporter",
@@ -278,7 +313,7 @@ def sentence(labels: str) -> str:
     return f"its label{'s' if ' and ' in labels else ''} {labels}" if labels else "its name"
 
 
-def about(labels: dict[str, str], kind: SenderKind = SenderKind.ALERTMANAGER, **source: object) -> tuple[str, str]:
+def about(labels: Mapping[str, str], kind: SenderKind = SenderKind.ALERTMANAGER, **source: object) -> tuple[str, str]:
     """Return the service of one alert of a body, and what names it."""
     body = msgspec.json.encode({"version": "4", "alerts": [{"status": "firing", "labels": labels}]})
     found = read(Source(name="am", kind=kind, **source), body, received_at=NOON)  # type: ignore[arg-type]
@@ -314,6 +349,26 @@ def test_all_alerts_of_one_workload_are_about_one_service() -> None:
         {"service": "cart", "namespace": "shop"},
     ]
     assert {about({"alertname": "A", **each})[0] for each in labels} == {"shop/cart"}
+
+
+def test_a_volume_and_the_program_that_has_measured_it_are_two() -> None:
+    errors = about(
+        {"alertname": "KubePersistentVolumeErrors", "persistentvolume": "pvc-1", "job": "kube-state-metrics"}
+    )
+    lists = about({"alertname": "KubeStateMetricsListErrors", "job": "kube-state-metrics"})
+    assert (errors[0], lists[0]) == ("pvc-1", "kube-state-metrics")
+
+
+@pytest.mark.parametrize("kind", [SenderKind.GRAFANA, SenderKind.ALERTMANAGER])  # one that Grafana sends to
+@pytest.mark.parametrize("state", ["DatasourceNoData", "DatasourceError"])
+def test_rules_that_cannot_be_evaluated_are_as_many_as_they_are(kind: SenderKind, state: str) -> None:
+    labels = {"alertname": state, "datasource_uid": "p1", "ref_id": "A", "grafana_folder": "Home"}
+    assert about({**labels, "rulename": "disk nas"}, kind) == ("disk nas", "its name")
+    assert about({**labels, "rulename": "http shop"}, kind) == ("http shop", "its name")
+    assert about({**labels, "rulename": "http shop", "app": "shop"}, kind) == ("shop", "its label app")
+    assert about({**labels, "rulename": "x", "rule": "cpu"}, kind, service_label=("rule",))[0] == "cpu"
+    assert about({**labels, "rulename": " "}, kind) == (state, "its name")
+    assert about({"alertname": "Other", "rulename": "disk nas"}, kind) == ("Other", "its name")
 
 
 def test_the_labels_that_the_operator_names_win_over_everything() -> None:

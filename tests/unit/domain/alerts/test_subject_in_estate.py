@@ -96,6 +96,31 @@ KNOWN: dict[str, tuple[dict[str, str], str, str]] = {
         "Shop",
         "exported_service",
     ),
+    "an exporter's server with a database": (
+        {"job": "postgres-exporter", "datname": "shop"},
+        "postgres",
+        "job",
+    ),
+    "an exporter's server in a pod, with a database": (
+        {
+            "job": "prometheus-postgres-exporter",
+            "namespace": "data",
+            "pod": "postgres-exporter-6c9f7d8b5-x2m4q",
+            "datname": "wiki",
+        },
+        "postgres",
+        "job and namespace",
+    ),
+    "an exporter's server on its host, with a unit": (
+        {"job": "postgres_exporter", "instance": "db1.lan:9187", "systemd_unit": "unbound.service"},
+        "postgres",
+        "job and instance",
+    ),
+    "a database of a server that is unknown": (
+        {"job": "mysqld-exporter", "instance": "mysqld-exporter:9104", "database": "wiki"},
+        "wiki",
+        "database",
+    ),
     "an exporter's server": ({"job": "postgres-exporter", "instance": "postgres-exporter:9187"}, "postgres", "job"),
 }
 
@@ -105,6 +130,9 @@ UNKNOWN: dict[str, dict[str, str]] = {
     "a workload on a service's host": {**KSM, "namespace": "x", "pod": "other-6c9f7d8b5-x2m4q", "node": "web1"},
     "a service that runs elsewhere": {**KSM, "namespace": "staging", "deployment": "cart"},
     "the machine of whoever asks": {"job": "node", "instance": "localhost:9100"},
+    "a workload with a hint": {"namespace": "media", "pod": "jellyfin-7d4b9c8f6-abcde", "domain": "shop"},
+    "a container with a hint": {"job": "cadvisor", "name": "jellyfin", "instance": "cadvisor:8080", "backend": "shop"},
+    "a service with a hint": {"service": "jellyfin", "check": "nightly", "datname": "shop"},
     "another path": {"job": "x", "severity": "shop", "env": "wiki"},
 }
 

@@ -3,11 +3,15 @@
 Prometheus sends a list of alerts that say no status: such a one is over when its end lies in the past.
 Resolves may be missing (a flap within ``group_interval`` is never sent) and repeated by other nodes of a cluster, so
 nothing here draws a conclusion: each alert is what the body says of it. The end of one that fires is year 1.
+
+An alert of Grafana may tell that a rule itself could not be evaluated (``DatasourceNoData``, ``DatasourceError``, with
+the rule's name in ``rulename``): its name then says both, and it is about what the rule is about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
@@ -34,6 +38,8 @@ from claudeops.domain.alerts.senders.words import status_of, words_of
 from claudeops.domain.text import NAME_LENGTH
 
 _GROUP_KEY: int = 1000  # characters
+_UNEVALUATED: Final = frozenset({"DatasourceNoData", "DatasourceError"})
+_MOST_RULE: Final = 200  # characters of its name
 
 
 def read(body: Object, post: Post, source: Source) -> Found:
@@ -79,11 +85,12 @@ def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
     starts_at = time_of(each.get("startsAt"), post.received_at)
     ends_at = time_of(each.get("endsAt"), post.received_at)
     name = shown(labels.get("alertname"), NAME_LENGTH)
-    about = subject_of(source, labels, name, names_first=False)
+    rule = shown(labels.get("rulename"), _MOST_RULE).strip() if name in _UNEVALUATED else ""
+    about = subject_of(source, labels, rule or name, names_first=False)
     return Alert(
         fingerprint=fingerprint_of(each.get("fingerprint"), labels),
         said=said,
-        name=name or "alert",
+        name=f"{rule} ({name})" if rule else name or "alert",
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),

@@ -2,8 +2,7 @@
 
 Before version 9, and for as long as its *legacy alerting* was kept, a body was one rule and its state.
 
-Grafana evaluates and groups like Alertmanager. An alert may also tell that the rule itself could not be evaluated
-(``DatasourceNoData``, ``DatasourceError``, with the rule's name in ``rulename``): its name then says both.
+Grafana evaluates and groups like Alertmanager.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ from claudeops.domain.alerts.senders.words import status_of, without_state, word
 from claudeops.domain.text import NAME_LENGTH
 
 SIGNATURE_HEADER: Final = "x-grafana-alerting-signature"
-_UNEVALUATED: Final = frozenset({"DatasourceNoData", "DatasourceError"})
-_MOST_RULE: Final = 200  # characters of its name
 _VALUES: Final = "values"  # the annotation that holds what was measured
 _MOST_VALUES: Final = 20
 _MOST_STATE: Final = 40
@@ -65,10 +62,8 @@ def _alert(plain: Alert, each: Object) -> Alert:
     annotations: dict[str, object] = dict(plain.annotations)
     if values := as_text(each.get("values")) or as_text(each.get("valueString")):
         annotations[_VALUES] = values
-    name, rule = plain.name, plain.labels.get("rulename", "")[:_MOST_RULE]
     return replace(
         plain,
-        name=f"{rule} ({name})" if name in _UNEVALUATED and rule else name,
         annotations=labels_of(annotations, ("summary", "description", _VALUES)),
         url=plain.url or url_of(each.get("panelURL")) or url_of(each.get("dashboardURL")),
     )
