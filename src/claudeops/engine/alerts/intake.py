@@ -5,7 +5,8 @@ much for one body as for a hundred. Each caller waits until his body is on recor
 those who wait for it, and they say so to their senders, which try again.
 
 Reading a body and taking the secrets out of it costs time that a sender chooses: whatever is longer than a few
-milliseconds' worth happens on a thread, one body at a time, because what runs sessions shares this event loop.
+milliseconds' worth, or may be once it is unpacked, happens on a thread, one body at a time, because what runs sessions
+shares this event loop.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import Kept, Posted
 from claudeops.domain.alerts.rules import Rules, Source
 from claudeops.domain.alerts.senders import read, storable
+from claudeops.domain.alerts.senders.bodies import is_packed
 from claudeops.domain.alerts.senders.common import digest
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.alerting import Alerts
@@ -79,7 +81,7 @@ class AlertIntake:
             raise DatabaseUnavailableError(f"{_MOST_WAITING} bodies of alerts wait to be written: try again later.")
         sender = self.read_rules().source(source)
         posted = partial(self._posted, sender, body, at, query)
-        if len(body) + sum(map(len, query.values())) < _WORTH_A_THREAD_BYTES:
+        if not is_packed(body) and len(body) + sum(map(len, query.values())) < _WORTH_A_THREAD_BYTES:
             waiting = _Waiting(posted())
         else:
             waiting = _Waiting(await anyio.to_thread.run_sync(posted, limiter=self._limiter))

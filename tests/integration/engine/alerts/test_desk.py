@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -224,6 +225,28 @@ async def test_a_body_that_is_long_to_redact_holds_up_no_other(world: World, lab
         assert [row["key"] for row in world.rows("alert_deliveries")] == [receipt.delivery]
         may_go_on.set()
     assert len(world.rows("alert_deliveries")) == 2
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+@pytest.mark.parametrize("size", [0, 900_000])
+async def test_a_small_body_that_may_unpack_to_a_large_one_is_read_on_another_thread(
+    world: World, pack: Callable[[bytes], bytes], size: int
+) -> None:
+    threads: set[int] = set()
+
+    def redact(text: str) -> str:
+        threads.add(threading.get_ident())
+        return text
+
+    packed = pack(body(note="x" * size))
+    assert len(packed) < 8 * 1024
+    async with world.desk(redact=redact) as desk:
+        receipt = await desk.take("am", packed, {}, world.clock.now(), query={})
+        reading = set(threads)
+
+    assert receipt.readable
+    assert reading
+    assert threading.get_ident() not in reading
 
 
 async def test_a_watchdog_feeds_its_heartbeat_and_starts_nothing(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 from claudeops.domain.alerts.model import Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.alerts.senders import read, storable
-from claudeops.domain.alerts.senders.bodies import value_of
+from claudeops.domain.alerts.senders.bodies import is_packed, value_of
 from claudeops.domain.alerts.senders.common import MOST_ALERTS, MOST_BYTES, Unreadable
 
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
@@ -73,6 +73,17 @@ def test_the_same_is_read_however_it_is_packed(packed: bytes) -> None:
     assert value_of(packed) == WANTED
     (alert,) = delivered(SenderKind.GENERIC, packed).alerts
     assert (alert.name, alert.service) == (WANTED["title"], "nas")
+
+
+@pytest.mark.parametrize("packed", PACKED.values(), ids=PACKED)
+def test_whatever_holds_more_than_its_length_is_known_as_packed(packed: bytes) -> None:
+    assert is_packed(packed) is (packed[:2] == b"\x1f\x8b" or packed[:1] == b"x")
+
+
+@pytest.mark.parametrize("level", range(10))
+def test_each_level_of_packing_is_known(level: int) -> None:
+    assert is_packed(gzip.compress(JSON, level))
+    assert is_packed(zlib.compress(JSON, level))
 
 
 @pytest.mark.parametrize("packed", PACKED.values(), ids=PACKED)

@@ -207,7 +207,7 @@ def test_a_form_is_read_where_senders_send_one() -> None:
     found = read(Source(name="hc", kind=SenderKind.HEALTHCHECKS), plain, received_at=RECEIVED)
     assert isinstance(found, Delivery)
     assert found.alerts[0].said is R
-    kuma = b"data=%7B%22msg%22%3A%22hello%22%7D"
+    kuma = b"data=%7B%22msg%22%3A%22hello+Testing%22%7D"
     told = read(Source(name="k", kind=SenderKind.UPTIME_KUMA), kuma, received_at=RECEIVED)
     assert isinstance(told, Delivery)
     assert "hello" in told.remark

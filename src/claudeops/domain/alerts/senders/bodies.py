@@ -109,13 +109,17 @@ def _parts(text: bytes) -> Iterator[tuple[str, str]]:
             yield named[1].decode(errors="replace"), value.decode(errors="replace").strip()
 
 
+def is_packed(body: bytes) -> bool:
+    """Tell whether a body may hold far more than its own length: what unpacks it goes by the same bytes."""
+    return body.startswith(_GZIP) or _may_be_zlib(body)
+
+
 def _unpacked(body: bytes) -> bytes:
     if len(body) > MOST_BYTES:
         raise Unreadable(f"it has {len(body)} bytes, and {MOST_BYTES} are read")
     if body.startswith(_ZSTD):
         raise Unreadable("it is packed with zstd, which is not read: let the sender use gzip, or nothing")
-    is_gzip = body.startswith(_GZIP)
-    if not is_gzip and not _may_be_zlib(body):
+    if not is_packed(body):
         return body
     unpacked, rest = bytearray(), body
     try:
@@ -130,7 +134,7 @@ def _unpacked(body: bytes) -> bytes:
                 raise Unreadable("it is packed, and breaks off: the sender did not send all of it")
             rest = unpacker.unused_data
     except zlib.error:
-        if not is_gzip:  # a text that only begins like it
+        if not body.startswith(_GZIP):  # a text that only begins like it
             return body
         raise Unreadable("it is packed with gzip, and is damaged") from None
     return bytes(unpacked)

@@ -3,8 +3,9 @@
 Its monitor holds passwords and tokens of what it watches (``basic_auth_pass``, ``pushToken``, …): of all its fields
 only those that are named here become labels. A heartbeat that is not ``important`` repeats what was said before.
 
-A message has no heartbeat where it is a test, a warning about a certificate, or the text of a template of the user's:
-such a text names its monitor in brackets, ``[Shop] [✅ Up] 200 - OK``.
+A message has no heartbeat where it is a test, a warning about a certificate or a domain, or the text of a template of
+the user's. Such a text names its monitor in brackets, ``[Shop] [✅ Up] 200 - OK``, or is known by its words alone; only
+a test, and a monitor that is pending or in maintenance, is no alert.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from claudeops.domain.alerts.senders.common import (
     time_of,
     url_of,
 )
-from claudeops.domain.alerts.senders.words import said_in, without_state, words_of
+from claudeops.domain.alerts.senders.words import Words, said_in, without_state, words_of
 from claudeops.domain.model import Level
 from claudeops.domain.text import NAME_LENGTH, regex
 
@@ -43,8 +44,32 @@ _LABELS: Final = ("type", "hostname", "port", "url")
 _NOWHERE: Final = frozenset({"", "https://", "http://", "null"})  # what its form holds where there is no address
 _TEXTS: Final = ("msg", "message", "text", "body", "Body", "summary")
 _TESTING: Final = " Testing"  # the end of what its test button sends: the notification's name, and this
-_NAMED: Final = regex.Pattern(r"^\s*\[([^\[\]]+)\]\s*(?:\[(https?://[^\[\]]+)\])?\s*(.*)$")
-_NUMBER: Final = regex.Pattern(r"[0-9]+")
+
+_SIGN: Final = r"\p{So}\x{fe0f}?\s?"
+_PAUSE: Final = r"(?:pending|(?:(?:in|under)\s)?maintenance)"
+_STATE: Final = r"[🔴❌✅🟢]\x{fe0f}?\s?(?:Down|DOWN|Up|UP)"
+_STATED: Final = regex.Pattern(rf"(?:\bis\s+)?(?:[\[(]({_STATE})[\])]|({_STATE})\b)")
+"""Finds a state as Uptime Kuma writes it, wherever a template has put it."""
+
+_NAMED: Final = regex.Pattern(
+    r"^\[(.+?)\]\s*(?:\[(https?://[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]"
+    rf"|(\[(?:{_SIGN})?(?i:up|down|{_PAUSE})\s*\]))\s*(.*)$"
+)
+"""Finds a name, which may have brackets of its own, before an address or a state."""
+
+_IS_PAUSED: Final = regex.Pattern(rf"(?i)^\[(?:{_SIGN})?{_PAUSE}\s*\]")
+_PAUSED: Final = regex.Pattern(rf"(?i){_SIGN}{_PAUSE}\s*(?:$|[\]):;,|]|[-\x{{2013}}\x{{2014}}]\s)")
+_ENDS_PAUSED: Final = regex.Pattern(
+    rf"(?i)(?:^|[:|(\[\x{{2013}}\x{{2014}}]\s*|\s-\s+|\bis\s(?:in|under)\s){_PAUSE}[\])\s.!]*$"
+)
+_NUMBER: Final = regex.Pattern(r"(?i)[-+]?[0-9]+(?:[.,][0-9]+)?(%|ms|s|m|h|d)?")
+_CLOCK: Final = regex.Pattern(r"[0-9]{1,2}(?::[0-9]{2}){1,2}")
+_UNITS: Final = frozenset(
+    {"%", "percent", "ms", "s", "sec", "secs", "second", "seconds", "m", "min", "mins", "minute", "minutes", "h"}
+    | {"hour", "hours", "d", "day", "days", "week", "weeks", "month", "months", "year", "years"}
+)
+_BEFORE: Final = frozenset({"in", "within", "after", "for", "since"})
+_MARKS: Final = "().,;:!?"
 
 
 def read(body: Object, post: Post, source: Source) -> Found:
@@ -93,23 +118,27 @@ def _of_text(body: Object, source: Source) -> Found:
 
     Nobody says when such a warning is over: only a person, or the next look.
     """
-    text = shown(next((body[name] for name in _TEXTS if as_text(body.get(name)).strip()), ""))
+    text = shown(next((body[name] for name in _TEXTS if as_text(body.get(name)).strip()), "")).strip()
     if not text:
         raise Unreadable("it has neither a heartbeat nor a message")
-    named = _NAMED.search(text)
-    if named is None or text.endswith(_TESTING):
+    if text.endswith(_TESTING):
         return Found(remark=f"Uptime Kuma says: {text}")
-    name, url, what = (as_text(named[group]).strip() for group in (1, 2, 3))
     words = words_of(source)
+    name, url, what = _parts(_STATED.sub(lambda found: f"[{found[1] or found[2]}]", text), words)
     said = said_in([what], words)
-    # A state is that of the monitor; anything else is known by its words, whose numbers are days that pass.
-    warned_of = "" if said is not None else _NUMBER.sub("", without_state(what, words))
-    labels: dict[str, object] = {"monitor": name, **({"url": url} if url else {})}
-    about = subject_of(source, labels, name)
+    if (name and _IS_PAUSED.search(what)) or (said is None and (_PAUSED.search(what) or _ENDS_PAUSED.search(what))):
+        return Found(remark=f"Uptime Kuma says: {text}")
+    left = without_state(what, words)
+    known_by = _lasting(left, is_named=bool(name)) if said is None else left
+    if name and said is not None and _begins_with_state(what, words):
+        known_by = ""  # the state is that of the monitor, and what follows is what it saw
+    called = _innermost(name) or (left if said is not None else "")
+    labels: dict[str, object] = {**({"monitor": called} if called else {}), **({"url": url} if url else {})}
+    about = subject_of(source, labels, called or known_by)
     alert = Alert(
-        fingerprint=digest([name, url, warned_of]),
+        fingerprint=digest([name, url, known_by]),
         said=said or Said.FIRING,
-        name=name[:NAME_LENGTH],
+        name=(called or left)[:NAME_LENGTH] or "monitor",
         service=about.service,
         service_by=about.by,
         severity=Level.WARNING if said is None else severity_of(source, labels),
@@ -118,3 +147,61 @@ def _of_text(body: Object, source: Source) -> Found:
         url=url_of(url),
     )
     return Found(alerts=(alert,))
+
+
+def _parts(text: str, words: Words) -> tuple[str, str, str]:
+    """Return the monitor that a text names in brackets, its address, and what the text says of it, else all of it."""
+    found = _NAMED.search(text)
+    if found is not None:
+        name, url, state, rest = (as_text(found[group]).strip() for group in (1, 2, 3, 4))
+        return name, url, f"{state} {rest}".strip()
+    end = _closing(text)
+    name, what = text[1:end].strip(), text[end + 1 :].strip()
+    is_state = not without_state(f"[{name}]", words) or _PAUSED.search(name) is not None
+    if end < 0 or not name or not what or is_state:
+        return "", "", text
+    is_of_it = said_in([what], words) is None or _begins_with_state(what, words) or not without_state(what, words)
+    return (name, "", what) if is_of_it else ("", "", text)  # `[prod] shop is down`
+
+
+def _innermost(name: str) -> str:
+    """Return the name alone, where a template has put brackets before those of the name: `Uptime Kuma] [shop`."""
+    while (end := _closing(f"[{name}")) > 0 and (rest := name[end:].lstrip()).startswith("["):
+        name = rest[1:]
+    return name
+
+
+def _closing(text: str) -> int:
+    """Return where the bracket closes with which a text begins; -1: nowhere."""
+    depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign == "[") - (sign == "]")
+        if depth == 0:
+            return at or -1
+    return -1
+
+
+def _begins_with_state(text: str, words: Words) -> bool:
+    """Tell whether the first word of a text, or what it begins with in brackets, says a state."""
+    end = _closing(text)
+    head = text[1:end] if end > 0 else next(iter(text.split(maxsplit=1)), "").strip(_MARKS)
+    return said_in([f"[{head}]"], words) is not None
+
+
+def _lasting(text: str, *, is_named: bool) -> str:
+    """Return a text without the numbers that pass, such as days that are left; of a named monitor all of them do."""
+    found = text.split()
+    plain = [word.strip(_MARKS).lower() for word in found]
+    around = zip(found, ["", *plain], plain, [*plain[1:], ""], strict=False)
+    return " ".join(
+        word
+        for word, before, core, behind in around
+        if not _passes(core, is_measured=is_named or before in _BEFORE or behind in _UNITS)
+    )
+
+
+def _passes(word: str, *, is_measured: bool) -> bool:
+    number = _NUMBER.fullmatch(word)
+    if number is None:
+        return _CLOCK.fullmatch(word) is not None
+    return is_measured or bool(number[1])
