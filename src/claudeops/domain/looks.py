@@ -43,12 +43,18 @@ class Look:
 
     names: frozenset[str] = frozenset()  # of services, containers, units and the like; none: a look around
     addresses: frozenset[Address] = frozenset()
+    hosts: frozenset[str] = frozenset()  # other hosts on which it ran
     results_before: int = 0  # how many calls of its session had ended when it was requested
     tool_use_id: str = field(default="", compare=False)  # of the call, once it has run; not part of what was looked at
 
     def merged_with(self, other: Look) -> Look:
         """Return what both looked at, as one look."""
-        return replace(self, names=self.names | other.names, addresses=self.addresses | other.addresses)
+        return replace(
+            self,
+            names=self.names | other.names,
+            addresses=self.addresses | other.addresses,
+            hosts=self.hosts | other.hosts,
+        )
 
 
 def combined(looks: Iterable[Look]) -> Look | None:

@@ -248,8 +248,12 @@ def _subtype(transcript: Transcript) -> str:
 
 
 def _is_refused(transcript: Transcript, *, has_report: bool) -> bool:
-    """Say whether the model declined; a refusal comes as an answer like any other, and need not be called an error."""
-    return transcript.refused and not has_report
+    """Say whether the model declined; a refusal comes as an answer like any other, and need not be called an error.
+
+    Only a report that was delivered outweighs it: one in the texts may be what the model has quoted or begun.
+    """
+    is_delivered = has_report and bool(transcript.structured_outputs or transcript.structured_calls)
+    return transcript.refused and not is_delivered
 
 
 def _nothing_ran(transcript: Transcript, *, has_report: bool) -> bool:

@@ -76,6 +76,9 @@ _OPEN_INCIDENTS: Final = (
     .order_by(incidents.c.number.desc())
     .limit(bindparam("most", type_=Integer))
 )
+_DOCUMENTS: Final = ("panel", "docs", "documentation", "wiki")  # begin the keys of an alert's links to pages about it
+_LINKS: Final = ("url", "uri", "href", "_link", "_links")  # end them
+_PAGES: Final = ("runbook", "playbook", "dashboard", "generator", "silence")  # stand anywhere in them
 _TOLD_BY_ALERTS: Final = (
     select(alerts.c.service, alerts.c.labels, alerts.c.annotations)
     .where(alerts.c.incident_id.in_(bindparam("incidents", expanding=True)))
@@ -348,8 +351,19 @@ def _causes(session: Session, earlier: Sequence[TableRow], incident: TableRow | 
 
 
 def _said(row: TableRow) -> Iterator[Statement]:
-    """Yield what an alert says of its service: each label and annotation by itself, as each may name an address."""
+    """Yield what an alert says of its service: each label and annotation by itself, as each may name an address.
+
+    Addresses of documents and of the monitoring itself answer for another service.
+    """
     for text in (row.labels, row.annotations):
         with suppress(msgspec.MsgspecError):
-            for value in msgspec.json.decode(text, type=dict[str, str]).values():
-                yield Statement(text=value, service=row.service)
+            for key, value in msgspec.json.decode(text, type=dict[str, str]).items():
+                if not _names_document(key):
+                    yield Statement(text=value, service=row.service)
+
+
+def _names_document(key: str) -> bool:
+    """Tell whether a label or annotation is a link to a page about an alert, and not where its service answers."""
+    plain = key.casefold().strip("_")
+    is_link = plain.startswith(_DOCUMENTS) or plain.endswith(_LINKS) or any(page in plain for page in _PAGES)
+    return is_link and plain not in {"url", "uri"}

@@ -254,3 +254,48 @@ async def test_an_alert_that_joins_what_a_chain_has_found_is_looked_at_too(store
     await taken(store, alert(service="web"), minutes=2)
     finished = await ended(store, await run(store, 3), report(check("web")))
     assert finished.decision.reason is NO_EVIDENCE
+
+
+@pytest.mark.parametrize(
+    ("key", "links"),
+    [
+        ("instance", True),
+        ("target", True),
+        ("url", True),
+        ("URL", True),
+        ("summary", True),
+        ("docker_host", True),
+        ("uplink", True),
+        ("runbook_url", False),
+        ("runbook", False),
+        ("dashboardURL", False),
+        ("__dashboard__", False),
+        ("panelURL", False),
+        ("generatorURL", False),
+        ("silenceURL", False),
+        ("grafana_dashboard", False),
+        ("docs", False),
+        ("wiki_page", False),
+        ("image_url", False),
+        ("externalURL", False),
+    ],
+)
+async def test_the_address_of_a_page_about_an_alert_is_not_where_its_service_answers(
+    store: Store, key: str, *, links: bool
+) -> None:
+    await taken(store, replace(alert(), annotations={key: "http://grafana:3000/d/abc"}))
+    address = address_of("http://grafana:3000/api/health")
+    assert address is not None
+    asked = Look(addresses=frozenset({address}))
+    finished = await ended(store, await run(store, 1), report(check("shop")), asked)
+    assert finished.decision.reason is (DecisionReason.HEALTHY if links else NO_EVIDENCE)
+
+
+async def test_an_alert_about_a_host_is_answered_by_a_look_that_ran_there(store: Store, database: Database) -> None:
+    await taken(store, alert(service="nas"))
+    looked = Look(hosts=frozenset({"nas"}))
+    finished = await ended(store, await run(store, 1), report(check("nas")), looked)
+    await taken(store, over(service="nas"), minutes=10, key="b")
+    assert finished.decision.reason is DecisionReason.HEALTHY
+    (incident,) = database.rows("incidents")
+    assert incident["status"] == "resolved"

@@ -347,3 +347,35 @@ def test_a_result_frame_outranks_that_exit_status() -> None:
 def test_our_own_stop_outranks_that_exit_status() -> None:
     stopped = Exit(code=75, stop=StopCause.TIMEOUT)
     assert judged(transcript_of(said("x1")), stopped).outcome is Outcome.TIMEOUT
+
+
+# --- a refusal -------------------------------------------------------------------------------------------------
+
+
+def declined(*lines: dict[str, Any], **of_result: object) -> Transcript:
+    frame = said("I can't help with that.")
+    frame["message"]["stop_reason"] = "refusal"
+    return transcript_of(*lines, frame, result(result="I can't help with that.", stop_reason="refusal", **of_result))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("[EVENT:info:web] looked at the disk", id="a marker"),
+        pytest.param('Earlier: {"summary": "All is well."}', id="a report that was quoted"),
+    ],
+)
+def test_a_report_that_only_stands_in_the_texts_outweighs_no_refusal(words: str) -> None:
+    judgement = judged(declined(said(words)), has_report=True)
+    assert (judgement.outcome, judgement.failure_kind) == (Outcome.ERROR, FailureKind.REFUSAL)
+
+
+@pytest.mark.parametrize(
+    "transcript",
+    [
+        pytest.param(declined(structured_output={"a": 1}), id="an output"),
+        pytest.param(declined(called("so", "StructuredOutput", {"a": 1})), id="a call"),
+    ],
+)
+def test_a_report_that_was_delivered_outweighs_a_refusal(transcript: Transcript) -> None:
+    assert judged(transcript, has_report=True).outcome is Outcome.SUCCESS

@@ -126,7 +126,9 @@ def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> 
         look = _look(found, fits.rule, arguments, place)
     except RefusedError:  # it fits the rule, but not in this stricter reading
         return None
-    return AROUND if look is not None and command.certainty is Certainty.RAN else look
+    if look is None or command.certainty is Certainty.RAN:
+        return look and AROUND
+    return replace(look, hosts=_hosts(place)) if place.where else look
 
 
 def look_within(
@@ -215,6 +217,12 @@ def _at(names: Iterable[str], path: str, given: tuple[tuple[Option, Word | None]
         return Look(names=frozenset(whole_name(where, name) for name in names))
     except RefusedError:  # it is not clear which one it is
         return AROUND
+
+
+def _hosts(place: Place) -> frozenset[str]:
+    """Return the host on which a command runs by ssh, without its port; none in a container there."""
+    host, _, port = place.where[-1].partition(":")
+    return frozenset({host}) if not port or port.isdigit() else frozenset()
 
 
 def _asks_nobody(path: str, rule: CommandRule) -> bool:

@@ -20,7 +20,8 @@ So it holds every such report to what it can know:
 
 A look is at a service when it asks for it by one of its names, as a host, or at an address that somebody else has
 connected with it: an earlier session's report, the words that started the chain, or an alert. The report's own words
-connect nothing. A look need not be a model's: an answer to a probe of the daemon's own is one too.
+connect nothing. Where a chain was started for a host, any look that ran there by ssh is one at it. A look need not be
+a model's: an answer to a probe of the daemon's own is one too.
 
 Services that were acted upon are compared strictly: a restart in one place proves nothing about another. Those for
 which a chain was started may be called by less or more than their whole name (`claudeops.domain.report.names`).
@@ -222,13 +223,13 @@ def weigh(
     missing = _missing(expected, report, names)
     lacks += _clause("{} is expected and left out", missing)
     about = [written[service] for service in dict.fromkeys((*contradicted, *denied, *unlooked, *left_out))]
-    cause = _weigh_causes(before.causes, report, seen, besides=(*about, *missing), names=names)
+    cause = _weigh_causes(before.causes, report, seen, alone, besides=(*about, *missing))
     return Proof(
         looked=bool(looks),
         lacks=(*lacks, *cause.lacks),
         services=tuple(dict.fromkeys((*about, *missing, *cause.services))),
         unproven=frozenset({*unseen, *failed, *denied, *cause.unproven}),
-        looked_at=frozenset(service for service in reported if alone.shows(service)),
+        looked_at=frozenset(service for service in reported if alone.shows(service)) | cause.seen,
         causes=cause.left,
         names=names,
     )
@@ -245,35 +246,39 @@ class _CauseProof:
     lacks: tuple[str, ...]
     services: tuple[str, ...]
     unproven: frozenset[str]  # canonical names, as reported
+    seen: frozenset[str]  # the same of those that were looked at
     left: tuple[str, ...]  # those that are not shown healthy
 
 
 def _weigh_causes(
-    causes: Sequence[str], report: Report, seen: _Seen, *, besides: Iterable[str], names: Names
+    causes: Sequence[str], report: Report, seen: _Seen, alone: _SeenLoosely, *, besides: Iterable[str]
 ) -> _CauseProof:
-    """Return what a report lacks about ``causes``; about ``besides`` something is said already."""
-    if not causes:
-        return _CauseProof(lacks=(), services=(), unproven=frozenset(), left=())
+    """Return what a report lacks about ``causes``; about ``besides`` something is said already.
+
+    ``alone`` is what was seen of each reported service by itself.
+    """
+    names = seen.names
     meanings = Meanings(causes, names)
-    loosely = _SeenLoosely.of(causes, seen)
+    loosely = _SeenLoosely.of(causes, seen, by_hosts=True)
     said: dict[str, list[ServiceCheck]] = {service: [] for service in causes}
     for check in report.services_checked:
         for service in meanings.of(check.service):
             said[service].append(check)
-    unlooked, left_out, unwell = [], [], []
+    left_out = [service for service, checks in said.items() if not checks]
+    unlooked: list[str] = []
+    unwell: list[str] = []
     unproven: set[str] = set()
     shown: set[str] = set()
     for service, checks in said.items():
-        is_seen = loosely.shows(service)
-        if not checks:
-            left_out.append(service)
-        elif any(check.status is ServiceStatus.DEGRADED for check in checks):
+        unseen = _unseen(service, checks, loosely, alone)
+        unproven |= set(unseen)
+        statuses = {check.status for check in checks}
+        if ServiceStatus.DEGRADED in statuses:
             unwell.append(service)
-        elif not is_seen and not any(check.status in BROKEN for check in checks):
-            unlooked.append(service)
-        elif is_seen and all(check.status is ServiceStatus.HEALTHY for check in checks):
+        elif unseen and statuses.isdisjoint(BROKEN):
+            unlooked += unseen.values() if loosely.shows(service) else [service]
+        elif not unseen and statuses == {ServiceStatus.HEALTHY}:
             shown.add(service)
-        unproven |= set() if is_seen else {names.of(check.service) for check in checks}
     known = set(map(names.of, besides))
     unlooked, left_out = ([each for each in some if names.of(each) not in known] for some in (unlooked, left_out))
     return _CauseProof(
@@ -284,8 +289,25 @@ def _weigh_causes(
         ),
         services=(*unlooked, *left_out, *unwell),
         unproven=frozenset(unproven),
+        seen=frozenset(names.of(check.service) for checks in said.values() for check in checks) - unproven,
         left=tuple(service for service in causes if service not in shown),
     )
+
+
+def _unseen(cause: str, checks: Sequence[ServiceCheck], loosely: _SeenLoosely, alone: _SeenLoosely) -> dict[str, str]:
+    """Return the checks of a cause that nobody has looked at, by canonical name.
+
+    A look at the cause is one at the service that it means. Where several are reported, which differ in where they
+    run, each needs its own.
+    """
+    names = loosely.seen.names
+    reported = {names.of(check.service): check.service for check in checks}
+    if not loosely.shows(cause):
+        return reported
+    length = len(names.place_and_name(cause))
+    narrower = [service for service in reported if len(names.place_and_name(service)) > length]
+    unseen = [service for service in narrower if not alone.shows(service)] if len(narrower) > 1 else []
+    return {service: reported[service] for service in unseen}
 
 
 def looks_at(service: str | None, looks: Iterable[Look], *, before: Background, names: Names) -> tuple[Look, ...]:
@@ -407,12 +429,13 @@ class _SeenLoosely:
     probed: frozenset[str]  # services that a probe has seen up
 
     @classmethod
-    def of(cls, services: Iterable[str], seen: _Seen) -> _SeenLoosely:
-        """Match all names once."""
+    def of(cls, services: Iterable[str], seen: _Seen, *, by_hosts: bool = False) -> _SeenLoosely:
+        """Match all names once. ``by_hosts``: a look that ran on a host is one at that host, whatever it asked."""
         meanings = Meanings(services, seen.names)
         places: dict[str, list[int]] = {}
         for look in seen.looks:
-            hosts = (name for address in look.addresses for name in (address.host, address.host.partition(".")[0]))
+            hosts = [*(address.host for address in look.addresses), *(look.hosts if by_hosts else ())]
+            hosts += [host.partition(".")[0] for host in hosts]
             for service in {service for name in (*look.names, *hosts) for service in meanings.of(name)}:
                 places.setdefault(service, []).append(look.results_before)
         since: dict[str, float] = {}
@@ -444,6 +467,8 @@ class _Ties:
                 for address in found:
                     paths = self._paths.setdefault((address.host, address.port), {})
                     paths.setdefault(address.path, set()).update(owners)
+        everybody = {place: set().union(*paths.values()) for place, paths in self._paths.items()}
+        self._sole = {place: next(iter(owners)) for place, owners in everybody.items() if len(owners) == 1}
 
     def bears(self, look: Look, service: str) -> bool:
         """Tell whether a look is one at a service."""
@@ -453,9 +478,9 @@ class _Ties:
     def _answers_for(self, address: Address, service: str) -> bool:
         if service in {self._names.of(address.host), self._names.of(address.host.partition(".")[0])}:
             return True
-        paths = self._paths.get((address.host, address.port), {})
+        place = (address.host, address.port)
         # One server may answer for many services: then the path decides which of them is asked.
-        return set().union(*paths.values()) == {service} or paths.get(address.path) == {service}
+        return self._sole.get(place) == service or self._paths.get(place, {}).get(address.path) == {service}
 
     def _named_in(self, text: str) -> frozenset[str]:
         words = {word.strip(".:") for word in text.casefold().translate(_BETWEEN_WORDS).split()}

@@ -27,7 +27,7 @@ from claudeops.domain.model import (
     ReportedEvent,
 )
 from claudeops.domain.report.json_text import objects_in
-from claudeops.domain.report.lenient import has_markup, readings, summary_in
+from claudeops.domain.report.lenient import asks_for_help, markup_in, readings, summary_in
 from claudeops.domain.report.markers import Markers, read_markers
 from claudeops.domain.report.schema import ReportSchema
 from claudeops.domain.report.values import DEGRADED, TEXT_LENGTH, Reading, cut, plain, read
@@ -41,6 +41,9 @@ _MOST_WARNINGS: Final = 20
 _WARNING_LENGTH: Final = 400  # characters
 _MOST_CANDIDATES: Final = 50  # of each origin; runaway sessions made hundreds of calls
 _REPORT_KEYS: Final = frozenset({"summary", "escalation", "services_checked"})  # other JSON in prose is not a report
+_REPEATED: Final = 120  # characters of a report that a warning repeats
+_CALL: Final = f"{STRUCTURED_OUTPUT_TOOL} call"
+_OUTPUT: Final = "structured_output"
 _GIVEN_UP: Final = 5  # attempts to deliver; the CLI makes no more
 _MOST_TEXT: Final = 4_000_000  # characters of all texts together
 
@@ -74,22 +77,26 @@ def extract(source: ReportSource, schema: ReportSchema, *, legacy_markers: bool)
 
     In this order: the first valid ``structured_output`` of a result line; the latest valid StructuredOutput
     call (each one corrects the one before, so the latest is the model's final word); the latest text that holds
-    a valid report as JSON; the summary of the latest attempt, if the session has printed its result or made five; the
+    a valid report as JSON; where a later attempt that cannot be read asks for the next tier, none of these, unless it
+    asks for that as well; the summary of the latest attempt, if the session has printed its result or made five; the
     legacy markers, if they are allowed; nothing. Where texts were read for markers after a structured output was
     refused, the method is ``markers`` even if they hold none, as it was with Claude Ops; a session that delivered
     nothing has ``none``.
     """
     search = _Search(schema)
     found = search.run(source)
-    if found is not None:
-        method, reading = found
-        return _extraction(method, reading, search.rejected)
+    contradicting = () if found is None else search.contradicting(found)
+    if found is not None and not contradicting:
+        return _extraction(found, search.rejected)
     spoken = _spoken(source) if legacy_markers else []
     markers = read_markers(spoken)
-    if (rescued := _rescued(source, schema, markers)) is not None:
+    attempts = contradicting or (_last_words(source) if _has_given_up(source) else ())
+    if (rescued := _rescued(attempts, schema, markers)) is not None:
         warnings = [f"{UNREADABLE}, only its summary is kept", *search.rejected, *markers.warnings]
         return Extraction(method=ExtractionMethod.SALVAGED, report=rescued, warnings=_bounded(warnings))
-    report = markers.report()
+    if found is not None:
+        return _extraction(found, search.rejected)
+    report = None if _is_refused_delivery(source) else markers.report()
     stood_in = bool(source.structured_outputs and spoken)
     return Extraction(
         method=ExtractionMethod.NONE if report is None and not stood_in else ExtractionMethod.MARKERS,
@@ -104,12 +111,25 @@ def shortcomings(source: ReportSource, schema: ReportSchema) -> tuple[str, ...]:
     The sentences are about the latest attempt; without any attempt, the one sentence is that the report is missing.
     """
     search = _Search(schema)
-    if search.run(source) is not None:
+    found = search.run(source)
+    if found is not None and not search.contradicting(found):
         return ()
     attempts = (*source.structured_calls[-1:], *source.structured_outputs[-1:], *search.texts[:1])
     if not attempts:
         return (f"no report was delivered: call {STRUCTURED_OUTPUT_TOOL} once with the report",)
     return tuple(cut(sentence, _WARNING_LENGTH) for sentence in search.faults(attempts[0])[:_MOST_WARNINGS])
+
+
+_Attempt = tuple[str, object]  # how it was made, and what was given
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    """A candidate that is a report."""
+
+    method: ExtractionMethod = ExtractionMethod.SALVAGED
+    reading: Reading
+    later: tuple[_Attempt, ...]  # to deliver another one since, the latest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +140,39 @@ class _Search:
     rejected: list[str] = field(default_factory=list)  # sentences about rejected candidates
     texts: list[Mapping[str, object]] = field(default_factory=list)  # reports found in text, valid or not
 
-    def run(self, source: ReportSource) -> tuple[ExtractionMethod, Reading] | None:
+    def run(self, source: ReportSource) -> _Found | None:
         """Return the first acceptable candidate."""
         outputs = tuple(islice(source.structured_outputs, _MOST_CANDIDATES))
-        for output in outputs:
-            if reading := self.accept_as_it_is(output, "structured_output"):
-                return ExtractionMethod.STRUCTURED, reading
-        reading = self.first_lenient(outputs) or self.in_calls(source) or self.in_texts(source)
-        return None if reading is None else (ExtractionMethod.SALVAGED, reading)
+        for place, output in enumerate(outputs):
+            if reading := self.accept_as_it_is(output, _OUTPUT):
+                later = _after_output(source, place)
+                return _Found(method=ExtractionMethod.STRUCTURED, reading=reading, later=later)
+        for place, output in enumerate(outputs):
+            if reading := self.accept_leniently(output):
+                return _Found(reading=reading, later=_after_output(source, place))
+        return self.in_calls(source) or self.beside_attempts(source)
 
-    def in_calls(self, source: ReportSource) -> Reading | None:
+    def in_calls(self, source: ReportSource) -> _Found | None:
         """Return the latest StructuredOutput call that is a report."""
-        for call in islice(reversed(source.structured_calls), _MOST_CANDIDATES):
-            if reading := self.accept(call, f"{STRUCTURED_OUTPUT_TOOL} call"):
-                return reading
+        attempts = _attempts(source)
+        for place, call in enumerate(islice(reversed(source.structured_calls), _MOST_CANDIDATES)):
+            if reading := self.accept(call, _CALL):
+                return _Found(reading=reading, later=(*attempts[:place], *attempts[len(source.structured_calls) :]))
         return None
+
+    def beside_attempts(self, source: ReportSource) -> _Found | None:
+        """Return the latest report that stands in the texts; nothing in them outweighs a refusal to deliver one."""
+        reading = self.in_texts(source)
+        if reading is None or (_is_refused_delivery(source) and not reading.report.escalation.needed):
+            return None
+        return _Found(reading=reading, later=_attempts(source))
+
+    def contradicting(self, found: _Found) -> tuple[_Attempt, ...]:
+        """Return the later attempts that ask for the next tier where a report does not, and cannot be read."""
+        if found.reading.report.escalation.needed:
+            return ()
+        wishes = (one for one in found.later[:_MOST_CANDIDATES] if asks_for_help(one[1], self.schema.shape))
+        return tuple((origin, given) for origin, given in wishes if self.accept(given, origin) is None)
 
     def in_texts(self, source: ReportSource) -> Reading | None:
         """Return the latest report that stands in the texts."""
@@ -157,7 +195,7 @@ class _Search:
     def accept_leniently(self, candidate: object) -> Reading | None:
         """Return what a rejected candidate says, where that fits the schema."""
         for meant in readings(candidate, self.schema.shape):
-            if not has_markup(meant, self.schema.shape) and not self.faults(meant):
+            if markup_in(meant, self.schema.shape) is None and not self.faults(meant):
                 return read(meant)
         return None
 
@@ -165,9 +203,10 @@ class _Search:
         """Return a candidate as a report, or remember why it is rejected."""
         faults = self.faults(candidate)
         if not faults and isinstance(candidate, Mapping):
-            if not has_markup(candidate, self.schema.shape):
+            markup = markup_in(candidate, self.schema.shape)
+            if markup is None:
                 return read(candidate)
-            faults = ("$.summary: goes on as the markup of a tool call",)
+            faults = (f"$.summary: goes on as the markup of a tool call: {cut(plain(markup), _REPEATED)!r}",)
         sentence = f"rejected {origin}: {'; '.join(faults)}{_wish(candidate)}"
         if sentence not in self.rejected:
             self.rejected.append(sentence)
@@ -181,13 +220,41 @@ class _Search:
         return read(candidate).faults
 
 
-def _rescued(source: ReportSource, schema: ReportSchema, markers: Markers) -> Report | None:
-    """Return what is left of a report that was delivered and cannot be read; ``None``: nothing says anything."""
-    # A session that was cut off in mid-work may be tried again, unless it had given up delivering already.
-    if not getattr(source, "result_seen", False) and len(source.structured_calls) < _GIVEN_UP:
-        return None
-    written = (output for output in reversed(source.structured_outputs) if isinstance(output, str))
-    for attempt in islice((*reversed(source.structured_calls), *written), _MOST_CANDIDATES):
+def _attempts(source: ReportSource) -> tuple[_Attempt, ...]:
+    """Return every attempt to deliver a report: the calls and then the outputs, the latest first."""
+    return (*_latest_first(_CALL, source.structured_calls), *_latest_first(_OUTPUT, source.structured_outputs))
+
+
+def _latest_first(origin: str, given: Sequence[object]) -> tuple[_Attempt, ...]:
+    return tuple((origin, one) for one in reversed(given))
+
+
+def _after_output(source: ReportSource, place: int) -> tuple[_Attempt, ...]:
+    """Return the attempts after an output, the latest first: later outputs, and calls since the one that made it."""
+    output, calls = source.structured_outputs[place], source.structured_calls
+    since = next((at for at in range(len(calls) - 1, -1, -1) if calls[at] == output), len(calls))
+    later = source.structured_outputs[place + 1 :]
+    return (*_latest_first(_CALL, calls[since + 1 :]), *_latest_first(_OUTPUT, later))
+
+
+def _last_words(source: ReportSource) -> tuple[_Attempt, ...]:
+    """Return the attempts of which something is kept; an output that is an object has passed the CLI's own check."""
+    return tuple((origin, one) for origin, one in _attempts(source) if origin is _CALL or isinstance(one, str))
+
+
+def _has_given_up(source: ReportSource) -> bool:
+    """Tell whether nothing more was to come: a session that was cut off in mid-work may be tried again."""
+    return getattr(source, "result_seen", False) or len(source.structured_calls) >= _GIVEN_UP
+
+
+def _is_refused_delivery(source: ReportSource) -> bool:
+    """Tell whether the model declined in the end, after attempts to deliver a report."""
+    return getattr(source, "refused", False) and bool(source.structured_calls or source.structured_outputs)
+
+
+def _rescued(attempts: Sequence[_Attempt], schema: ReportSchema, markers: Markers) -> Report | None:
+    """Return what is left of reports that were delivered and cannot be read; ``None``: nothing says anything."""
+    for _, attempt in attempts[:_MOST_CANDIDATES]:
         summary = summary_in(attempt, schema.shape)
         if summary is not None:
             summary = cut(summary, TEXT_LENGTH)
@@ -200,8 +267,9 @@ def _rescued(source: ReportSource, schema: ReportSchema, markers: Markers) -> Re
     return None
 
 
-def _extraction(method: ExtractionMethod, reading: Reading, rejected: list[str]) -> Extraction:
-    return Extraction(method=method, report=reading.report, warnings=_bounded([*reading.warnings, *rejected]))
+def _extraction(found: _Found, rejected: list[str]) -> Extraction:
+    warnings = _bounded([*found.reading.warnings, *rejected])
+    return Extraction(method=found.method, report=found.reading.report, warnings=warnings)
 
 
 def _written(source: ReportSource) -> Iterator[dict[str, object]]:

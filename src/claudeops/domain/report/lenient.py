@@ -8,7 +8,7 @@ on what comes of it. What still is no report has at least a summary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -23,37 +23,69 @@ _MOST_TRIES: Final = 20
 _SUMMARY: Final = "summary"
 
 _FENCED: Final = regex.Pattern(r"(?s)\s*(?:```|~~~)[A-Za-z0-9_-]*\s*\n(.*?)\n?\s*(?:```|~~~)\s*")
-_STATED: Final = regex.Pattern(r'"summary"\s*:\s*"')
+_STATED: Final = {key: regex.Pattern(rf'"{key}"\s*:\s*"') for key in (_SUMMARY, "reason", "message")}
+_NEEDED: Final = regex.Pattern(r'"needed"\s*:\s*true\b')
 _TAG: Final = regex.Pattern(
     r"""<(/?)(?:[A-Za-z]{1,20}:)?([A-Za-z_]{1,40})(?:\s{1,9}name\s{0,9}=\s{0,9}["']([A-Za-z_]{1,60})["'])?\s{0,9}>"""
 )
 _CALL_TAGS: Final = frozenset({"parameter", "invoke", "function_calls", "tool_call", "tool_use"})
 _PARAMETER: Final = "parameter"
+_INPUTS: Final = ("input", "arguments", "parameters")
 
 
 def readings(given: object, shape: Mapping[str, object]) -> Iterator[dict[str, object]]:
     """Yield what a rejected report may be, the likeliest first; ``shape`` is the schema that it should have."""
     names = _names(shape)
     for found in _unwrapped(given, names, _DEEPEST):
-        fitted = _fitted(_without_markup(found, names), shape)
-        if isinstance(fitted, dict):
-            yield fitted
+        # Tags that an ordinary text may hold count only where nothing else fits.
+        for markup in (_certain_markup, _markup):
+            fitted = _fitted(_without_markup(found, names, markup), shape)
+            if isinstance(fitted, dict):
+                yield fitted
 
 
-def has_markup(report: Mapping[str, object], shape: Mapping[str, object]) -> bool:
-    """Tell whether the summary of a report goes on as the markup of a tool call."""
+def markup_in(report: Mapping[str, object], shape: Mapping[str, object]) -> str | None:
+    """Return what of a report's summary is the markup of a tool call; ``None``: nothing for certain."""
     summary = report.get(_SUMMARY)
-    return isinstance(summary, str) and _markup(summary, _names(shape)) is not None
+    if not isinstance(summary, str):
+        return None
+    found = _certain_markup(summary, _names(shape))
+    return None if found is None else summary[len(found[0]) :].strip()
+
+
+def asks_for_help(given: object, shape: Mapping[str, object]) -> bool:
+    """Tell whether something that is no report asks for the next tier."""
+    if isinstance(given, str) and _NEEDED.search(given[:_MOST_TEXT]):
+        return True
+    return any(_wish(one).get("needed") is True for one in readings(given, shape))
 
 
 def summary_in(given: object, shape: Mapping[str, object]) -> str | None:
-    """Return the summary of something that is no report; ``None`` if it says nothing."""
+    """Return the words of something that is no report; ``None`` if it says nothing.
+
+    They are its summary, else its reason to ask for the next tier, else the message of its first event.
+    """
     names = _names(shape)
-    found = [_without_markup(one, names).get(_SUMMARY) for one in _unwrapped(given, names, _DEEPEST)]
-    if isinstance(given, str):
-        found.append(_stated(given[:_MOST_TEXT]))
+    wholes = (_fitted(_without_quotations(one, names), shape) for one in _unwrapped(given, names, _DEEPEST))
+    meant = [one for one in wholes if isinstance(one, dict)]
+    found = [one.get(_SUMMARY) for one in meant]
+    said = given[:_MOST_TEXT] if isinstance(given, str) else ""
+    found.append(_stated(said, _SUMMARY))
+    found += [_wish(one).get("reason") for one in meant]
+    found.append(_stated(said, "reason"))
+    found += [event.get("message") for one in meant for event in _objects(one.get("events"))]
+    found.append(_stated(said, "message"))
     texts = [plain(text) for text in found if isinstance(text, str)]
     return next((text for text in texts if not is_filler(text) and not _is_object(text)), None)
+
+
+def _wish(report: Mapping[str, object]) -> Mapping[str, object]:
+    escalation = report.get("escalation")
+    return escalation if isinstance(escalation, Mapping) else {}
+
+
+def _objects(given: object) -> list[Mapping[str, object]]:
+    return [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
 
 
 def _names(shape: Mapping[str, object]) -> frozenset[str]:
@@ -71,19 +103,28 @@ def _unwrapped(given: object, names: frozenset[str], depth: int) -> Iterator[Map
     if isinstance(given, Mapping):
         yield given
         summary = given.get(_SUMMARY)
-        if len(given) == 1 and names.isdisjoint(given):
-            yield from _unwrapped(next(iter(given.values())), names, depth - 1)
+        if names.isdisjoint(given):
+            yield from _unwrapped(_wrapped(given), names, depth - 1)
         elif isinstance(summary, str) and _is_object(summary):
             yield from _unwrapped(summary, names, depth - 1)
+    elif isinstance(given, list):
+        yield from _unwrapped(given[0], names, depth - 1) if len(given) == 1 else ()
     elif isinstance(given, str) and len(given) <= _MOST_TEXT:
         text = _bare(given)
         value = _decoded(text)
-        if isinstance(value, Mapping | str):
+        if isinstance(value, Mapping | str | list):
             yield from _unwrapped(value, names, depth - 1)
         elif value is None:
             yield from (found for found in objects_in(text) if not names.isdisjoint(found))
             found = _markup(text, names)
             yield from () if found is None else (dict(found[1]),)
+
+
+def _wrapped(given: Mapping[str, object]) -> object:
+    """Return the one value in an object that may be the report: its only one, or the input of a call."""
+    if len(given) == 1:
+        return next(iter(given.values()))
+    return next((given[key] for key in _INPUTS if key in given), None)
 
 
 def _is_object(text: str) -> bool:
@@ -105,9 +146,9 @@ def _decoded(text: str) -> object:
         return None
 
 
-def _stated(text: str) -> str | None:
-    """Return the summary in a text that is not quite JSON."""
-    for found in islice(_STATED.finditer(text), _MOST_TRIES):
+def _stated(text: str, key: str) -> str | None:
+    """Return the value of a key in a text that is not quite JSON."""
+    for found in islice(_STATED[key].finditer(text), _MOST_TRIES):
         try:
             value, _ = json.JSONDecoder().raw_decode(text, found.end() - 1)
         except (ValueError, RecursionError):
@@ -157,13 +198,16 @@ def _is_of(value: object, kind: object) -> bool:
 
 # --- markup of a tool call ------------------------------------------------------------------------------
 
+_Cut = tuple[str, Mapping[str, str]]  # what stands before the markup, and the texts in its parameters
+_Reader = Callable[[str, frozenset[str]], _Cut | None]
 
-def _without_markup(found: Mapping[str, object], names: frozenset[str]) -> dict[str, object]:
+
+def _without_markup(found: Mapping[str, object], names: frozenset[str], markup: _Reader) -> dict[str, object]:
     """Return an object whose texts end where markup begins; what the markup holds fills the fields that are empty."""
     whole = dict(found)
     held: dict[str, str] = {}
     for key, value in found.items():
-        cut = _markup(value, names) if isinstance(value, str) and key in names else None
+        cut = markup(value, names) if isinstance(value, str) and key in names else None
         if cut is not None:
             whole[key] = cut[0]
             held |= cut[1]
@@ -173,15 +217,46 @@ def _without_markup(found: Mapping[str, object], names: frozenset[str]) -> dict[
     return whole
 
 
-def _markup(text: str, names: frozenset[str]) -> tuple[str, Mapping[str, str]] | None:
+def _tags(text: str, names: frozenset[str]) -> list[regex.Match[str]]:
+    found = islice(_TAG.finditer(text[:_MOST_TEXT]), _MOST_TAGS) if "<" in text else ()
+    return [tag for tag in found if tag[2] in _CALL_TAGS or tag[2] in names]
+
+
+def _without_quotations(found: Mapping[str, object], names: frozenset[str]) -> dict[str, object]:
+    """Return an object whose texts end where markup begins for certain, or where it holds fields that are missing."""
+    whole = _without_markup(found, names, _markup)
+    return whole if len(whole) > len(found) else _without_markup(found, names, _certain_markup)
+
+
+def _certain_markup(text: str, names: frozenset[str]) -> _Cut | None:
+    """Do the same where an ordinary text may quote any tag: at a named parameter, or where the summary is closed."""
+    tags = _tags(text, names)
+    opened = 0
+    for place, tag in enumerate(tags):
+        if tag[2] == _PARAMETER and tag[3] in names:
+            first = tag
+            for before in reversed(tags[:place]):  # the end of the field before it
+                if not before[1] or text[before.end() : first.start()].strip():
+                    break
+                first = before
+            return _cut_at(text, [first, *(each for each in tags[place:] if each[2] not in names)], names)
+        if tag[2] == _SUMMARY:
+            opened += -1 if tag[1] else 1
+        if opened < 0:
+            return _cut_at(text, tags[place:], names)
+    return None
+
+
+def _markup(text: str, names: frozenset[str]) -> _Cut | None:
     """Return what stands before the first tag of a tool call, and the texts in its parameters; ``None``: no tag."""
-    if "<" not in text:
-        return None
-    found = islice(_TAG.finditer(text[:_MOST_TEXT]), _MOST_TAGS)
-    tags = [tag for tag in found if tag[2] in _CALL_TAGS or tag[2] in names]
+    tags = _tags(text, names)
     # A tag of an ordinary text, such as ``<summary>`` of HTML, opens nothing by itself.
     if not any(tag[3] in names or (tag[1] and tag[2] in names) for tag in tags):
         return None
+    return _cut_at(text, tags, names)
+
+
+def _cut_at(text: str, tags: Sequence[regex.Match[str]], names: frozenset[str]) -> _Cut:
     held: dict[str, str] = {}
     ends = [tag.start() for tag in tags[1:]] + [len(text)]
     for tag, end in zip(tags, ends, strict=True):

@@ -108,19 +108,23 @@ class _Found:
                 continue
             if line.fenced:
                 fenced += 1
-            elif not self.line(line):
-                self.warn(f"marker in a quotation or sentence, not read: {cut(plain(line.text), _REPEATED)!r}")
+            else:
+                self.line(line)
         if fenced:
             self.warn(f"{fenced} lines with markers are in fenced code and were taken as quotations")
 
-    def line(self, line: Line) -> bool:
-        """Read a line, or each cell of a table's row; return whether any of it was a marker of the model's own."""
+    def line(self, line: Line) -> None:
+        """Read a line, or each cell of a table's row, and warn about what of it is no marker of the model's own."""
         parts = line.parts
         beside, nearest = [""] * len(parts), ""
         for at in range(len(parts) - 1, -1, -1):
             beside[at] = nearest
             nearest = parts[at] if parts[at].strip() else nearest
-        return sum(self.part(part, beside=words) for part, words in zip(parts, beside, strict=True)) > 0
+        held = [part for part in parts if _holds_marker(part)]
+        unread = [part for part, words in zip(parts, beside, strict=True) if not self.part(part, beside=words)]
+        unread = [part for part in unread if _holds_marker(part)]
+        for part in [line.text] if len(unread) == len(held) else unread:
+            self.unread(part)
 
     def part(self, part: str, *, beside: str = "") -> bool:
         """Read the markers at the beginning of a part of a line; ``beside`` is the next cell, where words may stand."""
@@ -139,8 +143,10 @@ class _Found:
             if found is None:
                 self.misunderstood(part[start:end])
                 continue
-            words = _words(part[start + found.end() : end], emphasis=emphasis_before(part, start))
-            self.marker(found[1], found[2], words or _words(beside))
+            behind = part[start + found.end() : end]
+            if _holds_marker(behind):
+                self.unread(behind)
+            self.marker(found[1], found[2], _words(behind, emphasis=emphasis_before(part, start)) or _words(beside))
         return True
 
     def marker(self, kind: str, inside: str, body: str) -> None:
@@ -186,6 +192,10 @@ class _Found:
         """Keep a warning, within bounds."""
         if len(self.warnings) < _MOST_WARNINGS:
             self.warnings.append(warning)
+
+    def unread(self, words: str) -> None:
+        """Warn about words that hold a marker which is not read."""
+        self.warn(f"marker in a quotation or sentence, not read: {cut(plain(words), _REPEATED)!r}")
 
     def misunderstood(self, marker: str) -> None:
         """Warn about a marker that is not understood."""

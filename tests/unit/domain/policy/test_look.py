@@ -235,3 +235,29 @@ def test_a_look_is_at_what_the_action_was_on_there_and_nowhere_else(action: str,
     elsewhere = judged(f"ssh other {look}", 3).look
     assert elsewhere is not None
     assert acted.service not in elsewhere.names
+
+
+@pytest.mark.parametrize(
+    ("command", "hosts"),
+    [
+        ("ssh nas df -h", {"nas"}),
+        ("ssh admin@NAS -p 2222 uptime", {"nas"}),
+        ("ssh nas docker logs --tail 3 web", {"nas"}),
+        ("ssh nas 'uptime; df -h'", {"nas"}),
+        ("ssh nas df -h && ssh web1 uptime", {"nas", "web1"}),
+        ("df -h", set()),
+        ("ssh localhost df -h", set()),
+        ("ssh nas df -h | head", set()),
+        ("ssh nas 'df -h | head'", set()),
+        ("docker exec nas df -h", set()),
+        ("curl -sf http://nas/", set()),
+    ],
+)
+def test_a_look_says_on_which_host_it_ran_where_it_worked(command: str, hosts: set[str]) -> None:
+    look = judged(command, 2).look
+    assert look is not None
+    assert look.hosts == hosts
+
+
+def test_what_looks_at_nothing_on_a_host_is_no_look_there() -> None:
+    assert judged("ssh nas echo ok", 2).look is None

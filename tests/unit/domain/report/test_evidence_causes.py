@@ -248,3 +248,66 @@ def test_a_service_that_is_named_by_alert_and_request_counts_once_since_its_late
     assert len(left(Cause(service="shop"), SHOP, again).causes) == 1
     assert left(Cause(service="shop"), SHOP, again, checks=[past("shop")]).causes != ()
     assert left(Cause(service="shop"), checks=[past("shop")]).causes == ()
+
+
+# --- a host ------------------------------------------------------------------------------------------------------
+
+
+def on(*hosts: str, names: Sequence[str] = ()) -> Look:
+    return Look(hosts=frozenset(hosts), names=frozenset(names))
+
+
+@pytest.mark.parametrize(
+    ("cause", "said", "look"),
+    [
+        pytest.param("nas", "nas", on("nas"), id="a look around there"),
+        pytest.param("nas", "NAS", on("nas.example.org"), id="by its whole name"),
+        pytest.param("nas.example.org", "nas.example.org", on("nas.example.org"), id="an alert that says it"),
+        pytest.param("nas", "nas", on("nas", names=["nas/web"]), id="a look at something that runs there"),
+    ],
+)
+def test_a_look_that_ran_on_a_host_is_one_at_the_host_that_the_chain_is_about(
+    cause: str, said: str, look: Look
+) -> None:
+    proof = weighed([cause], [check(said)], look)
+    assert (proof.lacks, proof.unproven) == ((), frozenset())
+    assert proof.looked_at == {said.casefold()}
+
+
+def test_a_look_on_a_host_is_none_at_another_one_or_at_what_was_acted_upon() -> None:
+    assert weighed(["nas"], [check("nas")], on("web1")).services == ("nas",)
+    assert weighed(["nas/web"], [check("nas/web")], on("nas")).services == ("nas/web",)
+    restart = TakenAction(kind="restart", service="nas", tool_use_id="act")
+    late = Look(hosts=frozenset({"nas"}), results_before=1)
+    assert weighed(["nas"], [check("nas")], late, actions=[restart]).services == ("nas",)
+    assert weighed([], [check("nas")], on("nas")).looked_at == frozenset()
+
+
+# --- several services of one cause -------------------------------------------------------------------------------
+
+
+def test_where_a_report_tells_several_services_of_one_cause_apart_each_needs_its_own_look() -> None:
+    checks = [check("stage/web"), check("prod/web")]
+    stage, prod = at("namespace:stage/web"), at("namespace:prod/web")
+
+    proof = weighed(["web"], checks, stage)
+    assert proof.lacks == ("no look at prod/web came back without an error",)
+    assert (proof.services, proof.causes) == (("prod/web",), ("web",))
+    assert proof.looked_at == {"stage/web"}
+    assert (proof.doubts("stage/web"), proof.doubts("prod/web")) == (False, True)
+    assert weighed(["web"], checks, at("web")).services == ("stage/web", "prod/web")
+    assert weighed(["web"], checks, stage, prod).lacks == ()
+    assert weighed(["web"], checks, AROUND).services == ("web",)
+
+
+def test_a_service_that_is_reported_by_its_whole_name_and_the_shorter_one_needs_one_look() -> None:
+    assert weighed(["web"], [check("web"), check("stage/web")], at("namespace:stage/web")).lacks == ()
+    assert weighed(["prod/web"], [check("web"), check("prod/web")], at("namespace:prod/web")).lacks == ()
+
+
+def test_one_address_of_several_services_is_told_apart_by_its_path_only() -> None:
+    told = [Statement(text=f"http://10.0.0.5:80/{name}", service=name) for name in ("shop", "web", "shop")]
+    look = asking("http://10.0.0.5:80/web")
+    assert weighed(["web"], [check("web")], look, statements=told).lacks == ()
+    assert weighed(["shop"], [check("shop")], look, statements=told).services == ("shop",)
+    assert weighed(["shop"], [check("shop")], look, statements=told[::2]).lacks == ()

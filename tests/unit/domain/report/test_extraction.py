@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
-from claudeops.domain.report.extraction import extract, shortcomings
+from claudeops.domain.report.extraction import UNREADABLE, extract, shortcomings
 from support.reports import ALARM, HEALTHY, SCHEMA, Said, changed, found, summary_of, with_summary
-from support.streams import RECORDINGS, read_bytes
+from support.streams import RECORDINGS, called, read_bytes, result, transcript_of
+from support.streams import said as spoken
 
 
 def test_a_whole_report_is_read() -> None:
@@ -192,3 +194,78 @@ def test_no_shortcomings_once_a_valid_report_exists_anywhere() -> None:
 
 def test_markers_do_not_save_the_repair_turn() -> None:
     assert shortcomings(Said(main_texts=["[EVENT:info] x1"]), SCHEMA)
+
+
+# --- attempts that contradict an older report --------------------------------------------------------------------
+
+UNREAD = changed(ALARM, services_checked="db is down; web is up")
+QUOTED = f"The session before me reported: {json.dumps(HEALTHY)} Now db refuses connections."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"main_texts": [QUOTED], "structured_calls": [UNREAD] * 5}, id="quoted in prose"),
+        pytest.param({"main_texts": [QUOTED], "structured_calls": [UNREAD]}, id="and one attempt"),
+        pytest.param({"structured_calls": [HEALTHY, UNREAD, UNREAD]}, id="an early call"),
+        pytest.param({"structured_calls": [HEALTHY, UNREAD, {"summary": 1}]}, id="not the last attempt"),
+        pytest.param(
+            {"structured_calls": [HEALTHY, UNREAD], "structured_outputs": [HEALTHY]}, id="the output of an early call"
+        ),
+        pytest.param({"structured_outputs": [HEALTHY, json.dumps(UNREAD)]}, id="an early output"),
+        pytest.param({"structured_outputs": [HEALTHY, json.dumps(ALARM)[:-3]]}, id="a later one that is cut off"),
+        pytest.param(
+            {"main_texts": [QUOTED], "structured_calls": [changed(UNREAD, escalation='{"needed": true}')]},
+            id="a wish that is JSON text",
+        ),
+        pytest.param(
+            {"main_texts": [QUOTED], "structured_calls": [{"name": "StructuredOutput", "input": UNREAD}]},
+            id="a wish in a call within the call",
+        ),
+    ],
+)
+def test_a_later_wish_for_the_next_tier_outweighs_an_older_healthy_report(said: dict[str, Any]) -> None:
+    extraction = found(**said)
+    assert extraction.method is ExtractionMethod.SALVAGED
+    assert extraction.report is not None
+    assert extraction.report.escalation.needed
+    assert extraction.report.summary == ALARM["summary"]
+    assert [event.message for event in extraction.report.events] == [ALARM["summary"]]
+    assert extraction.report.services_checked == ()
+    assert shortcomings(Said(**said), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("said", "summary"),
+    [
+        pytest.param({"structured_calls": [UNREAD, HEALTHY]}, HEALTHY["summary"], id="the last attempt is readable"),
+        pytest.param(
+            {"structured_calls": [UNREAD, HEALTHY], "structured_outputs": [HEALTHY]},
+            HEALTHY["summary"],
+            id="and came out",
+        ),
+        pytest.param(
+            {"main_texts": [json.dumps(ALARM)], "structured_calls": [changed(UNREAD, summary="other")]},
+            ALARM["summary"],
+            id="the text asks for it as well",
+        ),
+        pytest.param(
+            {"main_texts": [QUOTED], "structured_calls": [changed(HEALTHY, events="none")]},
+            HEALTHY["summary"],
+            id="an attempt that asks for nothing",
+        ),
+        pytest.param({"main_texts": [QUOTED]}, HEALTHY["summary"], id="no attempt"),
+    ],
+)
+def test_where_nothing_contradicts_it_a_report_counts(said: dict[str, Any], summary: str) -> None:
+    assert summary_of(found(**said)) == summary
+    assert UNREADABLE not in " ".join(found(**said).warnings)
+
+
+@pytest.mark.parametrize("words", [QUOTED, "[EVENT:info:web] looked at the disk"])
+def test_what_was_only_said_is_no_report_of_a_model_that_declined_to_deliver_one(words: str) -> None:
+    frame = spoken("I can't help with that.")
+    frame["message"]["stop_reason"] = "refusal"
+    attempt = called("so", "StructuredOutput", {"summary": 1})
+    transcript = transcript_of(spoken(words), attempt, frame, result(result="x1", stop_reason="refusal"))
+    assert extract(transcript, SCHEMA, legacy_markers=True).report is None

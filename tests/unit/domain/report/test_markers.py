@@ -336,3 +336,19 @@ def test_a_status_that_is_none_of_ours_is_never_healthy(status: str) -> None:
     assert after.report is not None
     assert after.report.services_checked[0].status is not ServiceStatus.HEALTHY
     assert len(after.report.escalation.failed_checks) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "unread"),
+    [
+        ("[EVENT:info:a] ok;[EVENT:critical:b] down", ["ok;[EVENT:critical:b] down"]),
+        ("[EVENT:info:a] ok ([EVENT:critical:b] down)", ["ok ([EVENT:critical:b] down)"]),
+        ("[MEMORY:timing:a] 90 s,[EVENT:critical:b] down", ["90 s,[EVENT:critical:b] down"]),
+        ("[EVENT:info:a] ok `[EVENT:critical:b] down`", ["ok `[EVENT:critical:b] down`"]),
+        ("| [EVENT:info:a] ok | see [EVENT:critical:b] down |", ["see [EVENT:critical:b] down"]),
+        ("[EVENT:info:a] ok [EVENT:critical:b] down", []),
+    ],
+)
+def test_a_further_marker_that_is_not_read_is_a_warning(text: str, unread: list[str]) -> None:
+    wanted = tuple(f"marker in a quotation or sentence, not read: {each!r}" for each in unread)
+    assert read_markers([text]).warnings == wanted
