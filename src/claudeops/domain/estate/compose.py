@@ -62,10 +62,11 @@ def parse_compose(text: str, *, path: str) -> Compose:
     except UnreadableError as error:
         sentence = _why_unread(error, text)
         return Compose(project=project, faults=(Fault(source=Source(path=path, line=error.line), sentence=sentence),))
-    services = root.get("services") if isinstance(root, Table) else None
     if not isinstance(root, Table):
         return Compose(project=project)
-    taken = _Taken(path, services if isinstance(services, Table) else Table(entries=(), line=1))
+    root = _merged(root)
+    services = root.get("services")
+    taken = _Taken(path, _merged(services) if isinstance(services, Table) else Table(entries=(), line=1))
     for alias in lost:
         taken.fault(
             alias.line, f"the alias *{alias.text[:40]} has no anchor in this file, so what it stands for is left out"
@@ -79,6 +80,26 @@ def parse_compose(text: str, *, path: str) -> Compose:
         faults=listed(taken.faults),
         others=tuple(taken.others),
     )
+
+
+def _merged(table: Table) -> Table:
+    """Return a table of names with those that it takes over by ``<<:``; no table is taken twice, whoever merges it."""
+    entries: list[Entry] = []
+    known: set[str] = set()
+    waiting: list[Node] = [table]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Items):
+            waiting += reversed(node.nodes)
+        elif isinstance(node, Table):
+            entries += [entry for entry in node.entries if entry.key not in known and entry.key != "<<"]
+            known.update(entry.key for entry in node.entries)
+            waiting += [entry.node for entry in reversed(node.entries) if entry.key == "<<"]
+    return Table(entries=tuple(entries), line=table.line)
 
 
 def _why_unread(error: UnreadableError, text: str) -> str:

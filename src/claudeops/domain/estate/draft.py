@@ -175,7 +175,8 @@ class Draft:
         """Note an item of a service, which forbids every action on it if one of the words stands in it."""
         if rules.forbids(text):
             label = f"{name}: {words.plain(text)}"
-            self._bind(name, _Rule(label, text[: words.LONGEST_TEXT], line, forbidden=True, about=name))
+            said = text[: words.LONGEST_TEXT] if rules.forbids(text, by_signs=False) else ""  # a sign is about no other
+            self._bind(name, _Rule(label, said, line, forbidden=True, about=name))
 
     def _bind(self, name: str, rule: _Rule) -> None:
         bound = self._bound.setdefault(casefold_key(name), [])

@@ -1,7 +1,7 @@
 """TOML and YAML in a manifest: front matter, and blocks of code that describe services.
 
 Keys are those of the columns of tables. In front matter a key that is not known is a fault; a block of code without
-``services``, ``hosts`` or ``rules`` is an example of something, and none of the estate's.
+``services``, ``hosts``, ``rules`` or ``never`` is an example of something, and none of the estate's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from claudeops.domain.estate.structured import Entry, Items, Node, Scalar, Table
 from claudeops.domain.estate.words import Part, word_set
 from claudeops.domain.text import regex
 
-_SAYS: Final = frozenset({"services", "service", "hosts", "host", "rules", "rule", "never", "kind", "capabilities"})
+LANGUAGES: Final = frozenset({"toml", "yaml", "yml", "json"})
+"""Of blocks of code that are read."""
+
 _UNUSED: Final = word_set(
     "title name description version author authors owner owners team contact date updated tags draft "
     "layout id notes note comment repository url homepage estate timezone",
@@ -29,31 +31,45 @@ _UNUSED_OF_SERVICE: Final = word_set(
 _COMPOSE: Final = frozenset(
     {"image", "build", "ports", "volumes", "environment", "restart_policy", "deploy", "networks"}
 )
-_MEANT: Final = regex.Pattern(r"(?m)^\s*(?:\[\[?\s*)?(?:services|hosts|rules)\b")
+_FORBIDDEN: Final = frozenset({"never", "do not", "forbidden", "prohibited"})
+_MEANT: Final = regex.Pattern(r"(?m)^\s*(?:\[\[?\s*|\{\s*)?[\"']?(?:services|hosts|rules|never)\b")
 _NAMES: Final = frozenset(
     {"name", "service", "host", "address", "ip", "addresses", "hostname", "fqdn", "aliases", "alias"}
 )
 
 
-def read_document(draft: Draft, text: str, language: str, *, first_line: int, front: bool) -> None:
-    """Take what a text in TOML or YAML says; ``front``: it is the front matter, all of which is meant for us."""
+def read_document(
+    draft: Draft, text: str, language: str, *, first_line: int, front: bool, forbidden: bool = False
+) -> None:
+    """Take what a text in TOML, YAML or JSON says.
+
+    ``front``: it is the front matter, all of which is meant for us; ``forbidden``: what it lists is forbidden.
+    """
     try:
         if language == "toml":
             root: Node = structured.read_toml(text, first_line=first_line)
-        else:
-            root = structured.read_yaml(text, first_line=first_line)
+        else:  # JSON is YAML, but for tabs
+            plain = text.replace("\t", " ") if language == "json" else text
+            root = structured.read_yaml(plain, first_line=first_line)
     except UnreadableError as error:
-        if front or _MEANT.search(text):
+        if front or forbidden or _MEANT.search(text):
             draft.fault(error.line, f"this {language.upper()} cannot be read ({error}): correct it")
+        return
+    if forbidden and not _describes(root):
+        _rules(draft, root, forbidden=True)
         return
     if not isinstance(root, Table):
         if front and not (isinstance(root, Scalar) and not root.text.strip()):
             draft.fault(first_line, "the front matter is no table of keys: write 'services:' and the like")
         return
-    keys = {words.key_form(entry.key) for entry in root.entries}
-    if front or (keys & {"services", "hosts", "rules"} and not _is_compose(root)):
+    if front or (_describes(root) and not _is_compose(root)):
         for entry in root.entries:
             _top(draft, entry, front=front)
+
+
+def _describes(root: Node) -> bool:
+    keys = {words.key_form(entry.key) for entry in root.entries} if isinstance(root, Table) else set()
+    return not keys.isdisjoint({"services", "hosts", "rules", *_FORBIDDEN})
 
 
 def _is_compose(root: Table) -> bool:
@@ -70,7 +86,7 @@ def _top(draft: Draft, entry: Entry, *, front: bool) -> None:
         _hosts(draft, entry.node)
     elif form in {"rules", "rule"}:
         _rules(draft, entry.node, forbidden=False)
-    elif form in {"never", "do not", "forbidden", "prohibited"} or rules.reads_as_prohibition(form):
+    elif form in _FORBIDDEN or rules.reads_as_prohibition(form):
         _rules(draft, entry.node, forbidden=True)
     elif form in {"kind", "type"}:
         draft.kind_of(next((told.text for told in texts(entry.node)), ""))
@@ -159,6 +175,8 @@ def _said(entry: Entry) -> Iterator[tuple[str, Scalar]]:
     if isinstance(entry.node, Table):
         for inner in entry.node.entries:
             yield from ((f"{entry.key} {inner.key}", told) for told in texts(inner.node))
+    elif entry.node == Items(nodes=(), line=entry.node.line):
+        yield entry.key, Scalar(text="none", line=entry.node.line)  # "actions: []"
     else:
         yield from ((entry.key, told) for told in texts(entry.node))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from claudeops.domain.estate import hosts, rules, words
+from claudeops.domain.estate.vocabulary import SIGNS
 from claudeops.domain.estate.windows import windows_in
 from claudeops.domain.estate.words import Part
 from claudeops.domain.text import regex
@@ -36,10 +37,12 @@ _NUMBERED: Final = regex.Pattern(
 )
 """``101: nextcloud``: the number of a virtual machine or container, and its name."""
 
+_SIGNS: Final = "".join(sorted(SIGNS))
+_SIGNED_NAME: Final = regex.Pattern(rf"^\s*([*_`\[]*)([{_SIGNS}][{_SIGNS}\x{{fe0f}}\s]*)(\S.*)$")  # "**\u26d4 web**"
 _SIGN: Final = regex.Pattern(rf"\s+[^{regex.WORD}\s]")  # such as a warning sign
 _SIGNED: Final = regex.Pattern(rf"([{regex.WORD}][{regex.WORD}./-]*)\s+([^{regex.WORD}\s].*)")
 _DASHES: Final = " :,;@|-\N{EN DASH}\N{EM DASH}"
-_DEEPEST: Final = 3  # brackets in brackets
+_DEEPEST: Final = 3  # brackets in brackets; numbers and signs in front of a name
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,15 +65,18 @@ class Head:
     details: Details
 
 
-def read_head(text: str) -> Head | None:
-    """Return what a line says of the service that it names; None when it names none."""
+def read_head(text: str, depth: int = 0) -> Head | None:
+    """Return what a line says of the service that it names; None when it names none. ``depth``: what is in front."""
+    signed = _SIGNED_NAME.match(text)
+    if signed is not None and depth < _DEEPEST:
+        return _with_sign(read_head(signed[1] + signed[3], depth + 1), signed[2])
     found = HEAD.fullmatch(text.strip())
     if found is None:
         return None
     marked = found[1] or found[2] or found[3] or found[4]
     name, rest = words.name_in(marked or found[6]), found[7]
-    numbered = _NUMBERED.fullmatch(text.strip())
-    head = read_head(numbered[3]) if numbered is not None and not ADDRESS.match(numbered[3]) else None
+    numbered = _NUMBERED.fullmatch(text.strip()) if depth < _DEEPEST else None
+    head = read_head(numbered[3], depth + 1) if numbered is not None and not ADDRESS.match(numbered[3]) else None
     if numbered is not None and head is not None:
         head.details.told.insert(0, (Part.ALIASES, numbered[1] or numbered[2]))
         return head
@@ -85,9 +91,19 @@ def read_head(text: str) -> Head | None:
     return Head(name=name, details=details)
 
 
-def split_name(text: str) -> tuple[str, str]:
+def _with_sign(head: Head | None, sign: str) -> Head | None:
+    if head is not None:
+        head.details.prose.append(sign.strip())
+    return head
+
+
+def split_name(text: str, depth: int = 0) -> tuple[str, str]:
     """Return the name in a cell or heading, and what is said behind it: in brackets, or forbidden behind a dash."""
     whole = words.plain(text)
+    barred = _SIGNED_NAME.match(whole)
+    if barred is not None and depth < _DEEPEST:
+        name, rest = split_name(barred[1] + barred[3], depth + 1)
+        return name, f"{barred[2].strip()} {rest}".strip()
     name, found, rest = whole.partition(" (")
     if found:
         return words.name_in(name), rest.removesuffix(")").strip()

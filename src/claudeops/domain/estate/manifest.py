@@ -1,9 +1,7 @@
 """Reads a ``CLAUDE-OPS.md``, however people write it: tables, lists, sections, front matter, blocks of TOML or YAML.
 
-Headings say what is spoken of (services, hosts, rules, capabilities, maintenance); what stands below them is taken by
-its columns and keys. What is no statement of these kinds is prose, of which only clear sentences count: a time in
-which a service may be away, and how it is restarted. Prose forbids nothing (`rules` says what does), so what reads like
-a prohibition is named. Nothing here is ever an instruction.
+Headings say what is spoken of; what stands below them is taken by its columns and keys. Everything else is prose: a
+time in which a service may be away counts, and how it is restarted; what reads like a prohibition is named (`rules`).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import Final
 
 from claudeops.domain.estate import rules, words
 from claudeops.domain.estate.draft import Draft, ServiceDraft
-from claudeops.domain.estate.entries import read_document
+from claudeops.domain.estate.entries import LANGUAGES, read_document
 from claudeops.domain.estate.heads import ADDRESS, ALSO, IDENTIFIER, Details, read_details, read_head, split_name
 from claudeops.domain.estate.inventory import read_host, read_hosts, read_hosts_table, read_windows_table
 from claudeops.domain.estate.markdown import (
@@ -312,11 +310,14 @@ class _Reader:
     # --- blocks of TOML and YAML
 
     def _fence(self, fence: Fence) -> None:
-        language = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}.get(fence.info)
-        if language is not None:
-            read_document(self._draft, fence.text, language, first_line=fence.line, front=False)
-        elif fence.is_text:
-            for number, text in enumerate(fence.text.split("\n"), fence.line):
+        forbidden = self._section is Section.FORBIDDEN or self._lead
+        if fence.info in LANGUAGES:
+            read_document(self._draft, fence.text, fence.info, first_line=fence.line, front=False, forbidden=forbidden)
+            return
+        for number, text in enumerate(fence.text.split("\n"), fence.line):
+            if forbidden:
+                self._draft.rule(text.strip(" -*+"), number, forbidden=True, about=self._about())
+            elif fence.is_text:
                 self._aside(text, number)
 
     # --- lists

@@ -15,118 +15,64 @@ from typing import Final
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.model import Service
+from claudeops.domain.estate.vocabulary import (
+    ACTIONS,
+    ANYTHING,
+    BARS,
+    CALLED,
+    CLOSING,
+    COMPOUNDS,
+    CROSSES,
+    DAYS,
+    ENDS,
+    EXCEPTIONS,
+    FILLING,
+    FORBIDDING,
+    IT,
+    JOINS,
+    NOUNS,
+    PAIRS,
+    PHRASES,
+    REASONS,
+    REFUSALS,
+    SIGNS,
+    SOME,
+    SORT_OF,
+    THAT_IS,
+    VERBS_AND_NOUNS,
+    WHATEVER,
+    WITH_AN_ACTION,
+)
 from claudeops.domain.estate.words import Part, word_set
 from claudeops.domain.text import casefold_key, regex
 
 EVERY_SERVICE: Final = "*"
 
-# --- words --------------------------------------------------------------------------------------------
+# --- sentences ---------------------------------------------------------------------------------------
 
-_FORBIDDING: Final = word_set("never no not cannot dont donts don'ts")
-"""Each alone forbids, as does whatever ends with "n't"."""
-
-_WITH_AN_ACTION: Final = word_set("avoid nobody nothing none neither nor")
-"""These forbid where an action is named beside them."""
-
-_CLOSING: Final = word_set("forbidden prohibited banned verboten")
-_PHRASES: Final = ("hands off", "off limits", "keep away from", "stay away from")
-_SIGNS: Final = word_set("❌ ✗ ✘ ⛔ 🚫")
-_REFUSALS: Final = _SIGNS | word_set("false ask")
-"""What says "no" below the name of an action."""
-
-_VERBS: Final = (
-    "restart reboot bounce recycle stop kill reload shutdown halt terminate cycle poweroff redeploy deploy rollout "
-    "rollback upgrade recreate reinstall rebuild downgrade touch remediate intervene disturb interfere tamper mess"
-)
-_LOOSE_VERBS: Final = "change modify alter repair fix update release scale act"
-"""Verbs of many other things too: "never change the DNS" is about no service, unless it names one."""
-
-_NOUNS: Final = word_set(
-    "restarts reboots stops reloads deployment redeployment deployments redeployments deploys redeploys rollouts"
-)
-_LOOSE_NOUNS: Final = word_set("changes updates upgrades releases action actions remediation interventions rollbacks")
-_PAIRS: Final = word_set(
-    "roll out|rolled out|rolling out|roll back|rolled back|rolling back|shut down|shutting down|take down|taken down"
-    "|taking down|bring down|power off|power cycle|switch off|turn off",
-    separator="|",
-)
-
-
-def _forms(verbs: str) -> Iterator[str]:
-    for verb in verbs.split():
-        stem = verb.removesuffix("e")
-        doubled = stem + stem[-1] if verb == "stop" else stem
-        yield from (verb, f"{doubled}ed", f"{doubled}ing", f"{doubled}able")
-    yield from ("modified", "modifying") if "modify" in verbs else ()
-
-
-_ACTIONS: Final = frozenset(_forms(_VERBS)) | _NOUNS
-_LOOSE: Final = frozenset(_forms(_LOOSE_VERBS)) | _LOOSE_NOUNS
-
-_REASONS: Final = word_set("but because since as so although though which who however instead just")
-_VERBS_AND_NOUNS: Final = _ACTIONS | _LOOSE
-_ENDS: Final = _REASONS | word_set(
-    "unless without except before after during while when whenever if until outside between only from at"
-)
-"""What ends the names of a rule: a reason or a condition follows."""
-
-_DAYS: Final = word_set(
-    "mondays tuesdays wednesdays thursdays fridays saturdays sundays monday tuesday wednesday thursday friday saturday "
-    "sunday weekends weekend weekdays holidays"
-)
-_JOINS: Final = frozenset({",", "or", "and", "nor", "/", "&", "neither"})
-_SOME: Final = word_set("every everything all only always")
-_ANYTHING: Final = word_set("anything everything something all services nothing none any")
-_IT: Final = word_set("it this them itself that these those")
-_FILLING: Final = (
-    _FORBIDDING
-    | _WITH_AN_ACTION
-    | _CLOSING
-    | _VERBS_AND_NOUNS
-    | _ANYTHING
-    | _IT
-    | word_set(
-        "the our a an every each of for to in its do does make perform run try ever please also simply be been is are "
-        "was get again must may should shall can could will would allowed permitted here manually automatically "
-        "yourself directly anymore more now today alone you we agents sessions service server servers container "
-        "containers app application unit pod instance cluster node deployment stack systems hands off limits leave "
-        "keep stay away ask first always delete remove drop wipe prune roll rolled rolling out back shut down take "
-        "taken bring power yes true x these following list one ones with under any circumstances repository estate own "
-        "hand by on"
-    )
-)
-"""What is no part of a name that nobody describes."""
-
-_SORTS: Final = {
-    "database": "postgres postgresql pg mysql mariadb mongo mongodb db database sql mssql oracle cockroach cockroachdb"
-    " cassandra timescale timescaledb",
-    "cache": "redis memcached cache varnish valkey keydb",
-    "queue": "rabbitmq kafka nats queue mq activemq broker",
-    "proxy": "traefik nginx haproxy caddy envoy proxy",
-}
-_SORT_OF: Final = {word: sort for sort, spellings in _SORTS.items() for word in spellings.split()}
-_CALLED: Final = (
-    {sort: sort for sort in _SORTS}
-    | {"databases": "database", "caches": "cache", "queues": "queue", "proxies": "proxy"}
-    | {"db": "database", "dbs": "database"}
-)
-
+_SIGN: Final = "".join(sorted(SIGNS))
 _URL: Final = regex.Pattern(r"\S+://\S+")
 _CODE: Final = regex.Pattern(r"`([^`]*)`")
 _BRACKETS: Final = regex.Pattern(r"\([^()]*\)")
 _TOKEN: Final = regex.Pattern(
-    rf"-*[{regex.WORD}][{regex.WORD}.@:/+'\x{{2019}}-]*|[,;.!?():/&]|\x{{2014}}|\x{{2013}}|-|[❌✗✘⛔🚫]"
+    rf"-*[{regex.WORD}][{regex.WORD}.@:/+'\x{{2019}}-]*|[,;.!?():/&]|\x{{2014}}|\x{{2013}}|-|[{_SIGN}]"
 )
-_HINTS: Final = "|".join(sorted(_FORBIDDING | _WITH_AN_ACTION | _CLOSING | word_set("hands off away ask asking alone")))
-_HINT: Final = regex.Pattern(rf"(?i)\b(?:{_HINTS})\b|n['\x{{2019}}]t\b")
+_HINTS: Final = "|".join(sorted(FORBIDDING | WITH_AN_ACTION | CLOSING | word_set("hands off away ask asking alone")))
+_BORDER: Final = r"[^\p{L}\p{N}]"  # "\b" would take "_" for a letter
+_HINT: Final = regex.Pattern(
+    rf"(?i)(?:^|{_BORDER})(?:{_HINTS})(?:$|{_BORDER})|n['\x{{2019}}]t(?:$|{_BORDER})|[{_SIGN}]"
+)
 """A text without this forbids nothing; most have none, and need no closer look."""
 
 _STOPS: Final = word_set(". ; ! ? ( ) - — –")  # noqa: RUF001 - dashes as people type them
 _LONGEST_PHRASE: Final = 4  # words of a name
 
 
-def _sentences(text: str) -> Iterator[list[str]]:
-    """Yield the words of each sentence, lower case, without addresses and without code that is a command."""
+def _sentences(text: str, names: Names | None = None) -> Iterator[list[str]]:
+    """Yield the words of each sentence, lower case, without addresses and without code that is a command.
+
+    ``names``: what is no word of several, ``no-stop`` as the name of a service.
+    """
     plain = _URL.sub(" ", _CODE.sub(lambda found: found[1] if _is_spoken(found[1]) else " ", text))
     sentence: list[str] = []
     for found in _TOKEN.finditer(words.plain(plain)):
@@ -137,7 +83,7 @@ def _sentences(text: str) -> Iterator[list[str]]:
             yield from [sentence] if sentence else []
             sentence = []
         elif word and word != ":":
-            sentence += _parts(word)
+            sentence += [word] if names is not None and names.exact(word) else _parts(word)
             if ends:
                 yield sentence
                 sentence = []
@@ -145,10 +91,14 @@ def _sentences(text: str) -> Iterator[list[str]]:
         yield sentence
 
 
+def _may_forbid(text: str) -> bool:
+    return _HINT.search(text) is not None or _HINT.search(words.plain(text)) is not None  # "**N**o"
+
+
 def _is_spoken(code: str) -> bool:
     """Whether code is a word or sentence in the marks of code: a name, or a prohibition; not a command."""
     first = code.partition(" ")[0].casefold()
-    return " " not in code.strip() or first in _FORBIDDING or first in {"do", "don't", "ask", "hands"}
+    return " " not in code.strip() or first in FORBIDDING or first in {"do", "don't", "ask", "hands"}
 
 
 def _parts(word: str) -> list[str]:
@@ -156,7 +106,11 @@ def _parts(word: str) -> list[str]:
     if word.startswith("-"):
         return [word]
     pieces = [piece for piece in word.replace("/", "-").split("-") if piece]
-    return pieces if len(pieces) > 1 and any(piece in _ACTIONS for piece in pieces) else [word]
+    if len(pieces) > 1 and any(piece in ACTIONS for piece in pieces):
+        return pieces
+    pieces = [piece for piece in word.replace("/", "-").replace("_", "-").split("-") if piece]
+    negated = not FORBIDDING.isdisjoint(pieces) and not ACTIONS.isdisjoint(pieces)
+    return pieces if negated or " ".join(pieces[:2]) in COMPOUNDS else [word]
 
 
 def _negations(sentence: Sequence[str]) -> list[int]:
@@ -164,16 +118,16 @@ def _negations(sentence: Sequence[str]) -> list[int]:
     return [
         place
         for place, word in enumerate(sentence)
-        if (word in _FORBIDDING or word.endswith("n't"))
-        and not (word == "not" and sentence[place + 1 : place + 2] and sentence[place + 1] in _SOME)
+        if (word in FORBIDDING or word.endswith("n't"))
+        and not (word == "not" and sentence[place + 1 : place + 2] and sentence[place + 1] in SOME)
     ]
 
 
 def _acts(sentence: Sequence[str], *, loose: bool = True) -> bool:
     """Whether a sentence names an action; in "it never restarts" a service does something by itself."""
-    known = _VERBS_AND_NOUNS if loose else _ACTIONS
+    known = VERBS_AND_NOUNS if loose else ACTIONS
     for before, word in itertools.pairwise(("", *sentence)):
-        if f"{before} {word}" in _PAIRS or (word in known and not (before == "never" and word in _NOUNS)):
+        if f"{before} {word}" in PAIRS or (word in known and not (before == "never" and word in NOUNS)):
             return True
     return False
 
@@ -183,46 +137,52 @@ def _closes(sentence: Sequence[str]) -> bool:
     line = f" {' '.join(sentence)} "
     asks = not {"ask", "asking"}.isdisjoint(sentence) and not {"first", "before"}.isdisjoint(sentence)
     alone = "leave" in sentence and "alone" in sentence
-    return asks or alone or not _CLOSING.isdisjoint(sentence) or any(f" {phrase} " in line for phrase in _PHRASES)
+    return asks or alone or not CLOSING.isdisjoint(sentence) or any(f" {phrase} " in line for phrase in PHRASES)
 
 
-def forbids(text: str) -> bool:
+def forbids(text: str, *, by_signs: bool = True) -> bool:
     """Whether a text says that something is forbidden, where it is known what it is about."""
-    return _HINT.search(text) is not None and any(map(_forbids, _sentences(text)))
+    return _may_forbid(text) and any(_forbids(sentence, by_signs=by_signs) for sentence in _sentences(text))
 
 
-def _forbids(sentence: Sequence[str]) -> bool:
-    soft = not _WITH_AN_ACTION.isdisjoint(sentence) and _acts(sentence)
-    return bool(_negations(sentence)) or _closes(sentence) or soft
+def _forbids(sentence: Sequence[str], *, by_signs: bool = True) -> bool:
+    soft = not WITH_AN_ACTION.isdisjoint(sentence) and _acts(sentence)
+    crossed = not CROSSES.isdisjoint(sentence) and (_acts(sentence) or SIGNS.issuperset(sentence))
+    signed = by_signs and (crossed or not BARS.isdisjoint(sentence))
+    return bool(_negations(sentence)) or _closes(sentence) or soft or signed
 
 
 def reads_as_prohibition(text: str, names: Names | None = None) -> bool:
     """Whether a text of any kind seems to forbid: it says "never" of an action, or "ask first"."""
-    for sentence in _sentences(text) if _HINT.search(text) is not None else ():
-        negated = bool(_negations(sentence)) or not _WITH_AN_ACTION.isdisjoint(sentence)
+    if not _may_forbid(text):
+        return False
+    for sentence in _sentences(text):
+        negated = bool(_negations(sentence)) or not (WITH_AN_ACTION | SIGNS).isdisjoint(sentence)
         named = names is None or bool(names.mentioned(sentence))
         if (negated and _acts(sentence, loose=named)) or _closes(sentence):
             return True
-    pair = words.key_value(text) if _HINT.search(text) is not None else None  # "Actions: not without a backup"
-    return pair is not None and names_action(pair[0]) and forbids(pair[1])
+    pair = words.key_value(text)  # "Actions: not without a backup"
+    return pair is not None and names_action(pair[0]) and (forbids(pair[1]) or cell_forbids(*pair))
 
 
-_LEADS: Final = word_set("what things services actions agents sessions you we please do must never ask hands off")
+_LEADS: Final = word_set(
+    "what things services actions agents sessions you we please do must never ask hands off keep stay leave"
+)
 
 
 def heads_prohibitions(text: str) -> bool:
     """Whether a heading or the line above a list announces what must not be done: "Do not restart", "Ask first"."""
-    sentence = [word for word in next(_sentences(text), []) if word not in _SIGNS] or [""]
+    sentence = [word for word in next(_sentences(text), []) if word not in SIGNS] or [""]
     negations = _negations(sentence)
-    leads = negations[:1] == [0] or sentence[0] in _LEADS | _CLOSING
-    bare = set(sentence) <= _FILLING | _LEADS
+    leads = negations[:1] == [0] or sentence[0] in _LEADS | CLOSING
+    bare = set(sentence) <= FILLING | _LEADS
     says = _closes(sentence) or (bool(negations) and (bare or _acts(sentence) or "do" in sentence[negations[0] :]))
     return leads and says
 
 
 def names_something(text: str) -> bool:
     """Whether a text has words that are perhaps names."""
-    return any(word not in _FILLING | _JOINS | _LEADS for sentence in _sentences(text) for word in sentence)
+    return any(word not in FILLING | JOINS | _LEADS for sentence in _sentences(text) for word in sentence)
 
 
 # --- forms --------------------------------------------------------------------------------------------
@@ -239,6 +199,8 @@ _PERMISSION: Final = word_set(
     "allowed permitted may permission permissions policy automation autonomous agent agents action actions "
     "intervention interventions remediation"
 )
+_GRANTS: Final = _PERMISSION - word_set("policy agent agents")
+_GRANTED_NOTHING: Final = word_set("none nothing nil nobody")
 _EMPTY: Final = word_set("- -- — – none n/a na nothing nil ? tbd") | {""}  # noqa: RUF001 - dashes as people type them
 _AFFIRMED: Final = word_set("yes true ok ✓ ✅")
 _REFUSED: Final = word_set("no false ✗ ❌")
@@ -248,7 +210,8 @@ _REFUSED: Final = word_set("no false ✗ ❌")
 def _key(key: str) -> tuple[Part | None, str, bool]:
     """Return what a key says, its form, and whether it reads like a prohibition itself: "Do not restart"."""
     part = words.part_of(key)
-    return part, words.key_form(key), part is None and reads_as_prohibition(key.replace("_", " "))
+    unsigned = "".join(letter for letter in key if letter not in SIGNS)
+    return part, words.key_form(key), part is None and reads_as_prohibition(unsigned.replace("_", " "))
 
 
 def cell_forbids(key: str, text: str) -> bool:
@@ -259,11 +222,15 @@ def cell_forbids(key: str, text: str) -> bool:
         return False
     if (part is Part.RULES and form not in RULE_KEYS) or asks:
         return plain not in _REFUSED | _EMPTY
+    if _grants(key) and next(iter(plain.split()), "").strip(",;:") in _GRANTED_NOTHING:
+        return True
     if plain in _AFFIRMED | _EMPTY:
         return False
     if part is Part.RESTART or names_action(key):
-        return forbids(text) or not _REFUSALS.isdisjoint(plain.replace("\ufe0f", "").split())
-    is_data = part in _DATA or (form not in _FOR_PEOPLE | RULE_KEYS and _is_denial(text)) or plain == "no"
+        shown = plain.replace("\ufe0f", "")
+        return forbids(text) or not REFUSALS.isdisjoint((shown, *(word.strip(".,;:!?()") for word in shown.split())))
+    bare = plain == "no" or plain.replace("\ufe0f", "") in CROSSES
+    is_data = part in _DATA or (form not in _FOR_PEOPLE | RULE_KEYS and _is_denial(text)) or bare
     return reads_as_prohibition(text) if is_data else forbids(text)
 
 
@@ -275,10 +242,17 @@ def names_action(key: str) -> bool:
     )
 
 
+@lru_cache(maxsize=512)
+def _grants(key: str) -> bool:
+    """Whether a column or key says what may be done: "Actions: none"."""
+    return any(not _GRANTS.isdisjoint(words_of) for words_of in _sentences(key.replace("_", " ")))
+
+
 def _is_denial(text: str) -> bool:
     """Whether a text begins with its "no" or "not", as an answer does."""
     first = next(_sentences(text), [])
-    return _negations(first)[:1] == [0]
+    signed = bool(first) and first[0] in SIGNS
+    return (signed and not forbids(text, by_signs=False)) or _negations(first)[:1] == [0]
 
 
 # --- rules of lists -----------------------------------------------------------------------------------
@@ -324,13 +298,13 @@ class Names:
 
     def meant(self, phrase: str) -> tuple[str, ...]:
         """Return the services of a sort or of a host."""
-        return tuple(self._sorts.get(_CALLED.get(phrase, ""), ())) or tuple(self._hosts.get(phrase, ()))
+        return tuple(self._sorts.get(CALLED.get(phrase, ""), ())) or tuple(self._hosts.get(phrase, ()))
 
 
 def _sorts(service: Service) -> set[str]:
     pieces = [service.kind, service.name, *service.aliases]
     plain = {piece.rstrip("0123456789") for text in pieces for piece in regex.split(r"[^a-z0-9]+", text.casefold())}
-    return {_SORT_OF[piece] for piece in plain if piece in _SORT_OF}
+    return {SORT_OF[piece] for piece in plain if piece in SORT_OF}
 
 
 def mentioned(text: str, names: Names) -> tuple[str, ...]:
@@ -346,19 +320,24 @@ def read_rule(text: str, names: Names, *, forbidden: bool = False, about: str = 
     """
     text = text.replace("`", "")  # of a command, the service counts
     head, colon, _ = text.partition(": ")
-    if forbidden and colon and names_something(head):
+    if forbidden and colon and (names_something(head) or not SIGNS.isdisjoint(head)):
         text = head  # a reason follows
     if not forbidden and not forbids(text):
         unclear = any("only" in sentence and _acts(sentence) for sentence in _sentences(text))
         return Reading(fault=_unbound(text)) if unclear else Reading()
     found, condition = ([about] if about else []), ""
-    for number, sentence in enumerate(_sentences(_BRACKETS.sub(" ", text))):
-        for clause in _clauses(sentence) if forbidden or _forbids(sentence) else ():
+    plain = _BRACKETS.sub(" ", text)
+    for number, (sentence, parted) in enumerate(zip(_sentences(plain, names), _sentences(plain), strict=False)):
+        first = next(iter(_negations(sentence)), 0)
+        found += names.mentioned(sentence[:first]) if forbidden and not about else ()
+        for clause in _clauses_in(sentence, forbidden=forbidden, binds=forbidden or _forbids(parted)):
             most = 1 if about else _LONGEST_PHRASE
             services, after = _of_clause(clause, names, most=most, forbidden=forbidden and not about and not number)
             excepts = after[:1] == ["except"]
             found += [each for each in services if not about or excepts or each != EVERY_SERVICE]
             condition = condition or " ".join(after)
+            if excepts and EVERY_SERVICE in services:
+                break  # what is excepted is one of them
     if not found:
         return Reading(fault=_unbound(text)) if forbidden or reads_as_prohibition(text, names) else Reading()
     fault = f"no gate can judge {condition[:80]!r}, so this is denied always: leave it out, or write it as advice"
@@ -370,6 +349,31 @@ def _unbound(text: str) -> str:
         f"this rule forbids nothing, for it is not plain on which services ({words.plain(text)[:60]!r}): "
         "write '- NAME' in a list below '## Never'"
     )
+
+
+def _clauses_in(sentence: list[str], *, forbidden: bool, binds: bool) -> Iterator[list[str]]:
+    """Yield the clauses of a sentence that forbids, first as an exception from everything where it is one."""
+    excepting = _excepting(sentence)
+    if excepting is not None and (forbidden or _forbids(excepting)):
+        yield from _clauses(excepting)
+    yield from _clauses(sentence) if binds else ()
+
+
+def _excepting(sentence: Sequence[str]) -> list[str] | None:
+    """Return "anything except db" for "anything that is not db" and the like, or None."""
+    for start, word in enumerate(sentence):
+        if word not in WHATEVER:
+            continue
+        place = start + 1
+        while sentence[place : place + 1] and sentence[place] in THAT_IS:
+            place += 1
+        rest = sentence[place:]
+        length = next((len(phrase) for phrase in EXCEPTIONS if tuple(rest[: len(phrase)]) == phrase), 0)
+        length = length or (1 if rest and _negations(rest[:1]) else 0)
+        if length and rest[length:]:
+            every = [word] if word in ANYTHING else [word, "everything"]
+            return [*sentence[:start], *every, "except", *rest[length:]]
+    return None
 
 
 def _clauses(sentence: list[str]) -> Iterator[list[str]]:
@@ -385,14 +389,14 @@ def _clauses(sentence: list[str]) -> Iterator[list[str]]:
 
 
 def _left(clause: Sequence[str]) -> list[str]:
-    return [word for word in _until(clause) if word not in _FILLING | _JOINS or word in _ANYTHING]
+    return [word for word in _until(clause) if word not in FILLING | JOINS or word in ANYTHING]
 
 
 def _until(clause: Sequence[str]) -> list[str]:
     """Return the words before a reason or condition."""
     for place, word in enumerate(clause):
-        weekday = word == "on" and clause[place + 1 : place + 2] and clause[place + 1] in _DAYS
-        if place and (weekday or (word in _ENDS and list(clause[place : place + 2]) != ["at", "all"])):
+        weekday = word == "on" and clause[place + 1 : place + 2] and clause[place + 1] in DAYS
+        if place and (weekday or (word in ENDS and list(clause[place : place + 2]) != ["at", "all"])):
             return list(clause[:place])
     return list(clause)
 
@@ -404,33 +408,33 @@ def _of_clause(clause: list[str], names: Names, *, most: int, forbidden: bool) -
     condition = clause[len(wanted) :]
     found: list[str] = []
     for number, piece in enumerate(_pieces(wanted)):
-        if number and piece[0] in _IT:
+        if number and piece[0] in IT:
             break  # "…, it takes an hour to recover"
         found += _of_piece(piece, names, most=min(most, 1) if number else most)
-    bare = not found and not any(word not in _FILLING | _JOINS or word in _IT for word in wanted)
-    if bare and (_acts(wanted) or not _ANYTHING.isdisjoint(wanted)):
+    bare = not found and not any(word not in FILLING | JOINS or word in IT for word in wanted)
+    if bare and (_acts(wanted) or not ANYTHING.isdisjoint(wanted)):
         found = [EVERY_SERVICE]
-    return found, condition if found and condition[:1] and condition[0] not in _REASONS else []
+    return found, condition if found and condition[:1] and condition[0] not in REASONS else []
 
 
 def _pieces(clause: Sequence[str]) -> Iterator[list[str]]:
-    for is_join, piece in itertools.groupby(clause, lambda word: word in _JOINS):
+    for is_join, piece in itertools.groupby(clause, lambda word: word in JOINS):
         if not is_join:
             yield list(piece)
 
 
 def _of_piece(piece: list[str], names: Names, *, most: int) -> tuple[str, ...]:
     """Return the services that a part of a list names, a name that nobody describes as it is written."""
-    quiet = [word for word in piece if word not in _VERBS_AND_NOUNS]  # a service may be called "restart"
-    if exact := names.mentioned(quiet if any(word not in _FILLING for word in quiet) else piece):
+    quiet = [word for word in piece if word not in VERBS_AND_NOUNS]  # a service may be called "restart"
+    if exact := names.mentioned(quiet if any(word not in FILLING for word in quiet) else piece):
         return exact
     place = piece.index("on") if "on" in piece else len(piece)
-    left = [word for word in piece[:place] if word not in _FILLING]
-    where = [word for word in piece[place + 1 :] if word not in _FILLING]
+    left = [word for word in piece[:place] if word not in FILLING]
+    where = [word for word in piece[place + 1 :] if word not in FILLING]
     if not left:
         if where and names.meant(" ".join(where)):
             return names.meant(" ".join(where))
-        left = [word for word in piece if word in _CALLED]
+        left = [word for word in piece if word in CALLED]
         return names.meant(left[0]) if left else ()
     phrase = " ".join(left)
     if known := names.meant(phrase):

@@ -63,6 +63,12 @@ def test_what_a_service_takes_over_by_merges_is_its_own() -> None:
         ("services:\n  s:\n    extends: t\n  t:\n    extends: s\n    container_name: a\n", "a"),
         ("services:\n  s: &s\n    <<: {container_name: a}\n", "a"),
         ("services:\n  s:\n    <<: scalar\n", ""),
+        ("x: &x\n  s: {container_name: a}\nservices:\n  <<: *x\n  web: {}\n", "a"),
+        ("x: &x\n  s: {container_name: a}\nservices:\n  <<: *x\n  s: {container_name: b}\n", "b"),
+        ("x: &x {s: {container_name: a}}\ny: &y {s: {container_name: b}}\nservices: {<<: [*x, *y]}\n", "a"),
+        ("x: &x {s: {container_name: a}}\ny: &y {<<: *x, t: {}}\nservices: {<<: *y}\n", "a"),
+        ("x: &x {s: {container_name: a}}\nservices: {<<: *x, t: {extends: s}}\n", "a"),
+        ("x: &x\n  services: {s: {container_name: a}}\n<<: *x\n", "a"),
     ],
 )
 def test_each_kind_of_taking_over_counts(text: str, expected: str) -> None:
@@ -107,3 +113,11 @@ def test_merges_within_merges_are_bounded(levels: int) -> None:
     found = compose(laughing(levels))
     assert len(found.services) == 50
     assert len(found.faults) <= 1
+
+
+def test_services_that_are_merged_again_and_again_are_there_once() -> None:
+    tables = [f"a{number}: &a{number}\n  <<: *a{number - 1}\n  s{number}: {{}}" for number in range(1, 1500)]
+    text = "\n".join(["a0: &a0 {s: {container_name: a}}", *tables, "services:", "  <<: [*a1499, *a1499, *a3]"])
+    found = compose(text)
+    assert len(found.services) == 300
+    assert len(found.faults) == 1

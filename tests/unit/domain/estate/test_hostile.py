@@ -135,6 +135,11 @@ UNITS = {
     "tables in TOML": ("+++\n", "[[services]]\nname='x'\n"),
     "windows": ("# Services\n- a\n# Maintenance\n- a: ", "Sun 03:00-05:00, "),
     "hosts": ("# Hosts\n- a ", "b.example.org, "),
+    "numbers in front of a name": ("# Services\n- ", "1: "),
+    "signs in front of a name": ("# Services\n- ", "\u26d4*"),
+    "signs": ("# Services\n- a ", "\u26d4"),
+    "exceptions": ("# Never\n- restart ", "anything other than "),
+    "code below Never": ("# Never\n```\n", "restart anything that is not db\n"),
 }
 
 
@@ -176,7 +181,18 @@ def test_what_is_nested_too_deeply_is_named_and_nothing_else_is_lost() -> None:
     assert any("nested too deeply" in fault.sentence for fault in manifest.faults)
 
 
-@pytest.mark.parametrize("line", ["- * " * 70, "> " * 200 + "a", "- - - - - - a", "\t" * 90 + "- a", "* * * * * *"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- " + "1: " * 1300 + "a",
+        "- " + "\u26d4*" * 1300 + "a",
+        "- * " * 70,
+        "> " * 200 + "a",
+        "- - - - - - a",
+        "\t" * 90 + "- a",
+        "* * * * * *",
+    ],
+)
 def test_no_line_hides_what_stands_below_it(line: str) -> None:
     manifest = parse_manifest(f"# Services\n\n- db\n\n{line}\n\n## Never\n\n- restart db\n", repository="r")
     assert [rule.services for rule in manifest.prohibitions] == [("db",)]

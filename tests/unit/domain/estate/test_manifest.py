@@ -161,6 +161,27 @@ FORMS = {
     "a table in a key": ("---\nservices:\n  postgres: {restart: {allowed: no}}\n---\n", "postgres"),
     "never, in front matter": ("---\nnever: {postgres: restart}\n---\n" + SERVICES, "postgres"),
     "a key of front matter that says it": ("---\ndo_not_restart: [postgres]\n---\n" + SERVICES, "postgres"),
+    "a block of code below Never": (SERVICES + "# Never\n\n```\npostgres\n\n```\n", "postgres"),
+    "a list in a block of code": (SERVICES + "# Do not touch\n\n~~~text\n- postgres\n~~~\n", "postgres"),
+    "a command in a block of code": (SERVICES + "# Never\n\n```sh\nsystemctl restart postgres\n```\n", "postgres"),
+    "a block of code below a line": (SERVICES + "# Care\n\nNever restart:\n\n```\npostgres\n```\n", "postgres"),
+    "a list of YAML below Never": (SERVICES + "# Never\n\n```yaml\n- postgres\n```\n", "postgres"),
+    "keys of YAML below Never": (SERVICES + "# Never\n\n```yml\npostgres: it is slow\n```\n", "postgres"),
+    "a list of JSON below Never": (SERVICES + '# Never\n\n```json\n["postgres"]\n```\n', "postgres"),
+    "a block with Never": (SERVICES + "# Care\n\n```yaml\nnever: [postgres]\n```\n", "postgres"),
+    "JSON": ('# All\n\n```json\n{\n\t"services": {"postgres": {"restart": "never"}}\n}\n```\n', "postgres"),
+    "an empty list of actions": ("---\nservices:\n  postgres: {actions: []}\n---\n", "postgres"),
+    "underscores": ("# Services\n\n- postgres\n  - __Restart:__ __never__\n- redis\n", "postgres"),
+    "a sign in front of a name": ("# Services\n\n- \U0001f6ab postgres (db1)\n- redis\n", "postgres"),
+    "a sign in a name that is marked": ("# Services\n\n- **\u26d4\ufe0f postgres** (db1)\n- redis\n", "postgres"),
+    "a sign behind a dash": ("# Services\n\n- postgres \u2014 \u26d4\n- redis\n", "postgres"),
+    "a sign behind a host": ("# Services\n\n- postgres on db1 \U0001f6ab\n- redis on db1\n", "postgres"),
+    "a sign before an action": ("# Services\n\n- postgres on db1: \U0001f6ab restart\n- redis (db1)\n", "postgres"),
+    "what it needs": ("# Services\n\n- postgres: needs redis, never restart\n- redis\n", "postgres"),
+    "a cross behind a name": ("# Services\n\n- postgres \u274c\n- redis\n", "postgres"),
+    "a sign in a row": ("# Services\n\n| service | host |\n|---|---|\n| \u26d4 postgres | db1 |\n", "postgres"),
+    "a sign in a heading": ("# Services\n\n## \U0001f6d1 postgres\n\n- Host: db1\n\n## redis\n", "postgres"),
+    "a box that is empty": ("# Services\n\n| service | restart allowed |\n|---|---|\n| postgres | [ ] |\n", "postgres"),
 }
 UNBOUND = {
     "a paragraph": ("# Notes\n\nAll is well.\nNever restart\nthe NAS.\n", 9),
@@ -194,6 +215,11 @@ def test_what_reads_like_a_prohibition_in_no_form_is_named_with_its_line_and_tol
     assert fault.source.line == line
     assert "below '## Never'" in fault.sentence
     assert any("estart" in rule or "reboot" in rule for rule in manifest.rules)
+
+
+def test_json_that_cannot_be_read_is_named() -> None:
+    (manifest,) = estate_of('# All\n\n```json\n{"services": {"postgres": }\n```\n').manifests
+    assert "this JSON cannot be read" in manifest.faults[0].sentence
 
 
 def test_columns_that_are_not_used_are_named_once() -> None:

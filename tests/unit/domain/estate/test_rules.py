@@ -17,15 +17,14 @@ from claudeops.domain.estate.rules import (
 )
 
 SOURCE = Source(path="r/CLAUDE-OPS.md", line=1)
-NAMES = Names(
-    [
-        Service(name="shop", host="web1", source=SOURCE),
-        Service(name="orders-db", kind="postgres", host="db1", aliases=("pg-main",), source=SOURCE),
-        Service(name="cache", kind="redis", source=SOURCE),
-        Service(name="payroll", host="web2", source=SOURCE),
-        Service(name="Payment API", source=SOURCE),
-    ]
-)
+SERVICES = [
+    Service(name="shop", host="web1", source=SOURCE),
+    Service(name="orders-db", kind="postgres", host="db1", aliases=("pg-main",), source=SOURCE),
+    Service(name="cache", kind="redis", source=SOURCE),
+    Service(name="payroll", host="web2", source=SOURCE),
+    Service(name="Payment API", source=SOURCE),
+]
+NAMES = Names(SERVICES)
 
 # --- words in what belongs to one service -------------------------------------------------------------
 
@@ -61,6 +60,24 @@ NAMES = Names(
         "do-not-touch",
         "Backed up at night.\nNever restart by hand",
         "word " * 900 + "never",
+        "_never_",
+        "__no__",
+        "__Never restart__",
+        "_Never_ restart it",
+        "_don't_ touch",
+        "__Ask__ first",
+        "**N**o",
+        "hands-off",
+        "hands_off",
+        "Off-limits!",
+        "keep-away",
+        "ask-first",
+        "do_not_restart",
+        "\N{NO ENTRY}",
+        "\N{NO ENTRY SIGN} restart",
+        "\N{CROSS MARK} restart",
+        "\N{HEAVY MULTIPLICATION X}\ufe0f",
+        "sealed \N{OCTAGONAL SIGN}",
     ],
 )
 def test_each_of_the_words_forbids(text: str) -> None:
@@ -81,6 +98,11 @@ def test_each_of_the_words_forbids(text: str) -> None:
         "not everything needs it",
         "`curl --fail no.example.org`",
         "restart it when it hangs",
+        "_note_ the knot_no1",
+        "\N{CROSS MARK} mail, broken since May",
+        "\N{BALLOT BOX} upgrade to version 3",
+        "hand off to Anna",
+        "check first",
     ],
 )
 def test_nothing_else_forbids(text: str) -> None:
@@ -118,6 +140,27 @@ FORBIDDING_CELLS = [
     ("depends on", "db, ask first"),
     ("Actions", "no"),
     ("Actions", "not without a backup"),
+    ("Actions", "none"),
+    ("Allowed actions", "None."),
+    ("Permitted", "nothing"),
+    ("Allowed", "nil"),
+    ("May be restarted", "nobody"),
+    ("Allowed", "none, ask Anna"),
+    ("Allowed", "[]"),
+    ("Restart", "_never_"),
+    ("Restart", "__no__"),
+    ("Notes", "__Never restart__"),
+    ("Restart", "hands-off"),
+    ("Restart", "ask-first"),
+    ("hands-off", "true"),
+    ("off_limits", "yes"),
+    *(
+        ("Restart allowed", sign)
+        for sign in ["\u2716", "\u2716\ufe0f", "\u2612", "\u2610", "\U0001f6d1", "\u2298", "\u274e", "\u2715"]
+    ),
+    ("Restart", "\u2716\ufe0f (Anna)"),
+    ("Restart allowed", "[ ]"),
+    ("Notes", "\u26d4"),
 ]
 DATA = [
     ("Public", "no"),
@@ -147,6 +190,14 @@ DATA = [
     ("Maintenance", "never"),
     ("Rules", "tell a person"),
     ("Not monitored", "yes"),
+    ("Public", "\u274c"),
+    ("Backup", "\U0001f6ab"),
+    ("Notes", "\u274c"),
+    ("Restart allowed", "[x]"),
+    ("Restart allowed", "\u2705"),
+    ("Restart policy", "none"),
+    ("Backup agent", "none"),
+    ("Actions", "-"),
 ]
 
 
@@ -249,10 +300,64 @@ def test_a_rule_about_an_action_that_is_not_enforced_is_named(text: str) -> None
         ("restart shop (devices lose pairing)", "shop"),
         ("change the DNS", "dns"),
         ("reindex payroll because month end is near", "payroll"),
+        ("__restart__ _cache_", "cache"),
+        ("\U0001f6ab shop", "shop"),
+        ("shop \u26d4 cache \u26d4", "shop cache"),
+        ("restart shop, never mind payroll", "shop payroll"),
+        ("restart stop-it or no_stop", "stop-it no_stop"),
     ],
 )
 def test_below_never_a_rule_needs_no_never(text: str, expected: str) -> None:
-    assert " ".join(read_rule(text, NAMES, forbidden=True).services) == expected
+    names = Names([*SERVICES, *(Service(name=name, source=SOURCE) for name in ("stop-it", "no_stop"))])
+    assert " ".join(read_rule(text, names, forbidden=True).services) == expected
+
+
+INVERTED = [
+    "restart anything other than cache",
+    "restart anything else than cache",
+    "everything besides cache",
+    "anything that is not cache",
+    "anything which isn't cache",
+    "restart services that are not cache",
+    "services which aren't called cache",
+    "anything apart from cache",
+    "all services aside from cache and shop",
+    "touch everything save cache",
+    "everything save for cache",
+    "any other service than cache",
+    "every service but cache",
+    "all but cache",
+    "everything excluding cache",
+    "all containers with the exception of cache",
+    "restart anything except cache",
+    "nothing but cache may be restarted",
+]
+
+
+@pytest.mark.parametrize("text", INVERTED)
+def test_whatever_is_not_one_service_is_every_service_and_the_exception_is_named(text: str) -> None:
+    reading = read_rule(text, NAMES, forbidden=True)
+    assert reading.services == ("*",)
+    assert "denied always" in (reading.fault or "")
+
+
+@pytest.mark.parametrize(
+    "text", ["Never restart anything other than cache", "Do not touch services that are not cache"]
+)
+def test_a_rule_with_its_never_is_read_the_same_way(text: str) -> None:
+    assert read_rule(text, NAMES).services == ("*",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the shop service, not cache", "shop cache"),
+        ("restart services of shop other than cache", "shop cache"),
+        ("restart shop at any time other than Sunday", "shop"),
+    ],
+)
+def test_an_exception_from_less_than_everything_takes_no_name_away(text: str, expected: str) -> None:
+    assert set(expected.split()) <= set(read_rule(text, NAMES, forbidden=True).services)
 
 
 def test_a_rule_of_a_service_is_about_it_and_about_those_that_it_names_too() -> None:
@@ -285,6 +390,9 @@ def test_a_service_that_is_called_like_an_action_hides_no_other() -> None:
         ("Nobody may reboot the hypervisor", True),
         ("Actions: not without a backup", True),
         ("**Restart:** no", True),
+        ("__Never restart__", True),
+        ("Allowed actions: none", True),
+        ("\U0001f6ab restart shop", True),
         ("Backup: not without a tape", False),
         ("Never change the DNS", False),
         ("It never rains", False),
@@ -315,6 +423,9 @@ def test_prose_reads_like_a_prohibition_when_it_says_never_of_an_action(text: st
         ("Never touch these", True),
         ("Ask first", True),
         ("Hands off", True),
+        ("Hands-off", True),
+        ("__Never__", True),
+        ("Keep away from", True),
         ("Agents must never do this:", True),
         ("What you must not do", True),
         ("Don't restart without asking", True),
