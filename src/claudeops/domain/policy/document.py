@@ -32,8 +32,8 @@ from claudeops.domain.policy.schema import (
     command_fault,
     group_fault,
 )
-from claudeops.domain.policy.toml_lines import Path, key_lines, line_of
 from claudeops.domain.text import regex
+from claudeops.domain.text.toml_lines import Path, key_lines, line_of
 
 DEFAULT: Final = "default"
 _MIGRATE: Final = "'claudeops policy migrate FILE' writes the whole file so"

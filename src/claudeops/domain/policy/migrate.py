@@ -12,8 +12,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from claudeops.domain.policy.toml_lines import key_lines
 from claudeops.domain.text import regex
+from claudeops.domain.text.toml_lines import key_lines
 
 GONE: Final = frozenset({"tokens", "line", "excludes", "output", "long_options", "ordered", "inert"})
 """Keys of rules in the old form."""
@@ -74,8 +74,8 @@ def _forms(rule: Mapping[str, object]) -> Iterator[dict[str, object]]:
         return
     if "line" in rule:
         found = [_words(alternative) for alternative in _split(str(rule["line"]), "|")]
-        if None not in found:
-            yield from ({"reading": "words", "arguments": arguments} for arguments in found)
+        for arguments in found if None not in found else ():
+            yield {"reading": "words", "arguments": arguments}
         return
     if "tokens" in rule:
         yield {"reading": "words", "arguments": f"re:{_blankless(str(rule['tokens']))}*"}
