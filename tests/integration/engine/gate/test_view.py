@@ -28,7 +28,7 @@ def view(tmp_path: Path) -> SessionView:
 
 
 def test_a_link_leads_into_the_sessions_own_temporary_directory(view: SessionView, tmp_path: Path) -> None:
-    (tmp_path / "srv" / "x").symlink_to("/tmp/y")
+    (tmp_path / "srv" / "x").symlink_to("/tmp/y")  # noqa: S108 - a name
     (tmp_path / "own" / "y").symlink_to("/etc/shadow")
     assert view.resolve("/srv/x") == "/etc/shadow"
     (tmp_path / "own" / "y").unlink()
@@ -56,7 +56,7 @@ def test_links_in_directories_and_links_back_are_followed(view: SessionView, tmp
 def test_what_is_no_regular_file_is_seen(view: SessionView, tmp_path: Path) -> None:
     (tmp_path / "srv" / "file").touch()
     os.mkfifo(tmp_path / "srv" / "pipe")
-    (tmp_path / "srv" / "link").symlink_to("/tmp")
+    (tmp_path / "srv" / "link").symlink_to("/tmp")  # noqa: S108 - a name
     assert view.is_file("/srv/file")
     assert view.is_file("/srv/not-there")
     assert not view.is_file("/srv/pipe")
