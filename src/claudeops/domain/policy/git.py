@@ -24,6 +24,7 @@ from claudeops.domain.text import regex
 _GLOBAL: Final = frozenset({"--no-pager", "-P", "--no-optional-locks", "--no-replace-objects"})
 """Options in front of the subcommand that change nothing in a cell."""
 
+_LISTED: Final = "--list --no-color --no-column"
 _SHOW_CURRENT: Final = "--show-current"
 _PLAIN: Final = "--no-color --no-ext-diff --no-textconv --ignore-submodules=all"
 _WALK: Final = (
@@ -155,27 +156,27 @@ def _option(verb: str, form: _Form, word: str, rest: list[str]) -> list[str]:
         return [word]
     if _NUMBER.fullmatch(word[1:]) and "-NUM" in form.table:
         return [_written(form.table["-NUM"], word[1:])]
-    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+    long = word.startswith("--")
+    name, given, value = word.partition("=") if long else (word[:2], word[2:], word[2:])
     option = form.table.get(name)
     if option is None:
         raise RefusedError(f"git {verb} {name} is not allowed")
-    if option.kind is None:
-        if equals and not (form.bundles and not word.startswith("--")):
-            raise RefusedError(f"git {verb} {word} is not allowed: {name} takes no value")
-        return [_written(option, None), *(_option(verb, form, f"-{value}", rest) if equals else ())]
-    if equals:
-        given: str | None = value
-    elif option.attached:
-        given = None
-    elif rest:
-        given = rest.pop(0)
-    elif option.kind == "rev":
-        given = "HEAD"
-    else:
+    if option.kind is not None:
+        return [_written(option, _value(verb, name, option, value if given else None, rest))]
+    if given and (long or not form.bundles):
+        raise RefusedError(f"git {verb} {word} is not allowed: {name} takes no value")
+    return [_written(option, None), *(_option(verb, form, f"-{value}", rest) if given else ())]
+
+
+def _value(verb: str, name: str, option: _Option, attached: str | None, rest: list[str]) -> str | None:
+    """Return an option's value, if it has one."""
+    if attached is None and option.attached:
+        return None
+    if attached is None and not rest and option.kind != "rev":
         raise RefusedError(f"git {verb} {name} needs a value")
-    if given is not None:
-        _check(verb, name, option.kind, given)
-    return [_written(option, given)]
+    value = attached if attached is not None else rest.pop(0) if rest else "HEAD"
+    _check(verb, name, option.kind or "", value)
+    return value
 
 
 def _check(verb: str, name: str, kind: str, value: str) -> None:
@@ -331,11 +332,13 @@ _FORMS: Final[Mapping[str, _Form]] = {
     ),
     "branch": _Form(
         options=f"-a|--all -r|--remotes -v|--verbose --list|-l --show-current {_REFS}",
-        fixed="--list --no-color --no-column",
+        fixed=_LISTED,
         bundles=True,
         rest=_patterns,
     ),
-    "tag": _Form(options=f"-n=?int --list|-l {_REFS}", fixed="--list --no-color --no-column", bundles=True, rest=_patterns),
+    "tag": _Form(
+        options=f"-n=?int --list|-l {_REFS}", fixed="--list --no-color --no-column", bundles=True, rest=_patterns
+    ),
     "for-each-ref": _Form(options=f"--count=int {_REFS}", rest=_patterns),
     "show-ref": _Form(options="--heads --tags -s|--hash -d|--dereference", bundles=True, rest=_patterns),
     "merge-base": _Form(options="-a|--all --is-ancestor", rest=_two),

@@ -120,9 +120,7 @@ def find_git_cell(cell: Cell, path: str) -> GitCell | str:
         return f"there is no {'ldd' if git else 'git'} on PATH"
     try:
         listed = _output([ldd, str(Path(git).resolve())])
-        found = GitCell(
-            bubblewrap=cell, git=Path(git).resolve(), libraries=tuple(map(Path, _LIBRARY.findall(listed)))
-        )
+        found = GitCell(bubblewrap=cell, git=Path(git).resolve(), libraries=tuple(map(Path, _LIBRARY.findall(listed))))
         trial = LookCall(id="", program="git", arguments=VERSION, directory="/", root="/")
         _output(found.command(trial))
     except (OSError, subprocess.SubprocessError) as error:
