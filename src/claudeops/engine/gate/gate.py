@@ -131,7 +131,7 @@ class Gate:
                 scope.cancel()
 
     def ended(self, tool_use_id: str, *, is_error: bool) -> None:
-        """Take a call's result: a report that the CLI rejected does not count as delivered, and its looks run no more."""
+        """Take a call's result: a report that the CLI rejected does not count as delivered, its looks run no more."""
         if is_error:
             self._reports.discard(tool_use_id)
         if self.looks is not None:
