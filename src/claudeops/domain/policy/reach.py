@@ -208,6 +208,16 @@ def as_written(path: str) -> str:
     return path
 
 
+def always(_path: str) -> bool:
+    """Return True: every path is a file where no file system is available."""
+    return True
+
+
+def no_names(_pattern: str) -> tuple[str, ...]:
+    """Return no names: what a pattern finds where no file system is available."""
+    return ()
+
+
 def usual_program(name: str) -> str:
     """Return where most programs are: the resolver where no file system is available."""
     return f"/usr/bin/{name}"
@@ -220,7 +230,9 @@ class NodeScope:
     repos_dir: str  # the operator's infrastructure as files: read, and deployed from
     dry_run: bool = False
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
-    resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)
+    resolve: Callable[[str], str] = as_written  # follows symlinks as a session does; never through ``/proc``
+    is_file: Callable[[str], bool] = always  # whether a path is a regular file, or is not there
+    expand: Callable[[str], tuple[str, ...]] = no_names  # the paths that an absolute pattern finds, in order
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
     look_client: tuple[str, ...] = ()  # the words in front of a look's id; none: the daemon runs no looks here

@@ -73,6 +73,8 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
         dry_run=node.dry_run,
         forbidden_paths=node.forbidden_paths,
         resolve=node.resolve,
+        is_file=node.is_file,
+        expand=node.expand,
         program=node.program,
         look_client=node.look_client,
         workdir=str(workspace.workdir),
