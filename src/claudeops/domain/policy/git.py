@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.policy.paths import is_plain_file
-from claudeops.domain.policy.rules import RefusedError
+from claudeops.domain.policy.rules import RefusedError, UnclearCommandError, option_table, read_arguments
+from claudeops.domain.shell.values import Literal, Word, shown
 from claudeops.domain.text import regex
 
 _GLOBAL: Final = frozenset({"--no-pager", "-P", "--no-optional-locks", "--no-replace-objects"})
 """Options in front of the subcommand that change nothing in a cell."""
 
-_LISTED: Final = "--list --no-color --no-column"
+_LISTED: Final = "--list|-l --no-color --no-column"
 _SHOW_CURRENT: Final = "--show-current"
-_PLAIN: Final = "--no-color --no-ext-diff --no-textconv --ignore-submodules=all"
+_PLAIN: Final = "--no-color --no-ext-diff --no-textconv --ignore-submodules"
 _WALK: Final = (
-    "-n|--max-count|-NUM=int --skip=int --since|--after=text --until|--before=text --author=text --grep=text"
+    "--max-count|-n|-NUM=int --skip=int --since|--after=text --until|--before=text --author=text --grep=text"
     " -i|--regexp-ignore-case --all --branches --tags --remotes --merges --no-merges --first-parent --reverse"
 )
 _SUMMARY: Final = "--stat --shortstat --numstat --name-only --name-status"
@@ -44,7 +44,7 @@ _NUMBER: Final = regex.Pattern(r"\d{1,9}")
 _UNPRINTABLE: Final = regex.Pattern(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 _INSTEAD: Final = {
-    "status": "a look at what is committed does not see the working tree: use git log, or git diff --stat FIRST..LAST",
+    "status": "the working tree is not looked at, only what is committed: git log, git diff --stat FIRST..LAST",
     "blame": "use git log -p -- FILE",
     "grep": "use git log --grep for messages, or grep the files",
     "ls-files": "use git ls-tree -r --name-only HEAD",
@@ -64,149 +64,99 @@ class GitLook:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Option:
-    names: tuple[str, ...]
-    kind: str | None  # None: a flag
-    attached: bool  # a value stands only behind ``=``, or directly behind a short name
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Given:
     """What was given to a subcommand, options in the spelling in which they are written."""
 
     options: tuple[str, ...]
+    names: frozenset[str]  # of the options
     words: tuple[str, ...]
     files: tuple[str, ...]
 
     def has(self, *names: str) -> bool:
         """Whether one of these options was given."""
-        return any(option.partition("=")[0] in names for option in self.options)
+        return not self.names.isdisjoint(names)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Form:
     """One subcommand."""
 
-    options: str  # as in a rule: ``--since|--after=text``; the first name is the one that is written
+    options: str  # as in a rule; flags that `fixed` has are left out
     rest: Callable[[_Given], tuple[str, ...]]  # returns what follows the options
     fixed: str = ""  # options that are always written
-    bundles: bool = False  # ``-av`` is ``-a -v``
-    table: Mapping[str, _Option] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "table", _table(self.options))
 
 
-def read_git(words: Sequence[str], cwd: str) -> GitLook:
+def read_git(words: Sequence[Word], cwd: str) -> GitLook:
     """Read the words behind ``git``; ``cwd`` is the directory of the call. Raises `RefusedError`."""
-    directory, rest = _before_subcommand(words, cwd)
-    if not rest:
-        raise RefusedError("git needs a subcommand, such as git log")
-    verb, *others = rest
-    if verb in {"version", "--version"} and not others:
+    directory, verb, rest = _before_subcommand([_known(word) for word in words], cwd)
+    if verb in {"version", "--version"} and not rest:
         return GitLook(arguments=("version",), directory=directory)
     form = _FORMS.get(verb)
     if form is None:
-        known = ", ".join(f"git {name}" for name in _FORMS)
-        raise RefusedError(f"git {verb} is not allowed: {_INSTEAD.get(verb, f'only {known}')}")
-    given = _read(verb, form, others, directory)
-    if given.options == (_SHOW_CURRENT,) and not (given.words or given.files):
-        return GitLook(arguments=(verb, _SHOW_CURRENT), directory=directory)  # it goes with no other option
-    fixed = form.fixed.split()
-    options = [option for option in given.options if option not in fixed]
-    return GitLook(arguments=(verb, *fixed, *options, *form.rest(given)), directory=directory)
+        instead = _INSTEAD.get(verb, f"known are {', '.join(_FORMS)}")
+        raise RefusedError(f"{verb[:40] or 'no subcommand'} is not allowed: {instead}")
+    try:
+        given = _read(form, rest, directory)
+        if given.options == (_SHOW_CURRENT,) and not (given.words or given.files):
+            return GitLook(arguments=(verb, _SHOW_CURRENT), directory=directory)  # it goes with no other option
+        following = form.rest(given)
+    except RefusedError as error:
+        raise RefusedError(f"{verb}: {error}") from None
+    fixed = dict.fromkeys(option.names[0] for option in option_table(form.fixed).values())
+    return GitLook(arguments=(verb, *fixed, *given.options, *following), directory=directory)
 
 
-def _before_subcommand(words: Sequence[str], cwd: str) -> tuple[str, list[str]]:
-    """Return the directory that git goes to, and the words from the subcommand on."""
-    directory, rest = cwd, list(words)
+def _known(word: Word) -> str:
+    if isinstance(word, Literal):
+        return word.text
+    raise UnclearCommandError(f"{shown(word)} is not known before it runs: write it out, in quotes")
+
+
+def _before_subcommand(words: list[str], cwd: str) -> tuple[str, str, list[str]]:
+    """Return the directory that git goes to, the subcommand, and the words behind it."""
+    directory, rest = cwd, words
     while rest and rest[0].startswith("-") and rest[0] != "--version":
-        word = rest.pop(0)
-        if word == "-C" and rest:
-            directory = posixpath.join(directory, rest.pop(0))
-        elif word not in _GLOBAL:
-            raise RefusedError(f"git {word} is not allowed: name the repository with git -C DIRECTORY")
-    if not directory.startswith("/"):
-        raise RefusedError("it is not known where git would run: write git -C /DIRECTORY")
-    return posixpath.normpath(directory), rest
-
-
-def _read(verb: str, form: _Form, words: Sequence[str], directory: str) -> _Given:
-    """Separate options, words and files."""
-    rest, options, plain = list(words), list[str](), list[str]()
-    files: list[str] = []
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            files, rest = rest, []
-        elif word.startswith("-") and word != "-":
-            options += _option(verb, form, word, rest)
+        if rest[0] == "-C" and len(rest) > 1:
+            directory, rest = posixpath.join(directory, rest[1]), rest[2:]
+        elif rest[0] in _GLOBAL:
+            rest = rest[1:]
         else:
-            plain.append(word)
+            raise RefusedError(f"{rest[0]} is not allowed: name the repository with git -C DIRECTORY")
+    if not directory.startswith("/"):
+        raise RefusedError("it is not known where it would run: write git -C /DIRECTORY")
+    return posixpath.normpath(directory), rest[0] if rest else "", rest[1:]
+
+
+def _read(form: _Form, words: list[str], directory: str) -> _Given:
+    """Separate options, words and files."""
+    at = words.index("--") if "--" in words else len(words)
+    read = read_arguments(tuple(map(Literal, words[:at])), f"{form.options} {form.fixed}")
+    fixed = set(option_table(form.fixed).values())
+    options: list[str] = []
+    for option, value in read.options:
+        _check(option.names[0], option.kind or "", value or "")
+        options += option.written(value) if option not in fixed else ()
+    plain, files = [shown(word) for word in read.positionals], words[at + 1 :]
     if not files:  # a file without ``--`` in front of it
-        at = next((at for at, word in enumerate(plain) if ":" not in word and is_plain_file(word)), len(plain))
-        plain, files = plain[:at], plain[at:]
-    named = tuple(_file(file, directory) for file in files)
-    return _Given(options=tuple(options), words=tuple(plain), files=named)
+        first = next((at for at, word in enumerate(plain) if ":" not in word and is_plain_file(word)), len(plain))
+        plain, files = plain[:first], plain[first:]
+    return _Given(
+        options=tuple(options),
+        names=frozenset(option.names[0] for option, _ in read.options),
+        words=tuple(plain),
+        files=tuple(_file(file, directory) for file in files),
+    )
 
 
-def _option(verb: str, form: _Form, word: str, rest: list[str]) -> list[str]:
-    """Return an option as it is written, with its value, which may be taken from the ``rest``."""
-    if word in form.fixed.split():
-        return [word]
-    if _NUMBER.fullmatch(word[1:]) and "-NUM" in form.table:
-        return [_written(form.table["-NUM"], word[1:])]
-    long = word.startswith("--")
-    name, given, value = word.partition("=") if long else (word[:2], word[2:], word[2:])
-    option = form.table.get(name)
-    if option is None:
-        raise RefusedError(f"git {verb} {name} is not allowed")
-    if option.kind is not None:
-        return [_written(option, _value(verb, name, option, value if given else None, rest))]
-    if given and (long or not form.bundles):
-        raise RefusedError(f"git {verb} {word} is not allowed: {name} takes no value")
-    return [_written(option, None), *(_option(verb, form, f"-{value}", rest) if given else ())]
-
-
-def _value(verb: str, name: str, option: _Option, attached: str | None, rest: list[str]) -> str | None:
-    """Return an option's value, if it has one."""
-    if attached is None and option.attached:
-        return None
-    if attached is None and not rest and option.kind != "rev":
-        raise RefusedError(f"git {verb} {name} needs a value")
-    value = attached if attached is not None else rest.pop(0) if rest else "HEAD"
-    _check(verb, name, option.kind or "", value)
-    return value
-
-
-def _check(verb: str, name: str, kind: str, value: str) -> None:
-    if kind == "int" and not _NUMBER.fullmatch(value):
-        raise RefusedError(f"git {verb} {name} {value}: write a plain number")
+def _check(name: str, kind: str, value: str) -> None:
     if kind == "rev":
         _revision(value)
+    if kind == "int" and value and not _NUMBER.fullmatch(value):
+        raise RefusedError(f"{name} {value}: write a plain number")
     if kind == "format" and "%G" in value:
-        raise RefusedError(f"git {verb} {name}: leave %G out: signatures are not checked here")
+        raise RefusedError(f"{name}: leave %G out: signatures are not checked here")
     if _UNPRINTABLE.search(value):
-        raise RefusedError(f"git {verb} {name}: write its value without control characters")
-
-
-def _written(option: _Option, value: str | None) -> str:
-    """Return an option as one word."""
-    name = option.names[0]
-    if value is None:
-        return name
-    return f"{name}={value}" if name.startswith("--") else f"{name}{value}"
-
-
-@lru_cache(maxsize=64)
-def _table(options: str) -> Mapping[str, _Option]:
-    table: dict[str, _Option] = {}
-    for token in options.split():
-        spelled, equals, kind = token.partition("=")
-        names = tuple(spelled.split("|"))
-        option = _Option(names=names, kind=kind.removeprefix("?") if equals else None, attached=kind.startswith("?"))
-        table |= dict.fromkeys(names, option)
-    return table
+        raise RefusedError(f"{name}: write its value without control characters")
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -243,6 +193,13 @@ def _patterns(given: _Given) -> tuple[str, ...]:
         if not _PATTERN.fullmatch(word):
             raise RefusedError(f"{word!r} is not a plain name or pattern")
     return (*given.words, *given.files)
+
+
+def _listed(given: _Given) -> tuple[str, ...]:
+    """Return patterns; without ``--list`` git would make what they name."""
+    if (given.words or given.files) and not given.has("--list"):
+        raise RefusedError("it is only listed here: write --list PATTERN")
+    return _patterns(given)
 
 
 def _walked(given: _Given) -> tuple[str, ...]:
@@ -304,7 +261,7 @@ def _two(given: _Given) -> tuple[str, ...]:
     return tuple(map(_revision, given.words))
 
 
-def _listed(given: _Given) -> tuple[str, ...]:
+def _in_tree(given: _Given) -> tuple[str, ...]:
     """Return a revision and paths, which are taken literally."""
     if not given.words:
         raise RefusedError("write git ls-tree REVISION")
@@ -316,11 +273,11 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "log": _Form(options=_LOG, fixed=f"{_PLAIN} --no-show-signature", rest=_walked),
     "show": _Form(options=_LOG, fixed=f"{_PLAIN} --no-show-signature", rest=_shown),
     "diff": _Form(
-        options=f"{_SUMMARY} -p|--patch|-u -U|--unified=int --no-renames -w|--ignore-all-space -z",
+        options=f"{_SUMMARY} -p|--patch|-u --unified|-U=int --no-renames -w|--ignore-all-space -z",
         fixed=_PLAIN,
         rest=_compared,
     ),
-    "shortlog": _Form(options=f"{_WALK} -s|--summary -n|--numbered -e|--email", bundles=True, rest=_walked),
+    "shortlog": _Form(options=f"{_WALK} -s|--summary -n|--numbered -e|--email", rest=_walked),
     "rev-list": _Form(options=f"{_WALK} --count", rest=_walked),
     "rev-parse": _Form(
         options="--short=?int --abbrev-ref --verify -q|--quiet --symbolic-full-name --show-toplevel --git-dir"
@@ -331,16 +288,13 @@ _FORMS: Final[Mapping[str, _Form]] = {
         options="--tags --always --all --long --abbrev=int --exact-match --contains --first-parent", rest=_described
     ),
     "branch": _Form(
-        options=f"-a|--all -r|--remotes -v|--verbose --list|-l --show-current {_REFS}",
+        options=f"-a|--all -r|--remotes -v|--verbose --show-current {_REFS}",
         fixed=_LISTED,
-        bundles=True,
-        rest=_patterns,
+        rest=_listed,
     ),
-    "tag": _Form(
-        options=f"-n=?int --list|-l {_REFS}", fixed="--list --no-color --no-column", bundles=True, rest=_patterns
-    ),
+    "tag": _Form(options=f"-n=?int {_REFS}", fixed=_LISTED, rest=_listed),
     "for-each-ref": _Form(options=f"--count=int {_REFS}", rest=_patterns),
-    "show-ref": _Form(options="--heads --tags -s|--hash -d|--dereference", bundles=True, rest=_patterns),
+    "show-ref": _Form(options="--heads --tags -s|--hash -d|--dereference", rest=_patterns),
     "merge-base": _Form(options="-a|--all --is-ancestor", rest=_two),
-    "ls-tree": _Form(options="-r -t -d -l|--long --name-only|--name-status -z", bundles=True, rest=_listed),
+    "ls-tree": _Form(options="-r -t -d -l|--long --name-only|--name-status -z", rest=_in_tree),
 }
