@@ -25,9 +25,6 @@ from claudeops.domain.model import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell
 
-MEMORY_MB: Final = 1024  # of address space
-CPU_SECONDS: Final = 10
-
 VERSION: Final = ("version",)
 """The arguments that need no repository."""
 
@@ -37,11 +34,7 @@ _ALONE: Final = (
     "--die-with-parent",
 )
 # Outside of the cell, which has no shell; the limits are inherited.
-_BOUNDED: Final = (
-    *("/bin/sh", "-c"),
-    f'ulimit -c 0; ulimit -v {MEMORY_MB * 1024}; ulimit -t {CPU_SECONDS}; exec "$@" </dev/null',
-    "sh",
-)
+_BOUNDED: Final = 'ulimit -c 0; ulimit -v {}; ulimit -t {}; exec "$@" </dev/null'
 _ENVIRONMENT: Final = {
     "PATH": "/nonexistent",  # git starts itself for some subcommands; not here
     "GIT_EXEC_PATH": "/nonexistent",
@@ -90,6 +83,8 @@ class GitCell:
     bubblewrap: BubblewrapCell
     git: Path
     libraries: tuple[Path, ...]  # by the names under which the loader looks for them
+    memory_mb: int = 1024  # of address space
+    cpu_seconds: int = 10
 
     def command(self, look: LookCall) -> tuple[str, ...]:
         """Return a look's command line; raises `LookRefusedError` and `OSError`. Accesses the disk."""
@@ -100,7 +95,7 @@ class GitCell:
             mounts, directory = _mounts(repository), str(repository.directory)
             environment |= {"GIT_DIR": str(repository.top / ".git"), "GIT_WORK_TREE": str(repository.top)}
         return (
-            *_BOUNDED,
+            *("/bin/sh", "-c", _BOUNDED.format(self.memory_mb * 1024, self.cpu_seconds), "sh"),
             *(self.bubblewrap.program, *_ALONE, *self.bubblewrap.variant),
             *(word for file in (self.git, *self.libraries) for word in ("--ro-bind", str(file.resolve()), str(file))),
             *("--dev-bind", "/dev/null", "/dev/null"),

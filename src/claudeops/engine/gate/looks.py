@@ -25,14 +25,11 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketListener
 
 from claudeops.domain.model import LookCall
-from claudeops.engine.cell.git import CPU_SECONDS, MEMORY_MB, NO_REPOSITORY, GitCell, LookRefusedError
+from claudeops.engine.cell.git import NO_REPOSITORY, GitCell, LookRefusedError
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import open_tasks
-
-WALL_SECONDS: Final = 20.0
-MOST_OUTPUT: Final = 4 * 1024 * 1024  # bytes
 
 REFUSED: Final = 126
 TOO_LONG: Final = 124
@@ -53,10 +50,11 @@ _ERROR_BYTES: Final = 4096
 _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCPU
 
 _UNKNOWN: Final = "the repository has no such revision or path: give revisions first, then --, then paths"
+_TOO_LARGE: Final = "it needed too much memory: ask for less"
 _SENTENCES: Final = (
     (b"not a git repository", NO_REPOSITORY),
-    (b"out of memory", f"it needed more than {MEMORY_MB} MiB of memory: ask for less"),
-    (b"cannot allocate memory", f"it needed more than {MEMORY_MB} MiB of memory: ask for less"),
+    (b"out of memory", _TOO_LARGE),
+    (b"cannot allocate memory", _TOO_LARGE),
     *(
         (words, _UNKNOWN)
         for words in (
@@ -76,6 +74,8 @@ class Looks:
     cell: GitCell
     socket: Path  # at which it is asked for them
     log: Logger
+    wall_seconds: float = 20.0  # for one look, with the wait for others and for a session that reads slowly
+    most_output: int = 4 * 1024 * 1024  # bytes
     _admitted: dict[str, LookCall] = field(default_factory=dict)  # by id, until they run or their call ends
     _connections: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_CONNECTIONS))
     _running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
@@ -106,7 +106,7 @@ class Looks:
         try:
             async with stream:
                 with (
-                    anyio.move_on_after(WALL_SECONDS + _SPARE_SECONDS),
+                    anyio.move_on_after(self.wall_seconds + _SPARE_SECONDS),
                     suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream),
                 ):
                     with anyio.fail_after(_ASK_SECONDS):
@@ -125,19 +125,19 @@ class Looks:
         """Run a look; return its exit status and a sentence about what went wrong, if anything did."""
         if call is None:
             return REFUSED, NOT_ALLOWED
-        with anyio.move_on_after(WALL_SECONDS):
+        with anyio.move_on_after(self.wall_seconds):
             try:
                 async with self._running:
                     command = await SESSION_FILES.run(
                         partial(self.cell.command, call), seconds=LOOK_SECONDS, what=f"looking at {call.directory}"
                     )
-                    return await _run(command, stream)
+                    return await _run(command, stream, self.most_output)
             except LookRefusedError as error:
                 return REFUSED, str(error)
             except OSError as error:
                 self.log.error(LogEvent.LOOK_NOT_RUN, look=call.id, error=str(error))
                 return BROKEN, "the daemon could not run it: look at something else"
-        return TOO_LONG, f"it took longer than {WALL_SECONDS:g} s: ask for less"
+        return TOO_LONG, f"it took longer than {self.wall_seconds:g} s: ask for less"
 
 
 @asynccontextmanager
@@ -174,7 +174,7 @@ def _bound(place: Path) -> socket.socket:
     return listening
 
 
-async def _run(command: tuple[str, ...], stream: ByteSendStream) -> tuple[int, str]:
+async def _run(command: tuple[str, ...], stream: ByteSendStream, most: int) -> tuple[int, str]:
     process = await open_leader(command, stderr=PIPE)
     try:
         if process.stdout is None or process.stderr is None:
@@ -182,20 +182,19 @@ async def _run(command: tuple[str, ...], stream: ByteSendStream) -> tuple[int, s
         said = bytearray()
         async with open_tasks() as tasks:
             tasks.start_soon(_keep, process.stderr, said)
-            cut = await _copy(process.stdout, stream)
+            cut = await _copy(process.stdout, stream, most)
             if cut:
                 tasks.cancel_scope.cancel()
         if cut:
-            return BROKEN, f"its output ends here, after {MOST_OUTPUT // 1024 // 1024} MiB: ask for less"
+            return BROKEN, f"its output ends here, after {most // 1024} KiB: ask for less"
         status = await process.wait()
     finally:
         await end_leader(process)
     return status, _sentence(status, bytes(said).lower())
 
 
-async def _copy(output: ByteReceiveStream, stream: ByteSendStream) -> bool:
+async def _copy(output: ByteReceiveStream, stream: ByteSendStream, left: int) -> bool:
     """Send what a program prints; return whether it printed too much."""
-    left = MOST_OUTPUT
     with suppress(anyio.EndOfStream):
         while left:
             content = await output.receive(min(_CHUNK_BYTES, left))
@@ -220,7 +219,7 @@ async def _send(stream: ByteSendStream, kind: bytes, content: bytes) -> None:
 def _sentence(status: int, said: bytes) -> str:
     """Return what is said about an exit status; a program that fails in silence only answers no."""
     if status in _KILLED:
-        return f"it computed for more than {CPU_SECONDS} s: ask for less"
+        return "it computed for too long: ask for less"
     if status == 0 or not said:
         return ""
     return next((sentence for words, sentence in _SENTENCES if words in said), f"it failed (status {status})")
