@@ -197,6 +197,8 @@ class Reader:
             unassignable = "in a pipeline" if node.type.startswith("variable_assignment") else ""
             inner = replace(scope.apart(), feeds=feeds, head=False, unassignable=unassignable)
             step = self._statement(node, inner, behind)
+            if steps and isinstance(step, Negated):
+                self._keep(UnclearError("! stands in front of a whole pipeline, and not within it"))
             if step is not None:  # ``a | b >c | d`` is one pipeline
                 steps = (*steps, *(step.steps if isinstance(step, Pipeline) else (step,)))
             feeds = (*(feeds or ()), *self.commands[start:])
