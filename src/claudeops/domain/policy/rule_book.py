@@ -201,6 +201,16 @@ class RuleBook:
         """Commands that run others, with the lowest tier that may use each."""
         return {name: self._wrapper_tiers[name] for name in self._wrappers}
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other names of commands."""
+        return self._aliases
+
+    def options_of(self, path: str, *, shared: bool = False) -> str:
+        """Return the options in front of a command's subcommand; ``shared``: only those that may follow it as well."""
+        group = self._groups.get(path)
+        return group.options if group is not None and (group.shared or not shared) else ""
+
     def find(self, name: str, arguments: tuple[Word, ...]) -> Found:
         """Return what is known about a command and its subcommands. Raises `RefusedError` for an unknown one."""
         path, rest, shared = self._aliases.get(name, name), arguments, ""

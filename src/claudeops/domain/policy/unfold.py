@@ -68,7 +68,7 @@ class _Wrapped:
         words += written(
             (option, value if value is None or option.kind is None else form(option.kind, value, self.setting))
             for option, value in self.own.options
-            if option.names[0] not in {*always, "-t"}  # there is no terminal
+            if option.names[0] not in always and "--tty" not in option.names  # there is no terminal
         )
         words += self.own.positionals
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)
