@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -21,7 +22,7 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
 from claudeops.engine.gate.answering import AnswerWaker
-from claudeops.engine.gate.gate import MOST_JUDGED
+from claudeops.engine.gate.judging import Judging, SessionJudge, judge_in_process
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
@@ -32,7 +33,6 @@ from claudeops.errors import ErrorKind, HarnessError
 from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
-from claudeops.tasks import Threads
 
 if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server
     from claudeops.engine.meter.meter import Meter
@@ -42,7 +42,7 @@ class Judge(Protocol):
     """Decides about tool calls: the policy, through `claudeops.domain.policy.judge`."""
 
     def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
-        """Return the verdict on a call. It may access the disk, so it runs in a thread."""
+        """Return the verdict on a call. It may access the disk, and a hostile call may keep it busy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class TierSetup:
     passed_env: Mapping[str, str] = field(default_factory=dict)
     template_home: Path | None = None  # copied into each session's home
 
-    def judge_in(self, workspace: Workspace, estate: Estate) -> Callable[[ToolCall], Verdict]:
+    def judge_in(self, workspace: Workspace, estate: Estate) -> SessionJudge:
         """Return the judge of the calls of a session that lives in ``workspace`` and looks after ``estate``."""
         return partial(self.judge, tier=self.policy, scope=session_scope(self.scope, workspace, estate))
 
@@ -176,7 +176,7 @@ class SessionContext:
     estates: Estates = field(default_factory=Estates)
     libraries: Libraries = field(default_factory=Libraries)
     probes: Callable[[datetime, Collection[str]], Sequence[str]] = no_probes  # their table; some services come first
-    judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # shared by all sessions
+    judging: Callable[[SessionJudge], AbstractAsyncContextManager[Judging]] = judge_in_process
 
     def current_rules(self) -> EscalationRules:
         """Return the rules with the names of the estate as it was last read."""
