@@ -127,7 +127,7 @@ class LogEvent(StrEnum):
     LOG_WRITE_FAILED = "log_write_failed", "a line could not be written to the session's log"
     # --- the gate
     TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
-    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "the policy took too long to judge a tool call, which is denied"
+    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"
     TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
     TOOL_CALL_UNGATED = (
         "tool_call_ungated",

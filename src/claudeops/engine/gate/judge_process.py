@@ -28,7 +28,7 @@ from claudeops.domain.text import regex
 HEADER_BYTES: Final = 8
 
 MEMORY_BYTES: Final = 256 * 1024 * 1024
-"""Address space of the process: 32 MiB with the default policy, and the longest call takes some twenty more."""
+"""Address space of the process: 32 MiB with the default policy, and five times its size for a file that is written."""
 
 _ANSWER_CLASSES: Final = {
     (each.__module__, each.__qualname__): each for each in (Action, Address, Look, Stranger, Verdict, VerdictKind)
@@ -59,11 +59,11 @@ def read_answer(body: bytes) -> Verdict | str:
 def main() -> None:
     """Judge until there are no more calls; a call that takes longer than the bound ends the process."""
     seconds = float(sys.argv[1]) * _GRACE
-    _bind()
     with socket.socket(fileno=0) as connection, connection.makefile("rb") as messages:
         if (first := _next(messages)) is None:
             return
         judge: Callable[[ToolCall], Verdict] = pickle.loads(first)  # noqa: S301 - the daemon wrote it
+        _bind()  # not before: what has been imported may be compiled and cached
         while (body := _next(messages)) is not None:
             # The kernel ends a call that never ends even if the daemon has gone, and whatever the code is busy with.
             signal.setitimer(signal.ITIMER_REAL, seconds)
