@@ -23,7 +23,6 @@ from typing import Any, Final
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Address, Look
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
-from claudeops.domain.text import regex
 
 HEADER_BYTES: Final = 8
 
@@ -97,13 +96,11 @@ def _line(error: Exception) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles two kinds of values that pickle does not know."""
+    """Pickles read-only mappings, too."""
 
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, MappingProxyType):
             return _read_only, (dict(value),)
-        if isinstance(value, regex.Pattern):  # without what it was compiled to
-            return regex.Pattern, (value.expression,)
         return NotImplemented
 
 

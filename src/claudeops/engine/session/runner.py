@@ -41,6 +41,7 @@ from claudeops.errors import ErrorKind, HarnessError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
 
+_LOOKS_SECONDS: Final = 30.0  # for judging all calls of an ended session; a thousand take three
 _SEARCH_TOOL: Final = "WebSearch"  # a tool of the CLI that has the API search the web
 
 
@@ -201,14 +202,12 @@ class _Run:
         )
 
     async def _looked(self, gathered: Gathered, judge: Judging) -> Gathered:
+        """Return it with its looks; a call that is not judged in time is no evidence."""
         verdicts = {}
-        for call in calls_that_ran(gathered):
-            try:
-                verdicts[call.tool_use_id] = await judge(call)
-            except NotJudgedError as error:  # it is no evidence then
-                self.log.error(
-                    LogEvent.TOOL_CALL_NOT_JUDGED, tool=call.tool_name, tool_use_id=call.tool_use_id, error=str(error)
-                )
+        with anyio.move_on_after(_LOOKS_SECONDS):
+            for call in calls_that_ran(gathered):
+                with contextlib.suppress(NotJudgedError):
+                    verdicts[call.tool_use_id] = await judge(call)
         return looked(gathered, verdicts)
 
     async def _launch(self) -> Launched:

@@ -17,7 +17,8 @@ import pytest
 
 from claudeops.domain.model import Outcome, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import judge, tier_policy
-from claudeops.engine.gate.judge_process import read_answer
+from claudeops.domain.text import regex
+from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.gate.judging import TOO_SLOW, USED_UP, JudgeProcess, NotJudgedError, _start, judge_in_process
 from claudeops.engine.process import tree
 from support.estate import Estate, deliver, look, report
@@ -189,6 +190,13 @@ def test_an_answer_names_no_function_that_is_then_called(tmp_path: Path) -> None
 
     assert "posix.mkdir" in str(read_answer(pickle.dumps(Answer())))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expression_that_was_used_reaches_the_process_like_one_that_was_not() -> None:
+    used = regex.Pattern("a+")
+    assert used.fullmatch("aa")
+    passed_on = pickle.loads(message(used)[HEADER_BYTES:])  # noqa: S301 - our own
+    assert passed_on.fullmatch("aa")
 
 
 async def test_the_policy_says_the_same_there_as_here() -> None:
