@@ -13,6 +13,7 @@ from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
 from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, service_of
+from claudeops.domain.policy.git import GitLook, read_git
 from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
@@ -30,6 +31,7 @@ from claudeops.domain.policy.rules import (
     read_arguments,
     written,
 )
+from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import Given as GivenWord
 from claudeops.domain.shell.values import Glob, Literal, Stream, Text, Word, shown
 
@@ -55,6 +57,7 @@ class Match:
     actions: tuple[Action, ...] = ()
     where: tuple[str, ...] = ()  # where the services of the actions are, relative to where the command runs
     strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
+    look: GitLook | None = None  # what the daemon runs in its place
 
 
 def match(found: Found, place: Place, *, tier: int) -> Match:
@@ -99,6 +102,8 @@ def _higher(found: Found, place: Place, tier: int) -> int | None:
 
 
 def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
+    if rule.reading == "git":
+        return Match(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
     arguments = _arguments(rule, found)
     setting = _setting(rule, arguments, place)
     kinds = assign_kinds(rule.arguments, arguments.positionals)
@@ -127,6 +132,22 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         where=where,
         strangers=tuple(strangers),
     )
+
+
+def _git(found: Found, place: Place) -> GitLook:
+    """Read a look at a repository; raises `RefusedError` where the daemon cannot run it."""
+    if not place.local or place.cwd is None:
+        raise RefusedError(
+            "only repositories of this machine are looked at, plainly: elsewhere they could run any program"
+        )
+    if not place.scope.look_client:
+        raise RefusedError("git runs in a cell of its own, which needs bubblewrap: read the repository's files instead")
+    look = read_git(found.arguments, place.cwd)
+    if look.arguments != ("version",) and not paths.in_repositories(look.directory, place):
+        raise RefusedError(f"{look.directory}: go to a repository below {place.scope.repos_dir}, or name it by git -C")
+    if reason := paths.listable(look.directory, place):
+        raise RefusedError(reason)
+    return look
 
 
 def _refuse(kind: str, word: Word, setting: Setting, prefix: str = "") -> tuple[Stranger, ...]:
@@ -159,7 +180,7 @@ def _written(
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
     words += written(_formed(options, setting), attached=rule.attached)
-    dashes = rule.dashes and rule.reading != "words"
+    dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):
         match word:
