@@ -140,6 +140,8 @@ def _git(found: Found, place: Place) -> GitLook:
         raise RefusedError(
             "only repositories of this machine are looked at, plainly: elsewhere they could run any program"
         )
+    if place.user:
+        raise RefusedError("it is run by the daemon, as nobody else: leave sudo out")
     if not place.scope.look_client:
         raise RefusedError("git runs in a cell of its own, which needs bubblewrap: read the repository's files instead")
     look = read_git(found.arguments, place.cwd)
@@ -156,14 +158,16 @@ def _refuse(kind: str, word: Word, setting: Setting, prefix: str = "") -> tuple[
     if isinstance(reason, Stranger):
         return (reason,)
     if reason:
-        raise (ValueRefusedError if isinstance(word, Literal) else UnclearCommandError)(prefix + reason)
+        raise (ValueRefusedError if isinstance(word, Literal | Glob) else UnclearCommandError)(prefix + reason)
     return ()
 
 
 def _arguments(rule: CommandRule, found: Found) -> Arguments:
     if rule.reading == "ps":
         return Arguments()
-    arguments = read_arguments(found.arguments, f"{rule.options} {found.shared}", rule.reading)
+    always = tuple(map(Literal, rule.always.split()))
+    words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
+    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading)
     given = arguments.names() | {name for option, _ in found.given for name in option.names}
     for needed in rule.required.split():
         if not given & set(needed.split("|")):
