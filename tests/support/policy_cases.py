@@ -57,6 +57,7 @@ SCOPE = Scope(
     forbidden_paths=("/state", "/results"),
     expand=expand,
     estate=NAMED,
+    look_client=("/look",),
 )
 TIERS = (1, 2, 3)
 
