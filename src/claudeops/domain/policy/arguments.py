@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.policy import paths, programs, reach, statements
-from claudeops.domain.shell.values import Word, WordKind, refuse_variable
+from claudeops.domain.shell.values import Given, Glob, Literal, Stream, Text, Word, shown
 from claudeops.domain.text import regex
 
 LONGEST_SLEEP: Final = 60.0  # seconds
 
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
+_NAMES: Final = regex.Pattern(r"[\w,.-]+")
 _CONTAINER: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]*\d[0-9a-f]*|[0-9a-f]{12,}")
 _UNIT: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.@:\\-]*")
@@ -54,242 +55,207 @@ class Setting:
     """What a check may need to know besides the word itself."""
 
     place: paths.Place
-    names_only: Callable[[Word], bool]  # whether a dynamic word can only turn out to be names
     deep: bool = False  # everything below the paths is read
     searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read in that case
 
 
-def _any(_word: Word, _parameter: str, _setting: Setting) -> str | None:
+Check: TypeAlias = Callable[[str, str, Setting], str | None]
+"""Returns why a text is not a value of a kind here, or None; given the text, the kind's parameter and the setting."""
+
+
+def _free(_text: str, _parameter: str, _setting: Setting) -> str | None:
     return None
 
 
-def _text(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return None if word.kind is not WordKind.CONSTANT and word.single else _unknown(word)
+def _format(text: str, _parameter: str, _setting: Setting) -> str | None:
+    return None if text.startswith("+") else "write a +FORMAT"
 
 
-def _glob(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return None if word.kind is not WordKind.DYNAMIC else _unknown(word)
+def _leading(text: str, _parameter: str, _setting: Setting) -> str | None:
+    return "options are not allowed here" if text.startswith("-") else None
 
 
-def _format(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return _text(word, "", _setting) or (None if (word.prefix or word.text).startswith("+") else "write a +FORMAT")
+def _archive(text: str, _parameter: str, setting: Setting) -> str | None:
+    if ":" in text:
+        return f"{text}: an archive's name with a colon would be another host"
+    return paths.readable(text, setting.place)
 
 
-def _leading(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    start = word.prefix if word.kind is WordKind.DYNAMIC else word.text
-    if word.kind is WordKind.PATTERN or not word.single or (not start and not word.constant):
-        return f"{word.text!r} could be an option: begin it with plain text, in quotes"
-    return "options are not allowed here" if start.startswith("-") and start != "--" else None
+def _expression(text: str, parameter: str, _setting: Setting) -> str | None:
+    matches = regex.fullmatch(parameter, text)
+    return None if matches else f"{text!r} is not one of the values allowed here"
 
 
-def _archive(word: Word, _parameter: str, setting: Setting) -> str | None:
-    if ":" in word.text:
-        return f"{word.text}: an archive's name with a colon would be another host"
-    return paths.readable(word, setting.place)
+def _choice(text: str, parameter: str, _setting: Setting) -> str | None:
+    allowed = text in parameter.split(",")
+    return None if allowed else f"{text!r} is not allowed here: only {parameter}"
 
 
-def _variable(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return _unknown(word) or refuse_variable(word.text, exported=False)
-
-
-def _expression(word: Word, parameter: str, _setting: Setting) -> str | None:
-    matches = regex.fullmatch(parameter, word.text)
-    return _unknown(word) or (None if matches else f"{word.text!r} is not one of the values allowed here")
-
-
-def _choice(word: Word, parameter: str, _setting: Setting) -> str | None:
-    allowed = word.text in parameter.split(",")
-    return _unknown(word) or (None if allowed else f"{word.text!r} is not allowed here: only {parameter}")
-
-
-def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
-    if _unknown(word):
-        return _unknown(word)
-    if not regex.fullmatch(r"[+-]?\d{1,9}", word.text):
-        return f"{word.text!r} is not a plain number"
+def _integer(text: str, parameter: str, _setting: Setting) -> str | None:
+    if not regex.fullmatch(r"[+-]?\d{1,9}", text):
+        return f"{text!r} is not a plain number"
     low, _, high = parameter.rpartition("-")
-    if (high and int(word.text) > int(high)) or (low and int(word.text) < int(low)):
-        return f"{word.text} is out of bounds: {parameter} is allowed"
+    if (high and int(text) > int(high)) or (low and int(text) < int(low)):
+        return f"{text} is out of bounds: {parameter} is allowed"
     return None
 
 
-def _matching(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
-    def matches(word: Word, _parameter: str, _setting: Setting) -> str | None:
-        return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is not a plain {what}")
+def _matching(pattern: regex.Pattern[str], what: str) -> Check:
+    def matches(text: str, _parameter: str, _setting: Setting) -> str | None:
+        return None if pattern.fullmatch(text) else f"{text!r} is not a plain {what}"
 
     return matches
 
 
-def _name(word: Word, _parameter: str, setting: Setting) -> str | None:
-    if word.kind is WordKind.DYNAMIC and setting.names_only(word):
-        return None
-    return _unknown(word) or (None if _NAME.fullmatch(word.text) else f"{word.text!r} is not a plain name")
-
-
-def _sleep(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    found = _DURATION.fullmatch(word.text)
-    if _unknown(word) or found is None:
-        return _unknown(word) or f"{word.text!r} is not a plain time"
+def _sleep(text: str, _parameter: str, _setting: Setting) -> str | None:
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return f"{text!r} is not a plain time"
     if float(found[1]) * _SECONDS.get(found[2] or "", LONGEST_SLEEP) > LONGEST_SLEEP:
         return f"sleep at most {LONGEST_SLEEP:.0f} seconds"
     return None
 
 
-def _path(word: Word, _parameter: str, setting: Setting) -> str | None:
+def _file(text: str, _parameter: str, setting: Setting) -> str | None:
     if setting.deep:
-        return paths.searchable(word, setting.place, setting.searched)
-    return paths.readable(word, setting.place)
+        return paths.searchable(text, setting.place, setting.searched)
+    return paths.readable(text, setting.place) or paths.refuse_other_than_file(text, setting.place)
 
 
-def _placed(judge: Callable[[Word, paths.Place], str | None]) -> Callable[[Word, str, Setting], str | None]:
-    return lambda word, _parameter, setting: judge(word, setting.place)
+def _placed(judge: Callable[[str, paths.Place], str | None]) -> Check:
+    return lambda text, _parameter, setting: judge(text, setting.place)
 
 
-def _sink(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    allowed = word.text in {"-", "/dev/null", "/dev/stdout", "/dev/stderr"}
-    return _unknown(word) or (
-        None if allowed else f"{word.text}: output goes to the screen or to /dev/null, not to a file"
-    )
+def _sink(text: str, _parameter: str, _setting: Setting) -> str | None:
+    allowed = text in {"-", "/dev/null", "/dev/stdout", "/dev/stderr"}
+    return None if allowed else f"{text}: output goes to the screen or to /dev/null, not to a file"
 
 
-def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
-    if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which matches no file
-        fixed = regex.split(r"[*?\[]", word.text, maxsplit=1)[0]
-        if not regex.match(r"(?:https?://)?[^/]+/", fixed):
-            return _unknown(word)
-    elif _unknown(word):
-        return _unknown(word)
-    return reach.refuse_url(word.text) or setting.place.reach.refuse_url(word.text)
+def _url(text: str, _parameter: str, setting: Setting) -> str | None:
+    return reach.refuse_url(text) or setting.place.reach.refuse_url(text)
 
 
-def _page(word: Word, _parameter: str, setting: Setting) -> str | None:
-    plain = _PAGE.fullmatch(word.text)
-    reason = (
-        f"{word.text[:80]!r} could name another host, to be redirected to: write a plain path, without dots or a query"
-    )
-    return _url(word, "", setting) if plain else _unknown(word) or reason
+def _page(text: str, _parameter: str, setting: Setting) -> str | None:
+    plain = _PAGE.fullmatch(text)
+    reason = f"{text[:80]!r} could name another host, to be redirected to: write a plain path, without dots or a query"
+    return _url(text, "", setting) if plain else reason
 
 
-def _dig(word: Word, _parameter: str, setting: Setting) -> str | None:
+def _dig(text: str, _parameter: str, setting: Setting) -> str | None:
     """Check a word of dig: a name or an address to look up, ``@SERVER``, a type, ``+short`` and the like."""
-    if _unknown(word) or _DIG_WORD.fullmatch(word.text):
-        return _unknown(word)
-    return _asked(word.text.removeprefix("@"), setting)
+    return None if _DIG_WORD.fullmatch(text) else _asked(text.removeprefix("@"), setting)
 
 
-def _host(word: Word, _parameter: str, setting: Setting) -> str | None:
-    return _unknown(word) or _asked(word.text, setting)
+def _host(text: str, _parameter: str, setting: Setting) -> str | None:
+    return _asked(text, setting)
 
 
-def _host_port(word: Word, _parameter: str, setting: Setting) -> str | None:
-    return _unknown(word) or _asked(regex.sub(r":(?:\d{1,5}|[a-z]+)$", "", word.text), setting)
+def _host_port(text: str, _parameter: str, setting: Setting) -> str | None:
+    return _asked(regex.sub(r":(?:\d{1,5}|[a-z]+)$", "", text), setting)
 
 
-def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
-    found = _TARGET.fullmatch(word.text)
-    if _unknown(word) or found is None:
-        return _unknown(word) or f"{word.text!r} is not a plain [user@]host"
+def _target(text: str, _parameter: str, setting: Setting) -> str | None:
+    found = _TARGET.fullmatch(text)
+    if found is None:
+        return f"{text!r} is not a plain [user@]host"
     return _asked(found[2], setting)
 
 
-def _header(word: Word, _parameter: str, setting: Setting) -> str | None:
-    name, _, value = word.text.partition(":")
-    if _unknown(word) or not regex.fullmatch(r"[A-Za-z0-9-]+[:;][^\r\n]*", word.text):
-        return _unknown(word) or f"{word.text!r} is not a plain header"
+def _header(text: str, _parameter: str, setting: Setting) -> str | None:
+    name, _, value = text.partition(":")
+    if not regex.fullmatch(r"[A-Za-z0-9-]+[:;][^\r\n]*", text):
+        return f"{text!r} is not a plain header"
     # A proxy forwards a request to the host in this header.
-    return _url(Word(text=value.strip()), "", setting) if name.lower() == "host" and value.strip() else None
+    return _url(value.strip(), "", setting) if name.lower() == "host" and value.strip() else None
 
 
-def _write_out(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    harmless = not word.text.startswith("@") and "output{" not in word.text
-    return _unknown(word) or (None if harmless else "-w may neither read nor write a file")
+def _write_out(text: str, _parameter: str, _setting: Setting) -> str | None:
+    harmless = not text.startswith("@") and "output{" not in text
+    return None if harmless else "-w may neither read nor write a file"
 
 
-def _program(refuse: Callable[[str], str | None]) -> Callable[[Word, str, Setting], str | None]:
-    return lambda word, _parameter, _setting: _unknown(word) or refuse(word.text)
+def _program(refuse: Callable[[str], str | None]) -> Check:
+    return lambda text, _parameter, _setting: refuse(text)
 
 
-def _properties(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    lowered = word.text.lower()
+def _properties(text: str, _parameter: str, _setting: Setting) -> str | None:
+    lowered = text.lower()
     plain = all(name.isascii() and name.isalpha() for name in lowered.split(","))
     hidden = "environ" in lowered or "credential" in lowered
-    reason = f"{word.text!r}: name properties; neither Environment nor credentials are ever shown"
-    return _unknown(word) or (None if plain and not hidden else reason)
+    reason = f"{text!r}: name properties; neither Environment nor credentials are ever shown"
+    return None if plain and not hidden else reason
 
 
-def _resource(word: Word, _parameter: str, setting: Setting) -> str | None:
-    if word.constant and _SECRET_RESOURCE.search(word.text):
-        return f"{word.text}: secrets of the cluster are never read"
-    return (
-        _name(word, "", setting)
-        if "," not in word.text
-        else _matching(regex.Pattern(r"[\w,.-]+"), "name")(word, "", setting)
-    )
+def _resource(text: str, _parameter: str, _setting: Setting) -> str | None:
+    if _SECRET_RESOURCE.search(text):
+        return f"{text}: secrets of the cluster are never read"
+    plain = _NAMES.fullmatch(text) if "," in text else _NAME.fullmatch(text)
+    return None if plain else f"{text!r} is not a plain name"
 
 
-def _container(word: Word, _parameter: str, setting: Setting) -> str | None:
-    reason = _matching(_CONTAINER, "container name")(word, "", setting)
-    if reason is None and _CONTAINER_ID.fullmatch(word.text):
-        return f"{word.text} looks like a container id: name the container"
-    return reason
+def _container(text: str, _parameter: str, _setting: Setting) -> str | None:
+    if not _CONTAINER.fullmatch(text):
+        return f"{text!r} is not a plain container name"
+    if _CONTAINER_ID.fullmatch(text):
+        return f"{text} looks like a container id: name the container"
+    return None
 
 
-def _git_revision(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    plain = _REVISION.fullmatch(word.text) and not paths.has_secret_name(word.text)
-    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain revision")
+def _git_revision(text: str, _parameter: str, _setting: Setting) -> str | None:
+    plain = _REVISION.fullmatch(text) and not paths.has_secret_name(text)
+    return None if plain else f"{text!r} is not a plain revision"
 
 
-def _git_range(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    low, dots, high = word.text.partition("..")
+def _git_range(text: str, _parameter: str, _setting: Setting) -> str | None:
+    low, dots, high = text.partition("..")
     plain = dots and low and high and all(map(_REVISION.fullmatch, (low, high.lstrip("."))))
-    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain range: write FIRST..LAST")
+    return None if plain else f"{text!r} is not a plain range: write FIRST..LAST"
 
 
-def _git_file(word: Word, _parameter: str, _setting: Setting) -> str | None:
+def _git_file(text: str, _parameter: str, _setting: Setting) -> str | None:
     """Check a path in a repository whose content is printed: only kinds of files that hold no secrets."""
-    revision, _, path = word.text.rpartition(":")
-    if _unknown(word) or (revision and not _REVISION.fullmatch(revision)):
-        return _unknown(word) or f"{word.text!r} is not a plain revision"
+    revision, _, path = text.rpartition(":")
+    if revision and not _REVISION.fullmatch(revision):
+        return f"{text!r} is not a plain revision"
     return None if paths.is_plain_file(path) else f"{path}: name a single file, of a kind that holds no secret"
 
 
-def _git_blob(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return _git_file(word, "", _setting) if ":" in word.text else "write REVISION:PATH"
+def _git_blob(text: str, _parameter: str, _setting: Setting) -> str | None:
+    return _git_file(text, "", _setting) if ":" in text else "write REVISION:PATH"
 
 
-def _git_format(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return _unknown(word) or ("%G runs a program: leave it out" if "%G" in word.text else None)
+def _git_format(text: str, _parameter: str, _setting: Setting) -> str | None:
+    return "%G runs a program: leave it out" if "%G" in text else None
 
 
-def _plain(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
-    def plain(word: Word, _parameter: str, _setting: Setting) -> str | None:
-        fits = pattern.fullmatch(word.text) and "://" not in word.text and not paths.has_secret_name(word.text)
-        return _unknown(word) or (None if fits else f"{word.text[:80]!r} is no {what}")
+def _plain(pattern: regex.Pattern[str], what: str) -> Check:
+    def plain(text: str, _parameter: str, _setting: Setting) -> str | None:
+        fits = pattern.fullmatch(text) and "://" not in text and not paths.has_secret_name(text)
+        return None if fits else f"{text[:80]!r} is no {what}"
 
     return plain
 
 
-def _connection(word: Word, _parameter: str, setting: Setting) -> str | None:
+def _connection(text: str, _parameter: str, setting: Setting) -> str | None:
     """Check where curl may connect: a host and port that may be asked, mapped to themselves."""
-    found = _CONNECTION.fullmatch(word.text)
-    if _unknown(word) or word.text == NOWHERE:
-        return _unknown(word)
+    found = _CONNECTION.fullmatch(text)
+    if text == NOWHERE:
+        return None
     if found is None or (found[1].lower(), found[2]) != (found[3].lower(), found[4]):
-        return f"{word.text!r}: write HOST:PORT:HOST:PORT, the same twice, or {NOWHERE}"
+        return f"{text!r}: write HOST:PORT:HOST:PORT, the same twice, or {NOWHERE}"
     url = f"https://{found[1]}:{found[2]}/"
     reasons = (_asked(found[1], setting), setting.place.reach.refuse_url(url))
     return next((reason for reason in reasons if reason and not isinstance(reason, Stranger)), reasons[0] or reasons[1])
 
 
-_CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
-    "any": _any,
+_CHECKS: Final[dict[str, Check]] = {
+    "any": _free,
     "leading": _leading,
-    "variable": _variable,
     "archive": _archive,
     "ports": _matching(regex.Pattern(r"\d{1,5}(?:-\d{1,5})?"), "port"),
-    "text": _text,
+    "text": _free,
     "format": _format,
-    "glob": _glob,
+    "glob": _free,
     "re": _expression,
     "one": _choice,
     "int": _integer,
@@ -297,8 +263,8 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "duration": _matching(_DURATION, "time"),
     "sleep": _sleep,
     "word": _matching(regex.Pattern(rf"[^{regex.SPACE}-][^{regex.SPACE}]*"), "word"),
-    "name": _name,
-    "path": _path,
+    "name": _matching(_NAME, "name"),
+    "file": _file,
     "listing": _placed(paths.listable),
     "directory": _placed(paths.enterable),
     "own": _placed(paths.writable),
@@ -373,22 +339,36 @@ SERVICE_KINDS: Final = frozenset(_SERVICES)
 """The kinds whose values name the service of an action."""
 
 
+_PLACES: Final = frozenset({"file", "archive", "listing", "directory", "own", "key", "repo", "project", "manifest"})
+"""The kinds whose values are paths: they are written absolute."""
+
+
 def check(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return why a word is not a value of this kind here, or None."""
+    """Return why a word is not a value of this kind here, or None. What is no literal fits only kinds that say so."""
     name, _, parameter = kind.partition(":")
-    return _CHECKS[name](word, parameter, setting)
+    if isinstance(word, Literal):
+        return _CHECKS[name](word.text, parameter, setting)
+    if isinstance(word, Glob) and name in {"file", "listing"}:  # what find finds; other patterns have become names
+        return paths.readable_all(word.pattern, setting.place)
+    fits = {Text: name == "any", Given: name == "name", Stream: name == "file" and not setting.deep}
+    return None if fits.get(type(word), False) else _unknown(word)
 
 
-def service_of(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return the service that a word of this kind names, or None for kinds that name none."""
+def form(kind: str, text: str, setting: Setting) -> str:
+    """Return the one text in which a value of this kind is written: a path is absolute."""
+    return paths.absolute(text, setting.place) or text if kind.partition(":")[0] in _PLACES else text
+
+
+def service_of(kind: str, text: str, setting: Setting) -> str | None:
+    """Return the service that a text of this kind names, or None for kinds that name none."""
     name = _SERVICES.get(kind.partition(":")[0])
-    return name(word.text, setting) if name else None
+    return name(text, setting) if name else None
 
 
-def _unknown(word: Word) -> str | None:
-    if word.kind is WordKind.PATTERN:
-        return f"{word.text} is a pattern for file names: quote it"
-    return None if word.constant else f"{word.text} is not known before it runs: write the value out"
+def _unknown(word: Word) -> str:
+    if isinstance(word, Glob):
+        return f"{word.pattern} is a pattern for file names: quote it"
+    return f"{shown(word)} is not known before it runs: write the value out"
 
 
 def _asked(host: str, setting: Setting) -> str | None:

@@ -13,37 +13,35 @@ from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
-from claudeops.domain.policy import reach as urls
 from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
 from claudeops.domain.policy.identity import plain_name, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
-from claudeops.domain.policy.matching import Match, match, prints_names
+from claudeops.domain.policy.matching import Match, match
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.paths import Place
+from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
 from claudeops.domain.policy.reach import Reach, matches
-from claudeops.domain.policy.rule_book import Found, RuleBook
-from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError, Wrapper
-from claudeops.domain.policy.unfold import Runs, own_arguments, strangers_of, unfold
+from claudeops.domain.policy.rule_book import Found
+from claudeops.domain.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
+from claudeops.domain.policy.unfold import unfold
 from claudeops.domain.shell.render import BUILTINS
-from claudeops.domain.shell.values import (
-    Redirection,
-    SimpleCommand,
-    UnclearError,
-    Word,
-    WordKind,
-    refuse_value,
-    refuse_variable,
-)
+from claudeops.domain.shell.values import Glob, Literal, Redirection, SimpleCommand, UnclearError, Word, shown
 from claudeops.domain.text import glob, regex
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
 MOST_JUDGED: Final = 1024  # commands of one call, those in wrappers too
 
 _USUAL_DIRECTORIES: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
-_SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/63"})
-_CONNECTION: Final = regex.Pattern(r"/dev/(?:tcp|udp)/([^/]+)/(\d{1,5})")
+_PROGRAM_PLACES: Final = regex.Pattern(r"/(?:nix/store/[\w.+-]+|run/current-system/sw|opt|snap)/bin")
+_SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_MOST_NAMES: Final = 512  # that one pattern may find
+_ZONE: Final = regex.Pattern(r"[A-Z][A-Za-z_]*(?:/[A-Z][A-Za-z_+-]*)?(?:[+-]\d{1,2})?")
+_LEFT_OUT: Final = regex.Pattern(
+    r"LANG=.*|LANGUAGE=\w*|LC_[A-Z]+=.*|NO_COLOR=\w*|TERM=\w*|COLUMNS=\d*|LINES=\d*|DEBIAN_FRONTEND=\w*|[A-Z_]*PAGER=(?:cat)?"
+)
+"""Variables that are left out: what runs has LC_ALL=C, no terminal and no pager, whatever is set."""
 
 
 @dataclass(slots=True)
@@ -55,7 +53,8 @@ class Finding:
     actions: list[Action] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)  # the session's own files that it changes
     lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
-    runs: Runs | None = None  # the command as it runs, where nothing is in doubt
+    runs: SimpleCommand | None = None  # the command as it runs, where nothing is in doubt
+    text: str = ""  # of a whole Bash call: what runs instead of it
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
@@ -107,21 +106,25 @@ class CommandJudge:
         self._judged += 1
         if self._judged > MOST_JUDGED:
             return Finding(denial=f"more than {MOST_JUDGED} commands within each other: split the call")
-        place = replace(place, cwd=command.cwd)
-        finding = Finding(lines=[command.line] if command.argv else [], runs=None if command.argv else command)
-        for step in (self._around, self._run):
-            try:
-                step(command, place, depth, finding)
-            except UnclearCommandError as refusal:
-                finding.doubt = finding.doubt or str(refusal)
-                finding.denial = finding.denial or self._what_is_clear(command, place, depth)
-            except RefusedError as refusal:
-                finding.denial = finding.denial or str(refusal)
+        place = replace(place, cwd=_directory(command, place))
+        finding = Finding(lines=[command.line] if command.argv else [])
+        try:
+            around = self._around(command, place, finding)
+            finding.runs = around
+        except RefusedError as refusal:
+            finding.denial, around = str(refusal), command
+        try:
+            self._run(around, place, depth, finding)
+        except UnclearCommandError as refusal:
+            finding.doubt = str(refusal)
+            finding.denial = finding.denial or self._what_is_clear(command, place, depth)
+        except RefusedError as refusal:
+            finding.denial = finding.denial or str(refusal)
         return finding
 
     def _what_is_clear(self, command: SimpleCommand, place: Place, depth: int) -> str:
         """Return why the known words of a command are enough to refuse it, or ""."""
-        known = tuple(word for word in command.argv if word.kind is not WordKind.DYNAMIC)
+        known = tuple(word for word in command.argv if isinstance(word, Literal))
         if known == command.argv or known[:1] != command.argv[:1]:
             return ""
         try:
@@ -132,16 +135,18 @@ class CommandJudge:
             return str(refusal)
         return ""
 
-    def _around(self, command: SimpleCommand, place: Place, _depth: int, finding: Finding) -> None:
-        _refuse_assignments(command)
-        for redirection in command.redirections:
-            self._redirection(redirection, place, finding)
+    def _around(self, command: SimpleCommand, place: Place, finding: Finding) -> SimpleCommand:
+        """Judge what stands around a command's words; return it with plain words, paths and variables."""
+        redirections = tuple(self._redirection(each, place, finding) for each in command.redirections)
+        argv = tuple(named for word in command.argv for named in _expanded(word, place))
+        return replace(command, argv=argv, environment=_environment(command), redirections=redirections)
 
     def _run(self, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
         if not command.argv:
             return
+        finding.runs = None
         name = _command_name(command.argv[0])
-        line = " ".join([name, *(word.text for word in command.argv[1:])])
+        line = " ".join([name, *map(shown, command.argv[1:])])
         finding.lines.append(line)
         _refuse(refuse_line(line))
         _refuse(_refuse_by_file(line, self._policy.never))
@@ -150,15 +155,15 @@ class CommandJudge:
         fits: Match | None = None
         if found.rules:
             try:
-                fits = match(found, place, tier=self._tier, names_only=self._names_only(place))
+                fits = match(found, place, tier=self._tier)
             except RefusedError:
                 if found.wrapper is None:
                     raise
-        program = _program(name, command.argv[0].text, place)
+        program = _program(name, shown(command.argv[0]), place)
         if fits is not None:
             finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
-            finding.runs = replace(command, argv=(program, *command.argv[1:]))
+            finding.runs = replace(command, argv=(program, *fits.words))
             look = look_of(found, fits, command, place)
             finding.looks += [] if look is None else [look]
         else:
@@ -190,20 +195,18 @@ class CommandJudge:
         if depth >= DEEPEST_WRAPPING:
             raise RefusedError(f"{found.path}: too many commands within each other: write the inner one plainly")
         inside = replace(place, cwd=None, local=False) if wrapper.elsewhere else place
-        if wrapper.elsewhere or wrapper.fresh or (found.path == "env" and _unsets(found)):
-            inside = replace(inside, tame=False)
         if wrapper.elsewhere:
             _refuse(refuse_feeding(found.path, command))
-        setting = Setting(place=place, names_only=self._names_only(place))
-        unfolded = unfold(found, wrapper, command, setting)
-        finding.strangers += strangers_of(wrapper, found, setting) if wrapper.elsewhere else []
-        inside = _placed(found, wrapper, setting, inside)
-        runs: list[Runs] = []
+        unfolded = unfold(found, wrapper, command, Setting(place=place))
+        finding.strangers += unfolded.strangers
+        inside = _placed(found, wrapper, unfolded.own, place, inside)
+        runs: dict[int, SimpleCommand] = {}
         within = Finding()
         for inner in unfolded.parsed.commands:
             judged = self.judge(inner, inside, depth + 1)
             within.add(judged)
-            runs += [judged.runs] if judged.runs is not None else []
+            if judged.runs is not None:
+                runs[inner.number] = judged.runs
         within.looks[:] = look_within(found, wrapper, command, place, within.looks)
         finding.add(within)
         _refuse(unfolded.parsed.refusal)
@@ -222,33 +225,22 @@ class CommandJudge:
             self._counted = counted_names(place.scope.estate, self._policy.other_names)
         return self._counted
 
-    def _names_only(self, place: Place) -> _NamesOnly:
-        return _NamesOnly(self._book, self._tier, place)
-
-    def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> None:
-        target, operator = redirection.target, redirection.operator
-        if target is None or (operator in {"<&", ">&"} and regex.fullmatch(r"\d-?", target.text)):
-            return
-        connection = _CONNECTION.fullmatch(target.text)
-        if operator == "<" and connection and target.constant:
-            refused = urls.refuse_host(connection[1]) or place.reach.refuse_host(connection[1])
-            if isinstance(refused, Stranger):
-                finding.strangers.append(refused)
-                return
-        elif operator == "<":
-            refused = paths.readable(target, place)
-        elif operator == "<&":
-            refused = f"<&{target.text} is not plain: name a number"
-        elif target.constant and target.text in _SCREEN:
-            return
-        elif not (place.reach.write or place.reach.files):
-            refused = f"writing to {target.text} is not allowed at tier {self._tier}: leave the output on the screen"
-        else:
-            refused = paths.writable(target, place)
-            finding.writes += [] if target.text in place.reach.files else [f"write {target.text}"]
-        if refused and operator == "<" and target.kind is WordKind.DYNAMIC:
-            raise UnclearCommandError(refused)
-        _refuse(refused)
+    def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> Redirection:
+        """Judge a redirection; return it with an absolute path. Raises `RefusedError`."""
+        target, operator = redirection.target.text, redirection.operator
+        if operator == ">&" or target == "/dev/null":
+            return redirection
+        path = paths.absolute(target, place) or target
+        if operator == "<":
+            _refuse(paths.readable(target, place) or paths.refuse_other_than_file(target, place))
+        elif target not in _SCREEN:
+            if not (place.reach.write or place.reach.files):
+                raise RefusedError(
+                    f"writing to {target} is not allowed at tier {self._tier}: leave the output on the screen"
+                )
+            _refuse(paths.writable(target, place))
+            finding.writes += [] if path in place.reach.files else [f"write {path}"]
+        return replace(redirection, target=Literal(path))
 
 
 def refuse_action(action: Action, counted: Mapping[str, str], policy: Policy, reach: Reach) -> str | None:
@@ -272,53 +264,59 @@ def names_of(name: str, counted: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((name, main, plain_name(name), *other_names_of(main, counted))))
 
 
-class _NamesOnly:
-    """Tells whether a dynamic word can only turn out to be names."""
-
-    def __init__(self, book: RuleBook, tier: int, place: Place) -> None:
-        self._book = book
-        self._tier = tier
-        self._place = place
-
-    def __call__(self, word: Word) -> bool:
-        if not word.outputs or not word.outputs[0].argv:
-            return False
-        first = word.outputs[0]
-        try:
-            found = self._book.find(_command_name(first.argv[0]), first.argv[1:])
-            fits = match(found, self._place, tier=self._tier, names_only=lambda _word: False)
-        except RefusedError:
-            return False
-        return prints_names(word.outputs, fits)
-
-
-def _program(name: str, written: str, place: Place) -> Word:
+def _program(name: str, written: str, place: Place) -> Literal:
     """Return the program that a command runs, by its path where the session itself runs it; builtins stay names."""
     if name in BUILTINS:
-        return Word(text=name)
-    if "/" in written:
-        return Word(text=written)
+        return Literal(name)
     wanted = "true" if name == ":" else name
-    path = place.scope.program(wanted) if place.local else None
-    return Word(text=path or wanted)  # one that is not installed fails under its name, as it would by hand
+    if not place.local:
+        return Literal(written if "/" in written else wanted)
+    # A path that was given must be where the name leads, or be given whole: links are the operator's.
+    return Literal(written if "/" in written else place.scope.program(wanted) or wanted)
 
 
-def _placed(found: Found, wrapper: Wrapper, setting: Setting, inside: Place) -> Place:
+def _placed(found: Found, wrapper: Wrapper, own: Arguments, place: Place, inside: Place) -> Place:
     """Return the place of the commands in a wrapper: with what the wrapper puts between them and the session."""
     if not (wrapper.elsewhere or wrapper.fresh):
         return inside
-    arguments = own_arguments(wrapper, found, setting)
-    user = wrapper_user(found.path, arguments)
+    user = wrapper_user(found.path, own)
+    directory = next((value for option, value in own.options if "--workdir" in option.names), None)
     return replace(
         inside,
-        where=(*inside.where, *wrapper_parts(found.path, arguments, found.given, setting.place)),
+        cwd=directory if wrapper.elsewhere else inside.cwd,
+        where=(*inside.where, *wrapper_parts(found.path, own, found.given, place)),
         user=inside.user if user is None else user,
     )
 
 
-def _unsets(found: Found) -> bool:
-    """Whether ``env`` may remove something from the environment."""
-    return any(not word.constant or word.text.startswith("-") for word in found.arguments[:8])
+def _directory(command: SimpleCommand, place: Place) -> str | None:
+    """Return the directory that a command is in, absolute, or None where that is not known."""
+    if command.cwd is None:
+        return place.cwd
+    return paths.absolute(command.cwd, place)
+
+
+def _expanded(word: Word, place: Place) -> tuple[Word, ...]:
+    """Return the names that a pattern finds; without any it is the word itself, as for bash."""
+    if not isinstance(word, Glob) or ANY_DEPTH in word.pattern.split("/"):
+        return (word,)
+    if not place.local:
+        raise RefusedError(f"{word.pattern}: on another host or in a container write the names out, or quote it")
+    found = place.scope.expand(paths.absolute(word.pattern, place) or word.pattern)
+    if len(found) > _MOST_NAMES:
+        raise RefusedError(f"{word.pattern} finds more than {_MOST_NAMES} names: use find, or name a directory")
+    return tuple(map(Literal, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
+
+
+def _environment(command: SimpleCommand) -> tuple[tuple[str, str], ...]:
+    """Return the variables that a command is given: a time zone, and nothing else. Raises `RefusedError`."""
+    kept = []
+    for name, value in command.environment:
+        if name == "TZ" and _ZONE.fullmatch(value):
+            kept.append((name, value))
+        elif not _LEFT_OUT.fullmatch(f"{name}={value}"):
+            raise RefusedError(f"setting {name} for a command is not allowed: leave {name}= out")
+    return tuple(kept)
 
 
 def _refuse(reason: str | None) -> None:
@@ -335,20 +333,11 @@ def _refuse_by_file(line: str, never: Never) -> str | None:
 
 def _command_name(word: Word) -> str:
     """Return the name by which rules are found. A path counts as its last part only in the usual directories."""
-    if not word.constant:
-        raise UnclearCommandError(f"which command {word.text} is, is not known before it runs: write it out")
+    if not isinstance(word, Literal):
+        raise UnclearCommandError(f"which command {shown(word)} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)
     if not regex.fullmatch(r"[\w.:\[+-]+", name):
         raise RefusedError(f"{word.text[:80]!r} is not a command")
-    if "/" in word.text and directory not in _USUAL_DIRECTORIES:
+    if "/" in word.text and directory not in _USUAL_DIRECTORIES and not _PROGRAM_PLACES.fullmatch(directory):
         raise UnclearCommandError(f"{word.text}: programs and scripts outside the system's directories are not judged")
     return name
-
-
-def _refuse_assignments(command: SimpleCommand) -> None:
-    for name, value in command.assignments:
-        reason = refuse_variable(name, exported=bool(command.argv))
-        if command.argv and not reason:
-            reason = refuse_value(name, value.text) if value.constant else f"{name} is not known before it runs"
-        if reason:
-            raise RefusedError(reason)

@@ -27,6 +27,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.policy.schema import (
+    GONE,
     TABLES,
     ActionEntry,
     Document,
@@ -41,6 +42,7 @@ Path = tuple[str | int, ...]
 """Keys and positions in arrays, from the top: ``("commands", 3, "tier")``."""
 
 DEFAULT: Final = "default"
+_MIGRATE: Final = "'claudeops policy migrate FILE' writes the rule in the new one, with 'options' and 'arguments'"
 _POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
@@ -145,6 +147,8 @@ class _Reader:
         for path, table in _tables((), self._own):
             known = TABLES.get(_shape(path))
             for key in table if known is not None else ():
+                if path[:1] == ("commands",) and key in GONE:
+                    raise self.fault((*path, key), f"{key!r} is of the old form: {_MIGRATE}")
                 if key not in (known or ()):
                     near = difflib.get_close_matches(key, known or (), n=1)
                     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known or ()))}"
@@ -395,8 +399,8 @@ def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:
 
 def _pairs(table: Mapping[str, object]) -> Iterator[str]:
     for key, value in table.items():
-        # An empty text means nothing, except in ``line`` (no arguments at all); switches are off, except ``changes``.
-        meaningful = value not in ("", False) or key in {"line", "changes"}
+        # An empty text means nothing; switches are off, but for those that are on unless it is said.
+        meaningful = value not in ("", False) or key in {"changes", "dashes", "attached"}
         if value is not None and meaningful:
             yield f"{_key(key)} = {_value(value)}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.policy.rules import UnclearCommandError
-from claudeops.domain.shell.values import SimpleCommand, Word, WordKind
+from claudeops.domain.shell.values import Literal, SimpleCommand, shown
 
 _SENDERS: Final = frozenset(
     {"curl", "wget", "nc", "ncat", "netcat", "socat", "telnet", "ftp", "sftp", "grpcurl", "websocat"}
@@ -22,7 +22,6 @@ _SENDERS_BY_PATH: Final = frozenset({"openssl s_client"})
 _PRINTERS: Final = frozenset({"echo", "printf", "true", "false", ":", "sleep", "yes", "seq"})
 """Commands that print only what they are given."""
 
-_INPUT: Final = frozenset({"<", "<&"})
 _EMPTY: Final = "/dev/null"
 
 
@@ -34,21 +33,19 @@ def refuse_sending(path: str, command: SimpleCommand) -> str | None:
     if path not in _SENDERS_BY_PATH and path.partition(" ")[0] not in _SENDERS:
         return None
     for word in command.argv[1:]:
-        if _written_out(word):
-            continue
-        reason = f"{path} may send only what is written out: write the value of {word.text[:60]!r}"
-        if word.kind is WordKind.PATTERN:  # it lists files, which is not worth a question to a person
-            return reason
-        raise UnclearCommandError(reason)
+        if not isinstance(word, Literal):
+            raise UnclearCommandError(
+                f"{path} may send only what is written out: write the value of {shown(word)[:60]}"
+            )
     return _refuse_input(path, command)
 
 
 def refuse_feeding(path: str, command: SimpleCommand) -> str | None:
     """Return why a command's input may not go to another host or into a container, or None."""
-    options = {word.text for word in command.argv[1:] if word.text.startswith("-")}
+    options = {shown(word) for word in command.argv[1:]}
     if path == "ssh":
         reads = "-n" not in options
-    elif path in {"docker exec", "docker container exec", "kubectl exec"}:
+    elif path.endswith(" exec") and path != "docker compose exec":
         reads = bool(options & {"-i", "-it", "-ti", "--interactive", "--stdin"})
     else:
         reads = True
@@ -56,35 +53,21 @@ def refuse_feeding(path: str, command: SimpleCommand) -> str | None:
 
 
 def _refuse_input(path: str, command: SimpleCommand) -> str | None:
-    inputs = [each for each in command.redirections if each.operator in _INPUT]
-    if any(each.target is None or not each.target.constant or each.target.text != _EMPTY for each in inputs):
+    inputs = [each for each in command.redirections if each.operator == "<"]
+    if any(each.target.text != _EMPTY for each in inputs):
         return f"{path} may not be fed from a file: add </dev/null"
-    if inputs:
-        return None
-    if command.stdin is not None:
-        return None if command.stdin.constant else f"{path} may be fed only what is written out"
-    if all(_prints_constants(feed) for feed in command.feeds):
+    if inputs or command.stdin is not None or all(map(_prints_literals, command.feeds)):
         return None
     return f"{path} may not be fed what another command prints or what a file holds: add </dev/null"
 
 
-def _written_out(word: Word) -> bool:
-    if word.kind is WordKind.PATTERN:  # ``?`` in front of a query, which matches no file
-        return not {"*", "["} & set(word.text)
-    return word.constant and not word.parts
-
-
-def _prints_constants(feed: SimpleCommand) -> bool:
+def _prints_literals(feed: SimpleCommand) -> bool:
     """Whether a command in front of a pipe prints only what is written out in the text."""
-    if any(
-        each.operator in _INPUT and (each.target is None or each.target.text != _EMPTY) for each in feed.redirections
-    ):
-        return False
-    if feed.stdin is not None and not feed.stdin.constant:
+    if any(each.operator == "<" and each.target.text != _EMPTY for each in feed.redirections):
         return False
     if not feed.argv:
         return True
     name = feed.name.rpartition("/")[2]
     if name == "cat" and len(feed.argv) == 1:
-        return feed.stdin is not None or not feed.piped or all(map(_prints_constants, feed.feeds))
-    return name in _PRINTERS and all(word.constant and not word.parts for word in feed.argv)
+        return feed.stdin is not None or not feed.piped or all(map(_prints_literals, feed.feeds))
+    return name in _PRINTERS and all(isinstance(word, Literal) for word in feed.argv)

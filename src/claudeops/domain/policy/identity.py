@@ -21,20 +21,19 @@ from collections.abc import Iterable
 from typing import Final
 
 from claudeops.domain.policy.paths import Place
-from claudeops.domain.policy.rules import Arguments, Option, RefusedError
-from claudeops.domain.shell.values import Word, WordKind
+from claudeops.domain.policy.rules import Arguments, Given, RefusedError
+from claudeops.domain.shell.values import shown
 from claudeops.domain.text import regex
 
 LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cutting could merge two services
 
-_Given = tuple[tuple["Option", Word | None], ...]
 _LOCAL: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "[::1]"})
 _CLUSTER_TOOLS: Final = frozenset({"kubectl", "helm", "flux", "argocd", "oc"})
 _USUAL_PORTS: Final = frozenset({"", "22"})
 _POD: Final = regex.Pattern(r"(.+?)(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})")
 
 
-def command_parts(path: str, given: _Given, place: Place) -> tuple[str, ...]:
+def command_parts(path: str, given: Given, place: Place) -> tuple[str, ...]:
     """Return where a command's services are, relative to where it runs. Raises `RefusedError` when in doubt."""
     tool = path.partition(" ")[0]
     if tool in _CLUSTER_TOOLS:
@@ -54,10 +53,10 @@ def command_parts(path: str, given: _Given, place: Place) -> tuple[str, ...]:
     return engine
 
 
-def wrapper_parts(path: str, arguments: Arguments, given: _Given, place: Place) -> tuple[str, ...]:
+def wrapper_parts(path: str, arguments: Arguments, given: Given, place: Place) -> tuple[str, ...]:
     """Return where a wrapper's inner command runs, relative to where the wrapper itself runs."""
     options = (*given, *arguments.options)
-    named = arguments.positionals[0].text if arguments.positionals else ""
+    named = shown(arguments.positionals[0]) if arguments.positionals else ""
     if path == "ssh":
         jump = _only(options, "-J")
         port = _only(options, "-p")
@@ -72,7 +71,7 @@ def wrapper_parts(path: str, arguments: Arguments, given: _Given, place: Place) 
 def wrapper_user(path: str, arguments: Arguments) -> str | None:
     """Return the user as whom a wrapper runs its command, or None when the user stays the same."""
     if path == "ssh":
-        user, _, host = (arguments.positionals[0].text if arguments.positionals else "").rpartition("@")
+        user, _, host = (shown(arguments.positionals[0]) if arguments.positionals else "").rpartition("@")
         return user or _only(arguments.options, "-l") or (None if host in _LOCAL else "")
     return _only(arguments.options, "--user", "-u") or "root" if path in {"sudo", "doas"} else None
 
@@ -94,12 +93,11 @@ def _part(kind: str, value: str) -> tuple[str, ...]:
     return (f"{kind}:{value}",) if value else ()
 
 
-def _only(given: _Given, *names: str) -> str:
+def _only(given: Given, *names: str) -> str:
     """Return the value of an option, or "". Several different values are refused: programs differ on which counts."""
-    values = [value for option, value in given if value is not None and set(names) & set(option.names)]
-    texts = {value.text for value in values}
-    if len(texts) > 1 or any(value.kind is not WordKind.CONSTANT for value in values):
-        raise RefusedError(f"give {names[0]} once, and write it out: it says which service is meant")
+    texts = {value for option, value in given if value is not None and set(names) & set(option.names)}
+    if len(texts) > 1:
+        raise RefusedError(f"give {names[0]} once: it says which service is meant")
     return texts.pop() if texts else ""
 
 
@@ -110,13 +108,13 @@ def _host(target: str, port: str) -> tuple[str, ...]:
     return (f"{host}:{port}",)
 
 
-def _project(given: _Given, place: Place) -> str:
+def _project(given: Given, place: Place) -> str:
     """Return the name of a compose project as compose determines it, or "" where it is known only at run time."""
     named = _only(given, "--project-name")
     if named:
         return named
     directory = _only(given, "--project-directory")
-    files = [value.text for option, value in given if value is not None and "--file" in option.names]
+    files = [value for option, value in given if value is not None and "--file" in option.names]
     if not directory and files:
         directory = posixpath.dirname(files[0])
     if not directory.startswith("/"):

@@ -23,10 +23,9 @@ from claudeops.domain.policy.never import refuse_service, refuse_text
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.policy import HANDOFF, NamedTool, TierPolicy
 from claudeops.domain.policy.reach import Reach, Scope
-from claudeops.domain.policy.unfold import Runs
 from claudeops.domain.shell import parse
-from claudeops.domain.shell.render import RunText, render
-from claudeops.domain.shell.values import UnclearError, Word, WordKind
+from claudeops.domain.shell.render import render
+from claudeops.domain.shell.values import SimpleCommand, UnclearError
 from claudeops.domain.text import glob, regex, unique
 
 _MOST_STRANGERS: Final = 5  # in a question
@@ -70,7 +69,7 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
         finding.denial = finding.refusal
     parts = tuple(dict.fromkeys(line for line in finding.lines if line)) if name == "Bash" else ()
     verdict = _verdict(finding, call, tier, scope)
-    runs = finding.runs.text if isinstance(finding.runs, RunText) and not finding.doubt else ""
+    runs = "" if finding.doubt else finding.text
     if runs and verdict.kind is not VerdictKind.DENY:
         verdict = replace(verdict, ran={**call.input, "command": runs})
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
@@ -89,6 +88,7 @@ def _place(tier: TierPolicy, scope: Scope) -> Place:
 
     return Place(
         scope=scope,
+        cwd=scope.cwd or scope.workdir,
         never=tier.policy.never.paths,
         reach=Reach(
             hosts=rules.hosts,
@@ -198,12 +198,10 @@ def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
     extra = sorted(name for name, value in call.input.items() if name not in _BASH_INPUT and value not in (None, False))
     if extra:
         return Finding(denial=f"Bash with {extra[0]} is not allowed: run the command in the foreground, without it")
-    scope = place.scope
-    known = {"CLAUDEOPS_STATE_DIR": Word(text=scope.handoff.rpartition("/")[0])} if place.reach.files else {}
-    parsed = parse(command, known=known)
+    parsed = parse(command, known=place.variables)
     finding = Finding(denial=parsed.refusal or "", doubt=parsed.problem or "")
     commands = CommandJudge(tier)
-    runs: dict[int, Runs] = {}
+    runs: dict[int, SimpleCommand] = {}
     for part in parsed.commands:
         judged = commands.judge(part, place)
         if part.argv and not judged.denial:
@@ -213,7 +211,7 @@ def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
             runs[part.number] = judged.runs
     if not finding.denial and not finding.doubt:
         try:
-            finding.runs = RunText(text=render(parsed.block, runs, bash=True))
+            finding.text = render(parsed.block, runs, bash=True)
         except UnclearError as error:
             finding.doubt = str(error)
     return finding
@@ -283,19 +281,19 @@ def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, pla
 
 def _file(call: ToolCall, place: Place) -> Finding:
     path = call.input.get(_FILE_KEYS.get(call.tool_name, "file_path"))
-    word, reason = _path(path, call.tool_name)
-    if word is None:
+    given, reason = _path(path, call.tool_name)
+    if given is None:
         return Finding(denial=reason)
     if call.tool_name not in _WRITERS:
-        return Finding(denial=paths.readable(word, place) or "", lines=[word.text])
-    writes = [] if word.text in place.reach.files else [f"write {word.text}"]
-    return Finding(denial=paths.writable(word, place) or "", writes=writes, lines=[word.text])
+        return Finding(denial=paths.readable(given, place) or "", lines=[given])
+    writes = [] if given in place.reach.files else [f"write {given}"]
+    return Finding(denial=paths.writable(given, place) or "", writes=writes, lines=[given])
 
 
 def _listing(call: ToolCall, place: Place) -> Finding:
-    word, reason = _path(call.input.get("path"), call.tool_name)
+    given, reason = _path(call.input.get("path"), call.tool_name)
     return Finding(
-        denial=reason if word is None else paths.listable(word, place) or "", lines=[word.text] if word else []
+        denial=reason if given is None else paths.listable(given, place) or "", lines=[given] if given else []
     )
 
 
@@ -309,16 +307,16 @@ def _glob(call: ToolCall, place: Place) -> Finding:
     root = call.input.get("path")
     if pattern.startswith("/"):
         root = posixpath.dirname(_GLOB.split(pattern, maxsplit=1)[0]) or "/"
-    word, reason = _path(root, "Glob")
+    given, reason = _path(root, "Glob")
     return Finding(
-        denial=reason if word is None else paths.listable(word, place) or "", lines=[word.text] if word else []
+        denial=reason if given is None else paths.listable(given, place) or "", lines=[given] if given else []
     )
 
 
 def _grep(call: ToolCall, place: Place) -> Finding:
     """Judge what is searched: a file as if it were read, a directory as if everything below it were."""
-    word, reason = _path(call.input.get("path"), "Grep")
-    if word is None:
+    given, reason = _path(call.input.get("path"), "Grep")
+    if given is None:
         return Finding(denial=reason)
     glob = call.input.get("glob")
     if glob is not None and (not isinstance(glob, str) or glob.startswith("!") or regex.search(r"[{}\s/]", glob)):
@@ -326,13 +324,11 @@ def _grep(call: ToolCall, place: Place) -> Finding:
     kind = call.input.get("type")
     if kind is not None and not (isinstance(kind, str) and _TYPES.fullmatch(kind)):
         return Finding(denial=f"Grep: {kind!r} is not a type of file")
-    alone = paths.readable(word, place)
-    if not alone and glob is None and paths.named_like_a_file(word, place):
-        return Finding(lines=[word.text])
+    alone = paths.readable(given, place)
+    if not alone and glob is None and paths.named_like_a_file(given, place):
+        return Finding(lines=[given])
     includes = (glob,) if isinstance(glob, str) else ()
-    return Finding(
-        denial=alone or paths.searchable(word, place, paths.Searched(only=includes)) or "", lines=[word.text]
-    )
+    return Finding(denial=alone or paths.searchable(given, place, paths.Searched(only=includes)) or "", lines=[given])
 
 
 def _web(call: ToolCall, place: Place) -> Finding:
@@ -355,13 +351,13 @@ def _harmless(_call: ToolCall, _place: Place) -> Finding:
     return Finding()
 
 
-def _path(path: object, tool: str) -> tuple[Word | None, str]:
-    """Return a path as a word, or why it is not usable."""
+def _path(path: object, tool: str) -> tuple[str | None, str]:
+    """Return a path, or why it is not usable."""
     if not isinstance(path, str) or not path:
         return None, f"{tool} needs a path: name it, by its absolute path"
     if not path.startswith("/"):
         return None, f"{path}: write the absolute path"
-    return Word(text=path, kind=WordKind.CONSTANT), ""
+    return path, ""
 
 
 _JUDGES: Final[dict[str, Callable[[ToolCall, Place], Finding]]] = {

@@ -27,27 +27,27 @@ from claudeops.domain.policy.identity import command_parts, whole_name
 from claudeops.domain.policy.matching import Match
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.policy import NamedTool
-from claudeops.domain.policy.rule_book import EVAL, FIND, XARGS, Found
+from claudeops.domain.policy.rule_book import FIND, XARGS, Found
 from claudeops.domain.policy.rules import (
     Arguments,
     CommandRule,
-    Option,
+    Given,
     RefusedError,
     Wrapper,
     assign_kinds,
     read_arguments,
 )
-from claudeops.domain.shell.values import Certainty, SimpleCommand, Word
+from claudeops.domain.shell.values import Certainty, Literal, SimpleCommand
 
 AROUND: Final = Look()
 """A look at the machine, or at something that has no name."""
 
-_FILE_KINDS: Final = frozenset({"path", "listing", "archive", "directory", "own", "repo", "project", "manifest"})
+_FILE_KINDS: Final = frozenset({"file", "listing", "archive", "directory", "own", "repo", "project", "manifest"})
 _FILE_TOOLS: Final = {"Read": "file_path", "Grep": "path", "Glob": "path", "LS": "path"}
 
 _LOOKS_AT_NOTHING: Final = frozenset(
-    {"pwd", "cd", "sleep", "read", "set", "type", "which", "whereis", "command", "wait", "jobs", "times", "umask"}
-    | {"seq", "bc", "numfmt", "cal", "date", "tee", "break", "continue", "locale", "getconf", "ulimit", "tty"}
+    {"pwd", "cd", "sleep", "set", "type", "which", "whereis", "command", "wait", "jobs", "times", "umask"}
+    | {"seq", "bc", "numfmt", "cal", "date", "tee", "locale", "getconf", "ulimit", "tty"}
     | {"tr", "awk", "gawk", "mawk", "nawk", "sed", "jq", "yq", "openssl", "git", "pip", "pip3", "java", "promtool"}
     | {"crontab"}
 )
@@ -105,6 +105,12 @@ _NAMED_BY_OPTIONS: Final = {
     "kubectl top": frozenset({"--selector"}),
 }
 _TYPE_FIRST: Final = frozenset({"kubectl get", "kubectl describe", "kubectl top"})
+_RUNNING: Final = frozenset(
+    {"pods", "pod", "po", "deployments", "deployment", "deploy", "statefulsets", "statefulset", "sts"}
+    | {"daemonsets", "daemonset", "ds", "replicasets", "replicaset", "rs", "all"}
+)
+"""Types of what runs: a ConfigMap says nothing about the service that has its name."""
+
 _FETCHERS: Final = frozenset({"curl", "wget"})
 _KNOCKERS: Final = {  # their options for host and port, and the default port
     "pg_isready": ("-h", "-p", 5432),
@@ -119,13 +125,10 @@ def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> 
     """Return what a command that fits a rule looks at, or None."""
     if command.certainty is Certainty.NOTHING or command.repeated:
         return None
-    if fits.actions or fits.rule.writes or fits.rule.inert:
+    if fits.actions or fits.rule.writes or fits.rule.reading == "words":
         return None
-    try:
-        arguments = _arguments(found, fits.rule)
-        look = _look(found, fits.rule, arguments, place)
-    except RefusedError:  # it fits the rule, but not in this stricter reading
-        return None
+    arguments = replace(fits.arguments, options=(*found.given, *fits.arguments.options))
+    look = _look(found, fits.rule, arguments, place)
     if look is None or command.certainty is Certainty.RAN:
         return look and AROUND
     return replace(look, hosts=_hosts(place)) if place.where else look
@@ -136,7 +139,7 @@ def look_within(
 ) -> tuple[Look, ...]:
     """Return what the commands in a wrapper look at, where the wrapper's status speaks for theirs."""
     inner = tuple(looks)
-    if command.certainty is Certainty.NOTHING or found.path in {XARGS, FIND, EVAL}:
+    if command.certainty is Certainty.NOTHING or found.path in {XARGS, FIND}:
         return ()
     if wrapper.elsewhere:
         inner = tuple(
@@ -168,29 +171,13 @@ def look_of_named(named: NamedTool, given: Mapping[str, object]) -> Look | None:
 
 
 def _container(found: Found, wrapper: Wrapper, place: Place) -> Look:
-    try:
-        own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", harmless=_never, mixed=False)
-    except RefusedError:  # its name is not known before it runs
-        return AROUND
-    names = [name for word in own.positionals[:1] for name in _known_as(found.path, word.text, place)]
+    own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", "ordered")
+    names = [name for text in _texts(own)[:1] for name in _known_as(found.path, text, place)]
     return _at(names, found.path, (*found.given, *own.options), place)
 
 
-def _never(_word: Word) -> bool:
-    return False
-
-
-def _arguments(found: Found, rule: CommandRule) -> Arguments:
-    if rule.tokens or rule.line is not None:
-        return Arguments((), tuple(word for word in found.arguments if not word.text.startswith("-")))
-    read = read_arguments(
-        found.arguments,
-        f"{rule.options} {found.shared}",
-        harmless=_never,
-        mixed=not rule.ordered,
-        long_options=rule.long_options,
-    )
-    return replace(read, options=(*found.given, *read.options))
+def _texts(arguments: Arguments) -> list[str]:
+    return [word.text for word in arguments.positionals if isinstance(word, Literal)]
 
 
 def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -> Look | None:
@@ -204,13 +191,14 @@ def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -
     names = [name for text in _named(found, arguments) for name in _known_as(path, text, place)]
     if names:
         return _at(names, path, arguments.options, place)
-    files = [word for kind, word in _kinds(rule, arguments) if kind in _FILE_KINDS]
+    kinds = assign_kinds(rule.arguments, arguments.positionals) if rule.reading != "git" else []
+    files = [word.text for kind, word in kinds if kind in _FILE_KINDS and isinstance(word, Literal)]
     if files:
-        return AROUND if any(_is_foreign(word.text, place) for word in files) else None
+        return AROUND if any(_is_foreign(path, place) for path in files) else None
     return None if _asks_nobody(path, rule) else AROUND
 
 
-def _at(names: Iterable[str], path: str, given: tuple[tuple[Option, Word | None], ...], place: Place) -> Look:
+def _at(names: Iterable[str], path: str, given: Given, place: Place) -> Look:
     """Return a look at these names in this place: on another host or in another project they mean something else."""
     try:
         where = (*place.where, *command_parts(path, given, place))
@@ -235,8 +223,8 @@ def _asks_nobody(path: str, rule: CommandRule) -> bool:
 
 
 def _fetched(arguments: Arguments) -> Look:
-    given = [(option.names, word.text) for option, word in arguments.options if word is not None]
-    urls = [text for names, text in given if "--url" in names] + [word.text for word in arguments.positionals]
+    given = [(option.names, value) for option, value in arguments.options if value is not None]
+    urls = [text for names, text in given if "--url" in names] + _texts(arguments)
     # One server may answer for many services: with a Host header the address does not say which one is asked.
     named = any("--header" in names and text.lower().startswith("host") for names, text in given)
     address = address_of(urls[0]) if len(urls) == 1 and not named else None
@@ -245,8 +233,8 @@ def _fetched(arguments: Arguments) -> Look:
 
 def _knocked(path: str, arguments: Arguments) -> Address | None:
     """Return the address that a command with a host and a port asks, or None."""
-    words = [word.text for word in arguments.positionals]
-    values = {name: word.text for option, word in arguments.options if word is not None for name in option.names}
+    words = _texts(arguments)
+    values = {name: value for option, value in arguments.options if value is not None for name in option.names}
     if path in {"nc", "ncat", "netcat"}:
         host, port = (words[0], words[1]) if len(words) == 2 else ("", "")  # noqa: PLR2004 - HOST PORT, and no range
     elif path == "openssl s_client":
@@ -262,23 +250,23 @@ def _knocked(path: str, arguments: Arguments) -> Address | None:
 def _named(found: Found, arguments: Arguments) -> list[str]:
     """Return the names in a command, as written."""
     path = found.path
-    words = [word.text for word in arguments.positionals if word.constant] if path in _NAMED_BY_ARGUMENTS else []
+    words = _texts(arguments) if path in _NAMED_BY_ARGUMENTS else []
     if path in _TYPE_FIRST and words and "/" not in words[0]:
-        words = words[1:]
+        words = words[1:] if words[0].lower().partition(".")[0] in _RUNNING else []
     if path in _ONE_AT_A_TIME and len(arguments.positionals) != 1:
         words = []
     wanted = _NAMED_BY_OPTIONS.get(path, frozenset())
-    for option, word in arguments.options:
-        if word is not None and word.constant and wanted & set(option.names):
-            words.append(_filtered(option.names, word.text))
+    for option, value in arguments.options:
+        if value is not None and wanted & set(option.names):
+            words.append(_filtered(option.names, value))
     return [text for text in words if text]
 
 
 def _known_as(path: str, text: str, place: Place) -> set[str]:
     """Return the names that the actions of the same program would use for something."""
-    setting = Setting(place=place, names_only=_never)
+    setting = Setting(place=place)
     kinds = _KINDS_OF_NAMES.get(path.partition(" ")[0], ("container",))
-    return {name for kind in kinds if (name := service_of(kind, Word(text=text), setting))}
+    return {name for kind in kinds if (name := service_of(kind, text, setting))}
 
 
 def _filtered(names: tuple[str, ...], text: str) -> str:
@@ -290,14 +278,7 @@ def _filtered(names: tuple[str, ...], text: str) -> str:
 
 
 def _waits_for_its_end(arguments: Arguments) -> bool:
-    given = ((option, word) for option, word in arguments.options if word is not None)
-    return any("--for" in option.names and word.text.startswith("delete") for option, word in given)
-
-
-def _kinds(rule: CommandRule, arguments: Arguments) -> list[tuple[str, Word]]:
-    if rule.tokens or rule.line is not None:
-        return []
-    return assign_kinds(rule.arguments, arguments.positionals, harmless=_never)
+    return any("--for" in option.names and (value or "").startswith("delete") for option, value in arguments.options)
 
 
 def _is_foreign(path: str, place: Place) -> bool:

@@ -49,12 +49,6 @@ def before_glob(text: str) -> str:
     return next((text[:at] for at, letter in enumerate(text) if letter in _WILD), text)
 
 
-def meet_somewhere(names: tuple[str, ...], secret: tuple[str, ...]) -> bool:
-    """Whether a relative path could name a secret place from a directory that is not itself below one."""
-    fixed = len(secret) - (secret[-1] == ANY_DEPTH)
-    return any(meet(names, secret[start:]) for start in range(fixed))
-
-
 @lru_cache(maxsize=4096)
 def meet(left: tuple[str, ...], right: tuple[str, ...], *, hidden: bool | None = None) -> bool:
     """Whether one path can match both patterns; ``left`` comes from a command, ``right`` is one of ours.
@@ -128,8 +122,7 @@ SECRET_TREES: Final = (
     *_below("/var", "snap/microk8s snap/lxd crash kerberos mail spool/mail"),
     *_below("/opt", "vault* etcd*"),
 )
-"""Directories and files, with everything below. A ``*`` at the end covers their copies; it stands for nothing where
-the directory of a relative path is not known."""
+"""Directories and files, with everything below. A ``*`` at the end covers their copies."""
 
 SECRET_FILES: Final = (
     *_below("/etc", "shadow* gshadow* master.passwd* spwd.db krb5.keytab* fstab.credentials* security/opasswd*"),
@@ -144,7 +137,7 @@ READABLE: Final = (
     *_below(
         "/proc", "filesystems interrupts softirqs slabinfo buddyinfo net/dev pressure/cpu pressure/io pressure/memory"
     ),
-    *_below("/dev", "null stdin stdout stderr fd/0 fd/63"),
+    *_below("/dev", "null stdin stdout stderr"),
 )
 """Single files within those trees that hold no secrets."""
 

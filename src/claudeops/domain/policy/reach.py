@@ -208,6 +208,16 @@ def as_written(path: str) -> str:
     return path
 
 
+def always(_path: str) -> bool:
+    """Return True: every path is a file where no file system is available."""
+    return True
+
+
+def no_names(_pattern: str) -> tuple[str, ...]:
+    """Return no names: what a pattern finds where no file system is available."""
+    return ()
+
+
 def usual_program(name: str) -> str:
     """Return where most programs are: the resolver where no file system is available."""
     return f"/usr/bin/{name}"
@@ -220,7 +230,9 @@ class NodeScope:
     repos_dir: str  # the operator's infrastructure as files: read, and deployed from
     dry_run: bool = False
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
-    resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)
+    resolve: Callable[[str], str] = as_written  # follows symlinks as a session does; never through ``/proc``
+    is_file: Callable[[str], bool] = always  # whether a path is a regular file, or is not there
+    expand: Callable[[str], tuple[str, ...]] = no_names  # the paths that an absolute pattern finds, in order
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
 
@@ -232,4 +244,6 @@ class Scope(NodeScope):
     workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
     tmpdir: str  # the session's own temporary directory, writable from tier 2 up
     home: str  # the session's home: its files with a leading dot are never read
+    cwd: str = ""  # where a call is; "" = in ``workdir``
+    call: str = ""  # the call's id, by which the daemon runs looks for it
     handoff: str = ""  # the file by which a session with an older prompt asks for the next tier; "" = there is none

@@ -10,30 +10,31 @@ from typing import Final
 from claudeops.domain.policy.rules import (
     CommandGroup,
     CommandRule,
-    Option,
+    Given,
     RefusedError,
     UnclearCommandError,
     Wrapper,
     read_arguments,
 )
-from claudeops.domain.shell.values import Word
+from claudeops.domain.shell.values import Literal, Word
 from claudeops.domain.text import regex
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
 FIND: Final = "find"
 XARGS: Final = "xargs"
-EVAL: Final = "eval"
+DROPPED: Final = frozenset({"env", "command", "builtin", "nohup"})
+"""Wrappers of which nothing is left in what runs: the command behind them runs plainly."""
 
 WRAPPERS: Final = (
     Wrapper(
         name="sudo",
         options="-n|--non-interactive -u|--user=name -g|--group=name -H|--set-home",
-        assignments=True,
         fresh=True,
+        dashes=True,
     ),
-    Wrapper(name="doas", options="-n -u=name", fresh=True),
-    Wrapper(name="env", options="-i|--ignore-environment -u|--unset=name", assignments=True),
-    Wrapper(name="nice", options="-n|--adjustment=int -NUM"),
+    Wrapper(name="doas", options="-n -u=name", fresh=True, dashes=True),
+    Wrapper(name="env"),
+    Wrapper(name="nice", options="-n|--adjustment|-NUM=int"),
     Wrapper(name="ionice", options="-c|--class=word -n|--classdata=int -t"),
     Wrapper(
         name="timeout",
@@ -47,8 +48,8 @@ WRAPPERS: Final = (
     Wrapper(name="builtin"),
     Wrapper(
         name=XARGS,
-        options="-0|--null -r|--no-run-if-empty -n|--max-args=int -P|--max-procs=int -L|--max-lines=int -t|--verbose"
-        " -d|--delimiter=text -I=word -x",
+        options="-r|--no-run-if-empty -n|--max-args=int -P|--max-procs=int -L|--max-lines=int -t|--verbose"
+        " -d|--delimiter=text -I=word",
     ),
     Wrapper(
         name="ssh",
@@ -57,12 +58,13 @@ WRAPPERS: Final = (
         "|UserKnownHostsFile=/dev/null|ServerAliveInterval=[0-9]{1,3}|ServerAliveCountMax=[0-9]{1,2}"
         "|LogLevel=[A-Z0-9]+|PasswordAuthentication=no|IdentitiesOnly=yes)",
         before="target",
+        always="-T -o BatchMode=yes",
         elsewhere=True,
         text=True,
         after_host=True,
     ),
     Wrapper(
-        name="docker exec|docker container exec",
+        name="docker exec|docker container exec|nerdctl exec",
         options="-i|--interactive -t|--tty -u|--user=word -w|--workdir=directory",
         before="name",
         elsewhere=True,
@@ -71,30 +73,22 @@ WRAPPERS: Final = (
         name="docker compose exec",
         options="-T|--no-TTY -i -u|--user=word -w|--workdir=directory --index=int",
         before="name",
+        always="-T",
         elsewhere=True,
     ),
     Wrapper(
-        name="kubectl exec",
+        name="kubectl exec|oc exec",
         options="-i|--stdin -t|--tty -c|--container=name",
         before="name",
         elsewhere=True,
         after_host=True,
         dashes=True,
     ),
-    *(Wrapper(name=shell, options="-c -e -u -x -l -s -o=one:pipefail", text=True) for shell in sorted(SHELLS)),
-    Wrapper(name=EVAL, text=True),
+    Wrapper(name="pct exec", before="re:[0-9]{1,9}", elsewhere=True, after_host=True, dashes=True),
+    Wrapper(name="lxc-attach", options="-n|--name=name", elsewhere=True, dashes=True),
+    *(Wrapper(name=shell, options="-c -e -u -x -l -i -s -o=one:pipefail", text=True) for shell in sorted(SHELLS)),
     Wrapper(name=FIND),
 )
-
-FIND_EXPRESSION: Final = (
-    "-empty -depth -mount -xdev -print -print0 -ls -prune -quit -true -false -nouser -nogroup -readable -writable"
-    " -executable -daystart -noleaf -o -or -a -and -not ! ( ) ,"
-    " -name=text -iname=text -path=text -ipath=text -wholename=text -regex=text -iregex=text -regextype=text -type=text"
-    " -xtype=text -size=text -perm=text -user=text -group=text -uid=text -gid=text -links=text -inum=text -fstype=text"
-    " -mtime=text -mmin=text -atime=text -amin=text -ctime=text -cmin=text -newermt=text -maxdepth=text -mindepth=text"
-    " -printf=text -newer=listing -anewer=listing -cnewer=listing -samefile=listing"
-)
-"""What a find expression may hold besides ``-exec``, written like options."""
 
 _WHY: Final = (
     ("iptables ip6tables nft ufw firewall-cmd tc brctl", "the network is never changed"),
@@ -154,11 +148,16 @@ class Found:
 
     path: str  # the command with its subcommands
     arguments: tuple[Word, ...]  # what follows them
-    given: tuple[tuple[Option, Word | None], ...]  # options in front of the subcommands
+    steps: tuple[tuple[Given, str], ...]  # the options in front of each subcommand, and the subcommand
     shared: str  # options that may also follow the subcommands
     rules: tuple[CommandRule, ...]
     wrapper: Wrapper | None
     wrapper_tier: int = 1  # the lowest tier that may use the wrapper
+
+    @property
+    def given(self) -> Given:
+        """The options in front of the subcommands."""
+        return tuple(option for options, _ in self.steps for option in options)
 
 
 class RuleBook:
@@ -198,18 +197,18 @@ class RuleBook:
     def find(self, name: str, arguments: tuple[Word, ...]) -> Found:
         """Return what is known about a command and its subcommands. Raises `RefusedError` for an unknown one."""
         path, rest, shared = self._aliases.get(name, name), arguments, ""
-        given: list[tuple[Option, Word | None]] = []
+        steps: list[tuple[Given, str]] = []
         while path in self._groups:
             group = self._groups[path]
             try:
-                read = read_arguments(rest, f"{shared} {group.options}", harmless=lambda _word: False, mixed=False)
+                read = read_arguments(rest, f"{shared} {group.options}", "ordered")
                 following = self._following(path, read.positionals)
             except RefusedError as error:
                 if path in self._rules and not isinstance(error, _UnknownSubcommandError):
                     break
                 raise type(error)(f"{path}: {error}") from None
-            path, rest = following, read.positionals[1:]
-            given += read.options
+            path, rest = f"{path} {following}", read.positionals[1:]
+            steps.append((read.options, following))
             shared = f"{shared} {group.options}" if group.shared else shared
         if path not in self._rules and path not in self._wrappers:
             unjudged = regex.sub(r"[\d.]+$", "", path) in UNJUDGED or path in UNJUDGED
@@ -218,7 +217,7 @@ class RuleBook:
         return Found(
             path,
             rest,
-            tuple(given),
+            tuple(steps),
             shared,
             self._rules.get(path, ()),
             self._wrappers.get(path),
@@ -226,13 +225,23 @@ class RuleBook:
         )
 
     def _following(self, path: str, positionals: tuple[Word, ...]) -> str:
-        if not positionals or not positionals[0].constant:
-            kind = UnclearCommandError if positionals else RefusedError
-            raise kind("write out what it is to do")
-        following = f"{path} {positionals[0].text}"
+        """Return the subcommand; raises `RefusedError` where there is none, or an unknown one."""
+        first = positionals[0] if positionals else None
+        if not isinstance(first, Literal):
+            kind = UnclearCommandError if first else RefusedError
+            raise kind(f"write out what it is to do: {self._known(path)}")
+        following = f"{path} {first.text}"
         if following not in self._rules and following not in self._groups and following not in self._wrappers:
-            raise _UnknownSubcommandError(f"{positionals[0].text[:40]!r} is in no rule and not allowed at any tier")
-        return following
+            raise _UnknownSubcommandError(
+                f"{first.text[:40]!r} is in no rule and not allowed at any tier: known are {self._known(path)}"
+            )
+        return first.text
+
+    def _known(self, path: str) -> str:
+        """Return the subcommands of a command, for a sentence."""
+        depth = path.count(" ") + 1
+        names = (*self._rules, *self._wrappers)
+        return ", ".join(sorted({name.split(" ")[depth] for name in names if name.startswith(f"{path} ")}))
 
 
 class _UnknownSubcommandError(RefusedError):

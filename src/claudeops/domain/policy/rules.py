@@ -1,34 +1,30 @@
-"""Rules for commands: how one is written, and how a command's arguments are read by it.
+"""Rules for commands: how one is written, how a command's words are read by it, and how they are written again.
 
-A rule is plain text, as in the policy file:
-
-``options``
-    what may be given, separated by blanks: ``-q|--quiet`` (a flag with two names), ``-n|--lines=int:1000`` (a value
-    of a kind), ``--color=?word`` (a value only when attached), ``-NUM`` (``-20``). What is not listed is refused.
-``arguments``
-    the kinds of the positional arguments, the last one with ``?``, ``*`` or ``+`` where it is optional or repeated.
-    Kinds are defined in `claudeops.domain.policy.arguments`.
-``tokens``, ``line``
-    instead of both: a regular expression for each of the arguments, or for all of them joined by one space.
-    ``excludes`` beside them must match nowhere in it. All are google-re2's, which have no look-around.
+A rule is plain text, as in the policy file (docs/reference/policy.md). What runs is never the text that was given, but
+the one canonical form of what was read: options first, each in the first of its spellings, then ``--`` where the
+program knows it, then the arguments. So a program that reads the given words in another way than we do cannot matter.
 
 Several rules for one name are alternatives; the first that fits decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from claudeops.domain.shell.values import Word, WordKind
+from claudeops.domain.shell.values import Literal, Text, Word, shown
 from claudeops.domain.text import regex
 
-_NUMERIC_OPTION: Final = "-NUM"
-_VALUE_PATTERN: Final = regex.Pattern(r"--[\w-]+=")
+_NUMBER: Final = "-NUM"
+_DIGITS: Final = regex.Pattern(r"-\d+")
+_BUNDLE: Final = regex.Pattern(r"[A-Za-z]+")
+
+READINGS: Final = ("getopt", "ordered", "single", "bundle", "words", "ps", "git")
+"""How a program reads its words; described in docs/reference/policy.md."""
 
 
 class RefusedError(Exception):
@@ -49,21 +45,19 @@ class CommandRule:
 
     name: str  # with its subcommands: ``docker compose restart``
     tier: int = 1  # the lowest tier that may run it
+    reading: str = "getopt"  # one of `READINGS`
+    dashes: bool = True  # ``--`` stands between options and arguments; False: the program does not know it
+    attached: bool = True  # a long option's value is written ``--name=value``; False: as the next word
+    always: str = ""  # words that are written first, whether given or not
     options: str = ""
     arguments: str = ""
-    tokens: str = ""
-    line: str | None = None  # "" = no arguments at all
-    excludes: str = ""  # with either of them: a regular expression that no part of the joined arguments may match
     required: str = ""  # options that must be given; ``-l|-t`` = one of these
     action: str = ""  # what it changes: the kind of action, counted for each argument that names a service
     service: str = ""  # the service of an action whose arguments name none
     writes: bool = False  # it changes the session's own files
-    output: str = ""  # ``names``: it prints names, which cannot be options
-    deep: str = ""  # options with which it reads everything below its paths
-    long_options: bool = False  # ``-name value``, as with find and openssl
-    ordered: bool = False  # options come before the arguments, or are not options
-    inert: bool = False  # it has no options that matter: it prints or compares its arguments, whatever they are
+    deep: str = ""  # options with which it reads everything below its paths; ``*``: always
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
+    look: str = ""  # ``git``: the daemon runs it, in a cell of its own
     hint: str = ""  # what to write instead of a common attempt
     approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it
 
@@ -83,33 +77,44 @@ class Wrapper:
 
     name: str
     options: str = ""
-    before: str = ""  # kinds of the positional arguments in front of the command
-    assignments: bool = False  # NAME=value may precede the command
+    before: str = ""  # kinds of the arguments in front of the command
+    always: str = ""  # words that are written first
     elsewhere: bool = False  # it runs the command on another host or in a container
-    fresh: bool = False  # it runs the command in a new environment
+    fresh: bool = False  # it runs the command as another user, in a new environment
     text: bool = False  # the rest is text for a shell, not arguments
-    after_host: bool = False  # options may follow the first positional argument
-    dashes: bool = False  # ``--`` must precede the command
-    long_options: bool = False
+    after_host: bool = False  # options may follow the first argument
+    dashes: bool = False  # ``--`` must precede the command, and is written there; otherwise it precedes the arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as a rule allows it."""
+    """One option as a rule allows it; it is written by the first of its names."""
 
     names: tuple[str, ...]
     kind: str | None  # None: a flag
     attached: bool = False  # takes its value only as ``--name=value``
 
+    def written(self, value: str | None, *, attached: bool = True) -> tuple[str, ...]:
+        """Return its words, in its one spelling."""
+        name = self.names[0]
+        if value is None:
+            return (name,)
+        if self.attached or (attached and name.startswith("--")):
+            return (f"{name}={value}" if name.startswith("--") else f"{name}{value}",)
+        return (name, value)
+
+
+Given = tuple[tuple[Option, str | None], ...]
+"""Options that were given, with their values."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A command's options and positional arguments."""
+    """A command's options and arguments."""
 
-    options: tuple[tuple[Option, Word | None], ...]
-    positionals: tuple[Word, ...]
+    options: Given = ()
+    positionals: tuple[Word, ...] = ()
     dashed: bool = False  # ``--`` was among them
-    late: tuple[Word, ...] = ()  # option values after the first positional; some getopts take them for positional
 
     def names(self) -> frozenset[str]:
         """Return every name of every option given."""
@@ -128,41 +133,30 @@ def option_table(options: str) -> Mapping[str, Option]:
     return table
 
 
-def read_arguments(
-    words: tuple[Word, ...],
-    options: str,
-    *,
-    harmless: Callable[[Word], bool],
-    mixed: bool = True,
-    long_options: bool = False,
-) -> Arguments:
-    """Separate options from positional arguments.
-
-    ``harmless`` says whether a dynamic word counts as a positional argument, whatever it turns out to be. Without
-    ``mixed`` everything from the first positional argument on is positional. Raises `RefusedError`.
-    """
-    reader = _Reader(words, option_table(options), long_options=long_options)
+def read_arguments(words: tuple[Word, ...], options: str, reading: str = "getopt") -> Arguments:
+    """Separate options from arguments. Raises `RefusedError`, also for an option that the rule spells otherwise."""
+    if reading == "words":
+        return Arguments(positionals=words)
+    if reading == "bundle" and words and isinstance(words[0], Literal) and _BUNDLE.fullmatch(words[0].text):
+        words = (Literal(f"-{words[0].text}"), *words[1:])
+    reader = _Reader(words, option_table(options), single=reading == "single")
     while reader.rest:
-        word = reader.take()
-        if reader.dashed or not _is_option(word, harmless):
+        word = reader.rest.pop(0)
+        if not _is_option(word):
             reader.positionals.append(word)
-            if not mixed:
-                reader.positionals += reader.rest
-                reader.rest = []
-        elif word.text == "--":
-            reader.dashed = True
-            if not mixed:
-                reader.positionals += reader.rest
-                reader.rest = []
+        elif isinstance(word, Literal) and word.text != "--":
+            reader.option(word.text)
+            continue
         else:
-            reader.option(word)
-    return Arguments(tuple(reader.options), tuple(reader.positionals), reader.dashed, tuple(reader.late))
+            reader.dashed = True
+        if reader.dashed or reading == "ordered":
+            reader.positionals += reader.rest
+            break
+    return Arguments(tuple(reader.options), tuple(reader.positionals), reader.dashed)
 
 
-def assign_kinds(
-    arguments: str, positionals: tuple[Word, ...], *, harmless: Callable[[Word], bool]
-) -> list[tuple[str, Word]]:
-    """Pair positional arguments with the kinds of a rule. Raises `RefusedError` for too many or too few of them."""
+def assign_kinds(arguments: str, positionals: tuple[Word, ...]) -> list[tuple[str, Word]]:
+    """Pair arguments with the kinds of a rule. Raises `RefusedError` for too many or too few of them."""
     kinds = arguments.split()
     last, repeat = (kinds[-1][:-1], kinds[-1][-1]) if kinds and kinds[-1][-1] in "?*+" else ("", "")
     fixed = kinds[:-1] if repeat else kinds
@@ -170,58 +164,44 @@ def assign_kinds(
     if len(positionals) < len(fixed) or (repeat == "+" and not extra):
         raise IncompleteError("an argument is missing: name what it is about")
     if extra and (not repeat or (repeat == "?" and len(extra) > 1)):
-        raise RefusedError(f"the argument {extra[0].text!r} is not allowed")
-    alone = positionals if repeat not in {"*", "+"} else positionals[: len(fixed)]
-    if any(not word.single and not (word.blankless and harmless(word)) for word in alone):
-        raise RefusedError("an argument may turn out to be several: quote it or write it out")
+        raise RefusedError(f"the argument {shown(extra[0])!r} is not allowed")
     return [*zip(fixed, positionals, strict=False), *((last, word) for word in extra)]
 
 
-def _is_option(word: Word, harmless: Callable[[Word], bool]) -> bool:
-    if word.kind is WordKind.CONSTANT:
-        return word.text.startswith("-") and word.text != "-"
-    if word.kind is WordKind.PATTERN:
-        if word.text[0] in "*?[" and not regex.match(r"\[\w\]", word.text):
-            raise RefusedError(f"{word.text}: a file name that it finds could be an option: write ./{word.text}")
-        if word.text[0] == "-" and not _VALUE_PATTERN.match(word.text):
-            raise RefusedError(f"{word.text} is a pattern for file names: quote it")
-        return word.text[0] == "-"
-    if harmless(word) or (word.prefix and not word.prefix.startswith("-")):
-        return False
-    if word.single and _VALUE_PATTERN.match(word.prefix):
-        return True
-    raise UnclearCommandError(f"{word.text} is not known before it runs: write the value out")
+def written(given: Iterable[tuple[Option, str | None]], *, attached: bool = True) -> tuple[Word, ...]:
+    """Return options as they are written."""
+    return tuple(Literal(text) for option, value in given for text in option.written(value, attached=attached))
+
+
+def _is_option(word: Word) -> bool:
+    match word:
+        case Literal(text):
+            return text.startswith("-") and text != "-"
+        case Text():
+            raise UnclearCommandError(f"{shown(word)} is not known before it runs: write the value out")
+        case _:
+            return False
 
 
 class _Reader:
     """Reads one argument list from left to right."""
 
-    def __init__(self, words: tuple[Word, ...], table: Mapping[str, Option], *, long_options: bool) -> None:
+    def __init__(self, words: tuple[Word, ...], table: Mapping[str, Option], *, single: bool) -> None:
         self.rest = list(words)
-        self.options: list[tuple[Option, Word | None]] = []
+        self.options: list[tuple[Option, str | None]] = []
         self.positionals: list[Word] = []
-        self.late: list[Word] = []
         self.dashed = False
         self._table = table
-        self._long_options = long_options
+        self._single = single
 
-    def take(self) -> Word:
-        return self.rest.pop(0)
-
-    def option(self, word: Word) -> None:
-        text = word.prefix if word.kind is WordKind.DYNAMIC else word.text
-        if _NUMERIC_OPTION in self._table and regex.fullmatch(r"-\d+", text):
-            self.options.append((self._table[_NUMERIC_OPTION], None))
-        elif text.startswith("--") or self._long_options:
+    def option(self, text: str) -> None:
+        if _NUMBER in self._table and _DIGITS.fullmatch(text):
+            self.options.append((self._table[_NUMBER], text[1:]))
+        elif text.startswith("--") or self._single:
             name, attached, value = text.partition("=")
-            self._add(name, self._attached(word, value) if attached else None)
+            self._add(name, value if attached else None)
         else:
             self._cluster(text)
-
-    def _attached(self, word: Word, value: str) -> Word:
-        if word.kind is WordKind.DYNAMIC:
-            return Word(text=word.text, kind=word.kind, single=word.single, prefix=value)
-        return Word(text=value, kind=word.kind)
 
     def _cluster(self, text: str) -> None:
         """Read ``-xeu nginx`` and ``-n5``: combined flags, of which the last one may have a value."""
@@ -230,21 +210,25 @@ class _Reader:
             letter, letters = "-" + letters[0], letters[1:]
             option = self._table.get(letter)
             if option is None or option.kind is None or not letters:
-                self._add(letter, None)
+                self._add(letter, None, within=text)
             else:
-                self._add(letter, Word(text=letters.removeprefix("=")))
+                # Go's flags read ``-n=5`` as 5, getopt as ``=5``: as the canonical form says 5, both do.
+                plain = option.kind.partition(":")[0] in {"text", "re"} or len(letters) == 1
+                self.options.append((option, letters if plain else letters.removeprefix("=")))
                 letters = ""
 
-    def _add(self, name: str, value: Word | None) -> None:
+    def _add(self, name: str, value: str | None, *, within: str = "") -> None:
         option = self._table.get(name)
         if option is None:
-            raise RefusedError(f"the option {name} is not allowed")
+            where = f" (in {within})" if len(within) > len(name) else ""
+            raise RefusedError(f"the option {name}{where} is not allowed")
         if option.kind is None and value is not None:
             raise RefusedError(f"the option {name} takes no value")
         if option.kind is not None and value is None and not option.attached:
-            if not self.rest or not self.rest[0].single:
-                kind = UnclearCommandError if self.rest else RefusedError
-                raise kind(f"the value of {name} is not known before it runs: write it out")
-            value = self.take()
-            self.late += [value] if self.positionals else []
+            if not self.rest:
+                raise RefusedError(f"the value of {name} is missing")
+            word = self.rest.pop(0)
+            if not isinstance(word, Literal):
+                raise UnclearCommandError(f"the value of {name} is not known before it runs: write it out")
+            value = word.text
         self.options.append((option, value))

@@ -17,7 +17,7 @@ from claudeops.domain.policy.arguments import KINDS, SERVICE_KINDS
 from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import NEVER_TOOLS, refuse_line
 from claudeops.domain.policy.rule_book import WRAPPERS
-from claudeops.domain.policy.rules import CommandGroup, CommandRule, option_table
+from claudeops.domain.policy.rules import READINGS, CommandGroup, CommandRule, option_table
 from claudeops.domain.text import regex
 
 BUILT_IN_TOOLS: Final = (
@@ -25,6 +25,12 @@ BUILT_IN_TOOLS: Final = (
     *("TodoWrite", "Task", "Agent"),
 )
 """Tools of the CLI that the gate can judge."""
+
+LOOKS: Final = ("", "git")
+"""What the daemon runs in a cell of its own."""
+
+GONE: Final = frozenset({"tokens", "line", "excludes", "output", "long_options", "ordered", "inert"})
+"""Keys of rules in the old form, in which regular expressions judged words that ran as they were given."""
 
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
 """Placeholders for a session's own places in paths."""
@@ -218,12 +224,12 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
         _check_name(name)
     if not 1 <= rule.tier <= highest:
         raise RuleFault("tier", f"there is no tier {rule.tier}: tiers go from 1 to {highest}")
-    if (rule.tokens or rule.line is not None) and (rule.arguments or rule.options):
-        raise RuleFault("arguments", "'tokens' and 'line' replace 'options' and 'arguments': leave one of them out")
-    if rule.excludes and not rule.tokens and rule.line is None:
-        raise RuleFault("excludes", "'excludes' needs 'tokens' or 'line': add one of them")
-    for key in ("tokens", "line", "excludes"):
-        _check_expression(key, getattr(rule, key) or "")
+    if rule.reading not in READINGS:
+        raise RuleFault("reading", f"{rule.reading!r} is not known: known are {', '.join(READINGS)}")
+    if rule.reading == "words" and rule.options:
+        raise RuleFault("options", "with reading = 'words' every word is an argument: leave the options out")
+    if rule.look not in LOOKS:
+        raise RuleFault("look", f"{rule.look!r} is not known: known is 'git'")
     _check_options("options", rule.options)
     arguments = [kind[:-1] if kind[-1] in "?*+" else kind for kind in rule.arguments.split()]
     _check_kinds("arguments", arguments)
@@ -263,8 +269,6 @@ def _check_words(rule: CommandRule) -> None:
         for option in named.split():
             if option not in given and option != "*":
                 raise RuleFault(key, f"{option} is not among the options: add it there")
-    if rule.output not in {"", "names"}:
-        raise RuleFault("output", f"{rule.output!r} is not known: write 'names', or leave it out")
     if rule.check and rule.check not in ARGUMENT_CHECKS:
         raise RuleFault("check", f"{rule.check!r} is not known: known are {', '.join(ARGUMENT_CHECKS)}")
 
@@ -307,5 +311,5 @@ def _check_expression(key: str, pattern: str) -> None:
     try:
         regex.check(pattern)
     except regex.ExpressionError as error:
-        hint = "; it has no look-around: say in 'excludes' what must not occur" if "(?" in str(error) else ""
+        hint = "; it has no look-around" if "(?" in str(error) else ""
         raise RuleFault(key, f"{pattern!r} is not a regular expression of google-re2: {error}{hint}") from None
