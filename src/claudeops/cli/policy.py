@@ -19,6 +19,7 @@ from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
 from claudeops.domain.policy.document import render
+from claudeops.domain.policy.migrate import migrate
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.engine.cell.workspace import Workspace
@@ -76,6 +77,27 @@ def print_policy(file: Path | None, *, as_json: bool) -> int:
         body: dict[str, object] = {"path": str(path), "policy": msgspec.to_builtins(document)}
         return print_document("policy show", body, Exit.OK)
     click.echo(f"# In force, from {path}\n\n{render(document)}", nl=False)
+    return Exit.OK
+
+
+def print_migrated(file: Path, *, write: bool) -> int:
+    """Print a policy file in the new form, or replace it, and return the exit status."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        migrated = migrate(text)
+    except OSError as error:
+        click.echo(f"{file} cannot be read ({error.strerror}): name a policy file.", err=True)
+        return Exit.NO_INPUT
+    except ValueError as error:  # not UTF-8, or not TOML
+        click.echo(f"{file}: this is not TOML: {error}; correct it first.", err=True)
+        return Exit.CONFIGURATION
+    if not write:
+        click.echo(migrated, nl=False)
+        return Exit.OK
+    old = file.with_name(f"{file.name}.old")
+    old.write_text(text, encoding="utf-8")
+    file.write_text(migrated, encoding="utf-8")
+    click.echo(f"{file} is written in the new form; the old one is {old}.")
     return Exit.OK
 
 
@@ -229,11 +251,9 @@ def _of_command(name: str, policy: Policy) -> list[dict[str, object]]:
 
 def _rule_fields(name: str, rule: CommandRule) -> dict[str, object]:
     fields: dict[str, object] = {"tier": rule.tier, "command": name}
-    for key in ("options", "arguments", "tokens", "required", "action", "approvals", "hint"):
-        if value := getattr(rule, key):
+    for key in ("reading", "options", "arguments", "required", "action", "approvals", "hint"):
+        if (value := getattr(rule, key)) and value != "getopt":
             fields[key] = value
-    if rule.line is not None:
-        fields["line"] = rule.line
     return fields
 
 

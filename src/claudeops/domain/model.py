@@ -361,6 +361,7 @@ class ToolCall:
     tool_name: str
     input: Mapping[str, object]
     agent_id: str | None = None  # set when a subagent asks
+    cwd: str = field(default="", compare=False)  # where it would run, absolute; "": in the session's own directory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

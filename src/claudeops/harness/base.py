@@ -106,6 +106,11 @@ def git_environment() -> dict[str, str]:
     }
 
 
+def plain_environment() -> dict[str, str]:
+    """Return what every program reads the same text with: the C locale, which no ``LANGUAGE`` changes; no pager."""
+    return {"LC_ALL": "C", "TERM": "dumb", "PAGER": "cat", "SYSTEMD_PAGER": "cat"}
+
+
 def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
     """Return a child's whole environment: passed variables, then the CLI's ``own``, then those that always win."""
     return {
@@ -115,7 +120,7 @@ def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
         "PATH": spec.path,
         "SHELL": "/bin/bash",
         "TMPDIR": spec.tmpdir,
-        "PAGER": "cat",
+        **plain_environment(),
         **git_environment(),
     }
 

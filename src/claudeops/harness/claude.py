@@ -255,13 +255,14 @@ def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:
     if not isinstance(asked, dict):
         asked = {}
     tool_input = asked.get(input_key)
-    agent_id = asked.get("agent_id")
+    agent_id, cwd = asked.get("agent_id"), asked.get("cwd")
     call = ToolCall(
         # A question without an id or a name is judged like any other: no rule allows it, so it is denied.
         tool_use_id=str(request.get("tool_use_id") or asked.get("tool_use_id") or ""),
         tool_name=str(asked.get("tool_name") or ""),
         input=tool_input if isinstance(tool_input, dict) else {},
         agent_id=agent_id if isinstance(agent_id, str) else None,
+        cwd=cwd if isinstance(cwd, str) and cwd.startswith("/") else "",
     )
     return GateRequest(request_id=request_id, call=call, question=question)
 

@@ -65,6 +65,22 @@ def show_policy(file: Path | None, output_format: str) -> int:
     return print_policy(file, as_json=output_format == "json")
 
 
+@policy.command(
+    "migrate", epilog=examples("claudeops policy migrate policy.toml", "claudeops policy migrate policy.toml --write")
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--write", is_flag=True, help="Replace FILE, and keep the old one as FILE.old.")
+def migrate_policy(file: Path, write: bool) -> int:  # noqa: FBT001 - click
+    """Print the policy in FILE with its rules in the new form, where 'tokens' and 'line' are gone.
+
+    A rule that has no such form becomes a comment that says so. Exit status: 0 printed or written, 66 no such file, 78
+    not a policy.
+    """
+    from claudeops.cli.policy import print_migrated
+
+    return print_migrated(file, write=write)
+
+
 @policy.command("fragments", epilog=examples("claudeops policy fragments", "claudeops policy fragments -o json"))
 @OUTPUT_FORMAT
 def list_fragments(output_format: str) -> int:

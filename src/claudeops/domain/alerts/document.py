@@ -26,9 +26,9 @@ from claudeops.domain.alerts.rules import (
     StormRules,
 )
 from claudeops.domain.model import Level
-from claudeops.domain.policy.document import Path, key_lines, line_of
 from claudeops.domain.probe.schema import keys_of, required_of
 from claudeops.domain.text import casefold_key, regex
+from claudeops.domain.text.toml_lines import Path, key_lines, line_of
 
 T = TypeVar("T")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)

@@ -15,10 +15,10 @@ import msgspec
 from claudeops.domain.model import Level
 from claudeops.domain.notice.approving import Approver
 from claudeops.domain.notice.model import APPRISE, Target, TargetKind, Topic
-from claudeops.domain.policy.document import Path, key_lines, line_of
 from claudeops.domain.schedule import Cron
 from claudeops.domain.schedule.windows import Window, read_window
 from claudeops.domain.text import casefold_key, regex
+from claudeops.domain.text.toml_lines import Path, key_lines, line_of
 from claudeops.errors import ConfigurationError
 
 MOST_TARGETS: Final = 50

@@ -52,7 +52,7 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     name = call.tool_name
     if name == STRUCTURED_OUTPUT_TOOL:
         return Judgement(verdict=Verdict(kind=VerdictKind.ALLOW, reason="delivers the report"))
-    place = _place(tier, scope)
+    place = _place(tier, scope, call.cwd)
     if name.startswith(MCP) and tier.may_use_named(name):
         finding = judge_named(call, tier, place)
     elif name not in tier.tools:
@@ -75,7 +75,7 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
 
 
-def _place(tier: TierPolicy, scope: Scope) -> Place:
+def _place(tier: TierPolicy, scope: Scope, cwd: str) -> Place:
     rules = tier.rules
     own = {"{workdir}": scope.workdir, "{tmpdir}": scope.tmpdir, "{repos}": scope.repos_dir}
 
@@ -88,7 +88,7 @@ def _place(tier: TierPolicy, scope: Scope) -> Place:
 
     return Place(
         scope=scope,
-        cwd=scope.cwd or scope.workdir,
+        cwd=cwd or scope.workdir,
         never=tier.policy.never.paths,
         reach=Reach(
             hosts=rules.hosts,
@@ -319,7 +319,7 @@ def _grep(call: ToolCall, place: Place) -> Finding:
     if given is None:
         return Finding(denial=reason)
     glob = call.input.get("glob")
-    if glob is not None and (not isinstance(glob, str) or glob.startswith("!") or regex.search(r"[{}\s/]", glob)):
+    if glob is not None and (not isinstance(glob, str) or glob.startswith("!") or regex.search(r"[{}\s/,]", glob)):
         return Finding(denial=f"Grep: write a plain glob such as '*.yml', not {glob!r}")
     kind = call.input.get("type")
     if kind is not None and not (isinstance(kind, str) and _TYPES.fullmatch(kind)):

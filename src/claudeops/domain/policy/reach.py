@@ -244,6 +244,4 @@ class Scope(NodeScope):
     workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
     tmpdir: str  # the session's own temporary directory, writable from tier 2 up
     home: str  # the session's home: its files with a leading dot are never read
-    cwd: str = ""  # where a call is; "" = in ``workdir``
-    call: str = ""  # the call's id, by which the daemon runs looks for it
     handoff: str = ""  # the file by which a session with an older prompt asks for the next tier; "" = there is none

@@ -213,7 +213,7 @@ class _Reader:
                 self._add(letter, None, within=text)
             else:
                 # Go's flags read ``-n=5`` as 5, getopt as ``=5``: as the canonical form says 5, both do.
-                plain = option.kind.partition(":")[0] in {"text", "re"} or len(letters) == 1
+                plain = option.kind == "text" or len(letters) == 1
                 self.options.append((option, letters if plain else letters.removeprefix("=")))
                 letters = ""
 

@@ -29,9 +29,6 @@ BUILT_IN_TOOLS: Final = (
 LOOKS: Final = ("", "git")
 """What the daemon runs in a cell of its own."""
 
-GONE: Final = frozenset({"tokens", "line", "excludes", "output", "long_options", "ordered", "inert"})
-"""Keys of rules in the old form, in which regular expressions judged words that ran as they were given."""
-
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
 """Placeholders for a session's own places in paths."""
 

@@ -11,10 +11,10 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.policy.document import Path, key_lines, line_of
 from claudeops.domain.probe.model import AnyLook, CommandLook, HeartbeatLook, HttpLook, Look, Probe
 from claudeops.domain.probe.schema import KINDS, Defaults, Entry, KeyFault, check_look, in_unit, keys_of, required_of
 from claudeops.domain.text import casefold_key, regex
+from claudeops.domain.text.toml_lines import Path, key_lines, line_of
 from claudeops.domain.web.token import NAME as ADDRESSED
 
 MOST_PROBES: Final = 5000

@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from claudeops.domain.policy.document import Path, key_lines, line_of
 from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule, next_due
 from claudeops.domain.schedule.plan import Overlap, Plan
 from claudeops.domain.schedule.windows import Window, read_window
 from claudeops.domain.text import regex
+from claudeops.domain.text.toml_lines import Path, key_lines, line_of
 from claudeops.errors import ConfigurationError
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
-"""Parses a Bash command into the simple commands in it.
+"""Reads a Bash command as the plain language: what it runs is literal, or it is refused with a way to write it.
 
 Values in, values out: `parse` runs nothing and looks at no file. Unfolding wrappers (``sudo``, ``ssh``, ``bash -c`` and
-so on) is the business of `claudeops.domain.policy.unfold`, which calls `parse` again for inner texts.
+so on) is the business of `claudeops.domain.policy`, which calls `parse` again for inner texts.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.shell.exit_status import certainties, unless_it_exits
+from claudeops.domain.shell.exit_status import with_certainty
 from claudeops.domain.shell.lexical import check_source, check_tree
+from claudeops.domain.shell.reader import Reader
 from claudeops.domain.shell.syntax import syntax_tree
-from claudeops.domain.shell.values import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word, WordKind
-from claudeops.domain.shell.walk import Walker
+from claudeops.domain.shell.values import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word
 
-__all__ = ["Certainty", "Parsed", "Redirection", "SimpleCommand", "Word", "WordKind", "parse"]
+__all__ = ["Certainty", "Parsed", "Redirection", "SimpleCommand", "Word", "parse"]
 
-_NOTHING: Final[Mapping[str, Word]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
-    """Return every simple command in ``command``, in the order of the text.
+def parse(command: str, *, known: Mapping[str, str] = _NOTHING) -> Parsed:
+    """Return what a text runs; ``known`` are variables of the environment whose values are known.
 
-    Commands are found in pipes, lists, subshells, groups, branches, loops, functions (where they are called),
-    substitutions of every kind and here-documents that are expanded. Loops over known values are unrolled. ``known``
-    are variables of the environment whose values may be used. With a ``problem`` (one sentence that says what to write
-    instead) the list of commands may be incomplete, so the text must not run on the strength of it.
+    With a ``problem`` (one sentence that says what to write instead) the commands may be incomplete, so the text must
+    not run on the strength of them.
     """
     try:
         source = check_source(command)
@@ -35,12 +33,11 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
         check_tree(root, source)
     except UnclearError as error:
         return Parsed(problem=str(error))
-    walker = Walker(source, certainties(root))
-    walker.program(root, known)
+    reader = Reader(source)
+    block = reader.program(root, known)
     return Parsed(
-        commands=unless_it_exits(walker.commands),
-        problem=walker.problem,
-        refusal=walker.refusal,
-        defines=walker.defines,
-        block=walker.block,
+        block=block,
+        commands=with_certainty(reader.commands, block),
+        problem=reader.problem,
+        refusal=reader.refusal,
     )

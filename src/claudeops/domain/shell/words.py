@@ -1,33 +1,32 @@
-"""The words of a command: unquoted, with braces expanded and known variables filled in; all other words are dynamic.
+"""The words of a command, as they are once the shell has expanded them.
 
-Follows bash(1), "EXPANSION". What is not known before the shell runs stays a dynamic word; what could change the
-meaning of the words around it is refused.
+Follows bash(1), "EXPANSION". Known variables are substituted and braces expanded; what is not known before the shell
+runs is in a word only where it cannot become several words, or other ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 from tree_sitter import Node
 
-from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
+from claudeops.domain.shell.lexical import HereDocument, expansions, literal_spans, unclear
 from claudeops.domain.shell.values import (
-    Arithmetic,
     Block,
     Glob,
     Literal,
-    Part,
-    ProcessSubstitution,
+    Output,
     SimpleCommand,
-    Substitution,
+    Status,
+    Stream,
+    Text,
     TooMuchError,
     UnclearError,
     Variable,
     Word,
-    WordKind,
 )
 from claudeops.domain.text import regex
 
@@ -35,371 +34,272 @@ MOST_WORDS: Final = 128  # from one brace expression
 MOST_EXPANDED: Final = 1 << 19  # characters of all words of a text, plus `_WORD_COST` for each word
 _WORD_COST: Final = 32
 
-_SAFE_VARIABLES: Final = frozenset(
-    [
-        "?",
-        "#",
-        "$",
-        "!",
-        "-",
-        "0",
-        "HOSTNAME",
-        "USER",
-        "LOGNAME",
-        "UID",
-        "EUID",
-        "HOME",
-        "PWD",
-        "OLDPWD",
-        "RANDOM",
-        "SECONDS",
-        "EPOCHSECONDS",
-        "LINENO",
-        "BASH_VERSION",
-    ]
-)
-_SAFE_OPERATORS: Final = frozenset({"#", "##", "%", "%%", "/", "//", ":-", "-", ":+", "+", "^^", ",,", "^", ","})
 _PLAIN_NODES: Final = frozenset(
-    {"word", "number", "brace_expression", "test_operator", "$", "extglob_pattern", "regex"}
+    {"word", "number", "brace_expression", "test_operator", "$", "extglob_pattern", "regex", "==", "=~"}
 )
 _GROUPING_NODES: Final = frozenset({"concatenation", "command_name"})
-_HIDDEN: Final = "\0"  # stands for a quoted character in a mask
+_VARIABLES: Final = frozenset({"simple_expansion", "expansion"})
+_QUOTED: Final = "\0"  # stands for a quoted character in a mask
 _BRACES: Final = regex.Pattern(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
 _RANGE: Final = regex.Pattern(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
-_TRIMMED: Final = regex.Pattern(r"#?[A-Za-z_]\w*(?:(?:[#%/,^]{1,2}|:?[+-])[\w.,:@%+=*?/ -]*)?")  # ``name%%.*``
 _WILDCARDS: Final = regex.Pattern(r"(?s)([*?]|\[[!^]?[\w.,@%+=:-]+\])|\[|[^*?\[]+")  # a wildcard, or other text
+_SPECIAL: Final = regex.Pattern(r"[*?\[{]|(?:^|[=:])~")
 _TILDE: Final = regex.Pattern(r"(?:^|[=:])~")
+_MATCHED: Final = regex.Pattern(r"[*?\[\\]")
+_BLANKS: Final = regex.Pattern(r"[ \t\n]+")
 _BACKSLASHES: Final = regex.Pattern(r"(?s)\\(.)|([^\\]+)")
 _ANSI_C: Final = regex.Pattern(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))")
 _ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b", strict=True))
 
+Value: TypeAlias = str | Variable | None
+"""What a variable holds: a literal, what a look printed, or (None) what depends on how the text runs."""
 
-@dataclass(slots=True)
-class Bindings:
-    """What is known about the shell's variables at one point of a command; an unknown value is a dynamic word."""
 
-    names: dict[str, tuple[Word, ...]] = field(default_factory=dict)
+@dataclass(kw_only=True, slots=True)
+class Scope:
+    """What the reader knows at one point of a text."""
+
+    values: dict[str, Value]
     cwd: str | None = None
+    head: bool = True  # nothing but cd, set and assignments came before, so cd may follow
+    moved: bool = False  # a group has changed the directory, so no command may follow
+    unassignable: str = ""  # where this is, if no variable may be set here
+    feeds: tuple[SimpleCommand, ...] | None = None  # the pipeline's earlier commands
+    rounds: int = 1  # how often this point is read, loops unrolled
 
-    def copy(self) -> Bindings:
-        """Return a copy whose changes do not affect these bindings."""
-        return Bindings(names=dict(self.names), cwd=self.cwd)
+    def apart(self) -> Scope:
+        """Return the scope of a shell of its own."""
+        return replace(self, values=dict(self.values), unassignable="")
 
-
-class Substituted(NamedTuple):
-    """What a substitution runs."""
-
-    commands: tuple[SimpleCommand, ...]
-    block: Block
-
-
-def quoted_text(text: str) -> _Text:
-    """Return text in which no character has a special meaning to the shell."""
-    return _Text(text, _HIDDEN * len(text))
-
-
-class WordReader:
-    """Turns word nodes into words; ``substitute`` walks the commands of a substitution and returns them."""
-
-    def __init__(self, source: bytes, substitute: Callable[[Node, Bindings], Substituted]) -> None:
-        self._source = source
-        self._substitute = substitute
-        self._room = MOST_EXPANDED
-
-    def words(self, node: Node, bindings: Bindings) -> list[Word]:
-        """Return the arguments that a word expands to: usually one, sometimes none or several."""
-        words = self._expanded(node, bindings)
-        self._take(words)
-        return words
-
-    def _take(self, words: Iterable[Word]) -> None:
-        """Count the expanded words: a value that doubles itself twenty times over would fill any memory."""
-        self._room -= sum(len(word.text) + _WORD_COST for word in words)
-        if self._room < 0:
-            raise TooMuchError("with its variables filled in, the command is too long: write it more plainly")
-
-    def _expanded(self, node: Node, bindings: Bindings) -> list[Word]:
-        pieces = self._pieces(node, bindings)
-        if any(isinstance(piece, _Hole) for piece in pieces):
-            return self._with_holes(pieces, node)
-        literal = _joined(pieces)
-        return [_word(text) for text in _unbraced(literal, node, self._source)]
-
-    def value(self, node: Node | None, bindings: Bindings) -> Word:
-        """Return what an assignment stores, or the text of a here-string: no splitting, no globs, no braces."""
-        if node is None:
-            return Word(text="")
-        pieces = self._pieces(node, bindings, quoted=True)
-        if any(isinstance(piece, _Hole) for piece in pieces):
-            words = self._with_holes(pieces, node)
-            known = len(words) == 1 and (len(pieces) == 1 or words[0].kind is not WordKind.PATTERN)
-            if known:  # nothing is split or matched here, quoted or not
-                return replace(words[0], parts=tuple(_quoted(part) for part in words[0].parts))
-            return Word(text=self._shown(node), kind=WordKind.DYNAMIC)
-        literal = _joined(pieces)
-        if _TILDE.search(literal.mask):
-            return Word(text=literal.text, kind=WordKind.DYNAMIC, parts=_parts([literal]))
-        return Word(text=literal.text)
-
-    def pattern(self, node: Node, bindings: Bindings) -> Word:
-        """Return a pattern of ``case`` or ``[[ … ]]``, which matches text and no files."""
-        pieces = self._pieces(node, bindings)
-        parts = _parts([_flat(piece) for piece in pieces])
-        return Word(text=self._shown(node), kind=WordKind.DYNAMIC, parts=tuple(_quoted(part) for part in parts))
-
-    def document(self, node: Node | None, start: int, end: int, bindings: Bindings) -> Word:
-        """Return the text of an unquoted here-document."""
-        if node is None or not expansions(node):
-            return Word(text=_unescape(self._source[start:end].decode(), "$`\\"))
-        holes = [piece for child in expansions(node) for piece in self._pieces(child, bindings, quoted=True)]
-        spans = literal_spans(node, start, end, self._source)
-        texts = [_unescape(self._source[a:b].decode(), "$`\\") for a, b in spans]
-        if all(isinstance(hole, _Text) for hole in holes) and len(holes) == len(texts) - 1:
-            known = [hole.text for hole in holes if isinstance(hole, _Text)]
-            return Word(text=texts[0] + "".join(a + b for a, b in zip(known, texts[1:], strict=True)))
-        parts: list[Part] = [Literal(texts[0])]
-        for hole, text in zip(holes, texts[1:], strict=True) if len(holes) == len(texts) - 1 else ():
-            parts += [*_parts([_flat(hole)]), Literal(text)]
-        whole = len(parts) > 1 and all(_parts([_flat(hole)]) for hole in holes)
-        return Word(text=self._shown(node), kind=WordKind.DYNAMIC, parts=tuple(parts) if whole else ())
-
-    def _shown(self, node: Node) -> str:
-        return self._source[node.start_byte : node.end_byte].decode().lstrip(" \t")
-
-    def _pieces(self, node: Node, bindings: Bindings, *, quoted: bool = False) -> list[_Piece]:
-        text = self._shown(node)
-        if node.type in _PLAIN_NODES:
-            return [_unquoted(text)]
-        if node.type in _GROUPING_NODES:
-            return [piece for child in node.children for piece in self._pieces(child, bindings, quoted=quoted)]
-        match node.type:
-            case "raw_string":
-                return [quoted_text(text[1:-1])]
-            case "ansi_c_string":
-                return [quoted_text(_ansi_c(text[2:-1], node, self._source))]
-            case "string":
-                return self._string(node, bindings)
-        return [self._expansion(node, bindings, quoted=quoted)]
-
-    def _expansion(self, node: Node, bindings: Bindings, *, quoted: bool) -> _Piece:
-        text = self._shown(node)
-        match node.type:
-            case "simple_expansion":
-                piece = self._variable(text[1:], bindings, quoted=quoted)
-            case "expansion":
-                piece = self._parameter(node, bindings, quoted=quoted)
-            case "command_substitution":
-                outputs, block = self._substitute(node, bindings)
-                word = Word(text=text, kind=WordKind.DYNAMIC, single=quoted, outputs=outputs)
-                piece = _Hole((replace(word, parts=(Substitution(block, quoted),)),), quoted)
-            case "process_substitution" if node.parent is None or node.parent.type != "concatenation":
-                block = self._substitute(node, bindings).block
-                parts = (ProcessSubstitution(text[0], block),)
-                piece = _Hole((Word(text="/dev/fd/63", parts=parts),), quoted=True)
-            case "arithmetic_expansion":
-                numbers = Arithmetic(" ".join(self._arithmetic(node, bindings)[1:-1]))
-                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC, parts=(numbers,)),), quoted=True)
-            case _:
-                raise unclear(node, self._source)
-        return piece
-
-    def _string(self, node: Node, bindings: Bindings) -> list[_Piece]:
-        spans = literal_spans(node, node.start_byte + 1, node.end_byte - 1, self._source)
-        texts = [quoted_text(_unescape(self._source[a:b].decode(), '$`"\\')) for a, b in spans]
-        inner = [self._pieces(child, bindings, quoted=True) for child in expansions(node)]
-        pieces: list[_Piece] = [texts[0]]
-        for held, text in zip(inner, texts[1:], strict=True):
-            pieces += [*held, text]
-        return [piece for piece in pieces if not isinstance(piece, _Text) or piece.text] or [quoted_text("")]
-
-    def _variable(self, name: str, bindings: Bindings, *, quoted: bool) -> _Piece:
-        values = bindings.names.get(name)
-        if values is None:
-            if name not in _SAFE_VARIABLES:
-                raise UnclearError(f"${name} is not set in this command: write its value out")
-            parts = (Variable(name, quoted),)
-            return _Hole((Word(text=f"${name}", kind=WordKind.DYNAMIC, single=quoted, parts=parts),), quoted)
-        self._take(values)
-        if len(values) == 1 and values[0].constant and quoted:
-            return quoted_text(values[0].text)
-        values = _referred(name, values, quoted=quoted)
-        if quoted:
-            return _Hole(values, quoted)
-        return _Hole(tuple(part for value in values for part in _split(value)), quoted)
-
-    def _parameter(self, node: Node, bindings: Bindings, *, quoted: bool) -> _Piece:
-        """Read ``${…}``: a plain name, all of an array, or a trimmed value that stays dynamic."""
-        inner = node.children[1:-1]
-        if len(inner) == 1 and inner[0].type in {"variable_name", "special_variable_name"}:
-            return self._variable(self._shown(inner[0]), bindings, quoted=quoted)
-        if len(inner) == 1 and regex.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
-            name = self._shown(inner[0])[:-3]
-            return _Hole(_referred(name, self._array(name, bindings), quoted=True), quoted=True)
-        names = [child for child in inner if child.type == "variable_name"]
-        others = [child for child in inner if child.is_named and child.type != "variable_name"]
-        operators = {self._shown(child) for child in inner if not child.is_named}
-        if (
-            len(names) != 1
-            or not operators <= _SAFE_OPERATORS
-            or any(o.type not in {"word", "regex", "number"} for o in others)
-        ):
-            raise unclear(node, self._source)
-        self._variable(self._shown(names[0]), bindings, quoted=quoted)
-        expression = self._shown(node)[2:-1]
-        parts = (Variable(expression, quoted),) if _TRIMMED.fullmatch(expression) else ()
-        return _Hole((Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=quoted, parts=parts),), quoted)
-
-    def _array(self, name: str, bindings: Bindings) -> tuple[Word, ...]:
-        values = bindings.names.get(name)
-        if values is None:
-            raise UnclearError(f"${{{name}[@]}} is not set in this command: write its values out")
-        self._take(values)
-        return values
-
-    def _arithmetic(self, node: Node, bindings: Bindings) -> list[str]:
-        """Return the tokens of an arithmetic expression, with variables replaced by their numbers.
-
-        Refuses arithmetic over anything but numbers: bash would evaluate text as code (``a[$(…)]``).
-        """
-        tokens: list[str] = []
-        for child in node.children:
-            if child.child_count:
-                tokens += self._arithmetic(child, bindings)
-            elif child.type in {"variable_name", "word", "special_variable_name"}:
-                value = bindings.names.get(self._shown(child), ())
-                if len(value) != 1 or not value[0].constant or not regex.fullmatch(r"\d+", value[0].text):
-                    raise UnclearError(f"arithmetic over {self._shown(child)!r} is not allowed: write the number out")
-                tokens.append(value[0].text)
-            elif child.is_named and child.type != "number":
-                raise unclear(child, self._source)
-            elif child.type != "$":
-                tokens.append(self._shown(child))
-        return tokens
-
-    def _with_holes(self, pieces: list[_Piece], node: Node) -> list[Word]:
-        if len(pieces) == 1 and isinstance(pieces[0], _Hole):
-            return list(pieces[0].words)
-        if any("{" in piece.mask for piece in pieces if isinstance(piece, _Text)):
-            raise unclear(node, self._source)  # braces are expanded before variables: $x{a,b} is $xa $xb
-        plain = [_flat(piece) for piece in pieces]
-        known = [piece for piece in plain if isinstance(piece, _Text)]
-        if len(known) == len(plain):
-            return [_word(text) for text in _unbraced(_joined(known), node, self._source)]
-        prefix = next((i for i, piece in enumerate(plain) if not isinstance(piece, _Text)), 0)
-        start = _joined(known[:prefix])
-        if any(regex.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
-            raise UnclearError(f"{self._shown(node)!r} mixes a pattern with a value that is not known: write it out")
-        single = all(piece.quoted for piece in plain if isinstance(piece, _Hole))
-        word = Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)
-        return [replace(word, parts=_parts(plain))]
+    def doubt(self, before: dict[str, Value]) -> None:
+        """Forget the values that differ from ``before``: what set them may not have run."""
+        for name in {*before, *self.values}:
+            if name not in before or name not in self.values or before[name] != self.values[name]:
+                self.values[name] = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """Literal text; ``mask`` has the same length, with `_HIDDEN` for every quoted character."""
+class _Chars:
+    """Literal text; ``mask`` has the same length, with `_QUOTED` for every quoted character."""
 
     text: str
     mask: str
 
-    def __add__(self, other: _Text) -> _Text:
-        return _Text(self.text + other.text, self.mask + other.mask)
+    def __add__(self, other: _Chars) -> _Chars:
+        return _Chars(self.text + other.text, self.mask + other.mask)
 
-    def __getitem__(self, part: slice) -> _Text:
-        return _Text(self.text[part], self.mask[part])
-
-
-@dataclass(frozen=True, slots=True)
-class _Hole:
-    """An expansion: the words that it stands for when it is alone, and whether it is quoted."""
-
-    words: tuple[Word, ...]
-    quoted: bool
+    def __getitem__(self, part: slice) -> _Chars:
+        return _Chars(self.text[part], self.mask[part])
 
 
-_Piece = _Text | _Hole
+_Piece: TypeAlias = _Chars | Output | Variable | Status
 
 
-def _parts(pieces: list[_Piece] | list[_Text]) -> tuple[Part, ...]:
-    """Return the parts from which a word can be rendered again, or () where it cannot."""
-    parts: list[Part] = []
+class WordReader:
+    """Turns word nodes into words; ``substitute`` reads the commands of a substitution."""
+
+    def __init__(self, source: bytes, substitute: Callable[[Node, Scope], Block]) -> None:
+        self._source = source
+        self._substitute = substitute
+        self._room = MOST_EXPANDED
+
+    def words(self, node: Node, scope: Scope) -> list[Word]:
+        """Return the arguments that a word expands to: usually one, sometimes none or several."""
+        if node.type in _VARIABLES:
+            words = self._split(node, scope)
+        elif node.type == "process_substitution":
+            words = [self._stream(node, scope)]
+        else:
+            words = self._expanded(node, scope)
+        self._take(words)
+        return words
+
+    def value(self, node: Node | None, scope: Scope) -> Literal | Text:
+        """Return what an assignment stores, or the text of a here-string: no splitting, no globs, no braces."""
+        pieces = [] if node is None else self._pieces(node, scope, quoted=True)
+        text = _text(pieces) or Literal(self._home(_joined(pieces), scope, node).text)
+        self._take([text])
+        return text
+
+    def document(self, body: Node | None, here: HereDocument, scope: Scope) -> str:
+        """Return the text of a here-document."""
+        spans, pieces = [(here.start, here.end)], []
+        if body is not None and not here.quoted:
+            spans = literal_spans(body, here.start, here.end, self._source)
+            pieces = [piece for child in expansions(body) for piece in self._pieces(child, scope, quoted=True)]
+        texts = [self._source[start:end].decode() for start, end in spans]
+        if here.tabs_stripped:
+            texts = [regex.sub(r"\n\t+", "\n", "\n" + texts[0])[1:], *(regex.sub(r"\n\t+", "\n", t) for t in texts[1:])]
+        if not here.quoted:
+            texts = [_unescape(text, "$`\\") for text in texts]
+        known = [piece.text for piece in pieces if isinstance(piece, _Chars)]
+        if len(known) != len(texts) - 1:
+            raise UnclearError("a here-document may hold no $(…) and no output of a look: write its text out")
+        text = texts[0] + "".join(a + b for a, b in zip(known, texts[1:], strict=True))
+        self._take([Literal(text)])
+        return text
+
+    def shown(self, node: Node) -> str:
+        """Return a node's text without the leading blanks that the parser may include."""
+        return self._source[node.start_byte : node.end_byte].decode().lstrip(" \t")
+
+    def _take(self, words: Iterable[Word]) -> None:
+        """Count the expanded words: a value that doubles itself twenty times over would fill any memory."""
+        self._room -= sum(_WORD_COST + (len(word.text) if isinstance(word, Literal) else 0) for word in words)
+        if self._room < 0:
+            raise TooMuchError("with its variables filled in, the command is too long: write it more plainly")
+
+    # --- expansions -------------------------------------------------------------------------------------
+
+    def _split(self, node: Node, scope: Scope) -> list[Word]:
+        """Return the words of an unquoted variable, which bash splits at blanks."""
+        value = self._variable(node, scope)
+        match value:
+            case str():
+                return [Literal(part) for part in _BLANKS.split(self._unmatched(value, node)) if part]
+            case Status():
+                return [Text((value,))]
+            case Variable():
+                raise self._unquoted(node)
+
+    def _unmatched(self, value: str, node: Node) -> str:
+        if _MATCHED.search(value):
+            raise UnclearError(f"{self.shown(node)} holds a pattern: quote it, or write it out")
+        return value
+
+    def _unquoted(self, node: Node) -> UnclearError:
+        return UnclearError(f"what {self.shown(node)[:60]} becomes is known only when it runs: put it in double quotes")
+
+    def _variable(self, node: Node, scope: Scope) -> str | Variable | Status:
+        """Return the value of ``$name`` or ``${name}``."""
+        if len(node.children) != (3 if node.type == "expansion" else 2) or not node.children[1].is_named:
+            raise UnclearError(f"{self.shown(node)[:60]} changes a value: write what comes out of it")
+        name = self.shown(node.children[1])
+        value = Status() if name == "?" else scope.values.get(name)
+        if value is None:
+            raise UnclearError(f"${name} is not set in this command: write its value out")
+        return value
+
+    def _pieces(self, node: Node, scope: Scope, *, quoted: bool = False) -> list[_Piece]:
+        text = self.shown(node)
+        if node.type in _PLAIN_NODES:
+            return [_unquoted(text)]
+        if node.type in _GROUPING_NODES:
+            return [piece for child in node.children for piece in self._pieces(child, scope, quoted=quoted)]
+        match node.type:
+            case "raw_string":
+                return [_hidden(text[1:-1])]
+            case "ansi_c_string":
+                return [_hidden(_ansi_c(text[2:-1], node, self._source))]
+            case "string":
+                return self._string(node, scope)
+        return [self._expansion(node, scope, quoted=quoted)]
+
+    def _string(self, node: Node, scope: Scope) -> list[_Piece]:
+        spans = literal_spans(node, node.start_byte + 1, node.end_byte - 1, self._source)
+        first, *texts = (_hidden(_unescape(self._source[a:b].decode(), '$`"\\')) for a, b in spans)
+        pieces: list[_Piece] = [first]
+        for child, text in zip(expansions(node), texts, strict=True):
+            pieces += [*self._pieces(child, scope, quoted=True), text]
+        return pieces
+
+    def _expansion(self, node: Node, scope: Scope, *, quoted: bool) -> _Piece:
+        match node.type:
+            case "simple_expansion" | "expansion":
+                value = self._variable(node, scope)
+                if isinstance(value, str):
+                    if not quoted and _BLANKS.search(value):
+                        raise self._unquoted(node)
+                    return _hidden(value if quoted else self._unmatched(value, node))
+                if not quoted and not isinstance(value, Status):
+                    raise self._unquoted(node)
+                return value
+            case "command_substitution":
+                block = self._substitute(node, scope)
+                if not quoted:
+                    raise UnclearError(f"{self.shown(node)[:60]} may become any words: quote it, or pipe it into xargs")
+                return Output(block)
+            case "arithmetic_expansion":
+                raise UnclearError("arithmetic is not taken: write the number out")
+        raise unclear(node, self._source)
+
+    def _stream(self, node: Node, scope: Scope) -> Stream:
+        if not self.shown(node).startswith("<("):
+            raise UnclearError(">( … ) is not taken: use a pipe")
+        return Stream(self._substitute(node, scope))
+
+    # --- what is left of a word -------------------------------------------------------------------------
+
+    def _expanded(self, node: Node, scope: Scope) -> list[Word]:
+        pieces = self._pieces(node, scope)
+        literal, text = _joined(pieces), _text(pieces)
+        if text is not None:
+            if _SPECIAL.search(literal.mask):
+                raise UnclearError(f"{self.shown(node)[:60]!r} mixes a pattern with what is not known: quote it")
+            return [text]
+        if "{" in literal.mask and _expands(node):
+            raise unclear(node, self._source)  # braces are expanded before variables: $x{a,b} is $xa $xb
+        quoted = any(sign in self.shown(node) for sign in "\"'")
+        words = [self._word(each, scope, node) for each in _unbraced(literal, node, self._source)]
+        return [word for word in words if quoted or word != Literal("")]
+
+    def _word(self, literal: _Chars, scope: Scope, node: Node) -> Word:
+        """Return literal text, or a pattern whose quoted wildcards are in brackets."""
+        literal = self._home(literal, scope, node)
+        pattern, matches = "", False
+        for found in _WILDCARDS.finditer(literal.mask):
+            if found[1] is not None:
+                pattern, matches = pattern + found[1].replace("[^", "[!"), True
+            elif found[0] == "[" and literal.mask.rfind("]") > found.start():
+                raise UnclearError(f"the brackets in {self.shown(node)[:60]!r} are unusual: quote them, or write names")
+            else:
+                text = literal.text[found.start() : found.end()]
+                pattern += regex.sub(r"[*?\[]", lambda each: f"[{each[0]}]", text)
+        return Glob(pattern) if matches else Literal(literal.text)
+
+    def _home(self, literal: _Chars, scope: Scope, node: Node | None) -> _Chars:
+        """Replace a tilde at the beginning by the home directory."""
+        if literal.mask[:1] == "~" and literal.mask[1:2] in ("", "/"):
+            home = scope.values.get("HOME")
+            if not isinstance(home, str):
+                raise UnclearError("what ~ stands for is not known here: write the directory out")
+            literal = _hidden(home) + literal[1:]
+        if _TILDE.search(literal.mask):
+            shown = "" if node is None else self.shown(node)[:60]
+            raise UnclearError(f"the tilde in {shown!r} may be expanded or not: write the directory out, or quote it")
+        return literal
+
+
+def _hidden(text: str) -> _Chars:
+    """Return text in which no character has a special meaning to the shell."""
+    return _Chars(text, _QUOTED * len(text))
+
+
+def _joined(pieces: Iterable[_Piece]) -> _Chars:
+    """Return the literal text of pieces."""
+    texts = [piece for piece in pieces if isinstance(piece, _Chars)]
+    return _Chars("".join(each.text for each in texts), "".join(each.mask for each in texts))
+
+
+def _text(pieces: list[_Piece]) -> Text | None:
+    """Return pieces as one word, or None where all are literal."""
+    parts: list[str | Output | Variable | Status] = []
     for piece in pieces:
-        own = _literal_parts(piece) if isinstance(piece, _Text) else _hole_parts(piece)
-        if not own and (not isinstance(piece, _Text) or piece.text):
-            return ()
-        parts += own
-    return tuple(parts)
+        part = piece.text if isinstance(piece, _Chars) else piece
+        if isinstance(part, str) and parts and isinstance(parts[-1], str):
+            part = f"{parts.pop()}{part}"
+        parts += [part] if part != "" else []
+    return Text(tuple(parts)) if any(not isinstance(part, str) for part in parts) else None
 
 
-def _hole_parts(hole: _Hole) -> tuple[Part, ...]:
-    if len(hole.words) != 1:
-        return ()
-    word = hole.words[0]
-    return word.parts or ((Literal(word.text),) if word.constant else ())
+def _expands(node: Node) -> bool:
+    return node.type in _VARIABLES or any(map(_expands, node.children))
 
 
-def _literal_parts(literal: _Text) -> tuple[Part, ...]:
-    """Return text and wildcards; a tilde at the beginning is the home directory, elsewhere it is ambiguous."""
-    parts: list[Part] = []
-    mask, text = literal.mask, literal.text
-    if mask[:1] == "~" and text[1:2] in ("", "/"):
-        parts, mask, text = [Variable("HOME")], mask[1:], text[1:]
-    if _TILDE.search(mask):
-        return ()
-    plain = ""
-    for found in _WILDCARDS.finditer(mask):
-        if found[0] == "[" and mask.rfind("]") > found.start():
-            return ()  # an unusual bracket expression
-        if found[1] is None:
-            plain += text[found.start() : found.end()]
-            continue
-        parts += [Literal(plain)] if plain else []
-        parts.append(Glob(found[1]))
-        plain = ""
-    return (*parts, Literal(plain)) if plain or not parts else tuple(parts)
-
-
-def _quoted(part: Part) -> Part:
-    """Return an expansion as in a context without word splitting."""
-    if isinstance(part, Variable):
-        return Variable(part.expression)
-    return Substitution(part.block) if isinstance(part, Substitution) else part
-
-
-def _referred(name: str, values: tuple[Word, ...], *, quoted: bool) -> tuple[Word, ...]:
-    """Return a variable's values as words that refer to it, instead of running again what it was set from.
-
-    Arguments of a function are not variables once it has been inlined: they keep the words that they were given as.
-    """
-    if name == "@" or name.isdigit():
-        keep = quoted or all(value.constant for value in values)
-        return tuple(value if keep else replace(value, parts=tuple(map(_bare, value.parts))) for value in values)
-    if len(values) == 1:
-        return tuple(value if value.constant else replace(value, parts=(Variable(name, quoted),)) for value in values)
-    return tuple(value if value.constant else replace(value, parts=()) for value in values)
-
-
-def _bare(part: Part) -> Part:
-    return Variable(part.expression, quoted=False) if isinstance(part, Variable) else part
-
-
-def _flat(piece: _Piece) -> _Piece:
-    """Turn an expansion that is one known text into that text."""
-    if isinstance(piece, _Hole) and not piece.words:
-        return quoted_text("")
-    if isinstance(piece, _Hole) and len(piece.words) == 1 and piece.words[0].constant:
-        return quoted_text(piece.words[0].text)
-    return piece
-
-
-def _joined(pieces: list[_Piece] | list[_Text]) -> _Text:
-    texts = [piece for piece in pieces if isinstance(piece, _Text)]
-    return _Text("".join(piece.text for piece in texts), "".join(piece.mask for piece in texts))
-
-
-def _unquoted(text: str) -> _Text:
+def _unquoted(text: str) -> _Chars:
     """Remove the backslashes from an unquoted word; the characters after them are quoted."""
     parts = _BACKSLASHES.finditer(text)
-    return _joined([quoted_text(part[1]) if part[1] else _Text(part[2], part[2]) for part in parts])
+    return _joined([_hidden(part[1]) if part[1] else _Chars(part[2], part[2]) for part in parts])
 
 
 def _unescape(text: str, escapable: str) -> str:
@@ -420,7 +320,7 @@ def _ansi_c(text: str, node: Node, source: bytes) -> str:
     return _ANSI_C.sub(replaced, text)
 
 
-def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
+def _unbraced(literal: _Chars, node: Node, source: bytes) -> list[_Chars]:
     """Expand one pair of braces (bash(1), "Brace Expansion"); several are refused."""
     mask = literal.mask
     if "{" not in mask or not ("," in mask or ".." in mask):
@@ -436,7 +336,7 @@ def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
         numbers = range(low, high + 1) if low <= high else range(low, high - 1, -1)
         if len(numbers) > MOST_WORDS:
             raise unclear(node, source)
-        choices = [quoted_text(str(number)) for number in numbers]
+        choices = [_hidden(str(number)) for number in numbers]
     elif "," in inside:
         stops = [found.start(2) - 1, *(i for i in range(*found.span(2)) if mask[i] == ","), found.end(2)]
         choices = [literal[a + 1 : b] for a, b in pairwise(stops)]
@@ -444,27 +344,4 @@ def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
         raise unclear(node, source)
     else:
         return [literal]
-    return [b + c + a for b, c, a in product([before], choices, [after])]
-
-
-def _word(literal: _Text) -> Word:
-    parts = _parts([literal])
-    if _TILDE.search(literal.mask):
-        single = not regex.search(r"[*?\[]", literal.mask)
-        return Word(text=literal.text, kind=WordKind.DYNAMIC, single=single, parts=parts)
-    if not regex.search(r"[*?\[]", literal.mask):
-        return Word(text=literal.text)
-    masked = zip(literal.text, literal.mask, strict=True)
-    pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in masked)
-    # ``[n]ginx`` matches one name at most, and otherwise stays as it is: one argument in any case.
-    single = bool(regex.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
-    return Word(text=pattern, kind=WordKind.PATTERN, single=single, parts=parts)
-
-
-def _split(value: Word) -> list[Word]:
-    """Split the unquoted use of a variable as bash does with the usual IFS; globs in it are expanded."""
-    if value.kind is WordKind.PATTERN:
-        return [value]
-    if not value.constant or value.text != value.text.strip():  # a blank at an end would separate it from its neighbour
-        return [replace(value, kind=WordKind.DYNAMIC, single=False)]
-    return [_word(_Text(part, regex.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]
+    return [before + choice + after for choice in choices]

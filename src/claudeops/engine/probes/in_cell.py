@@ -27,7 +27,7 @@ from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
 from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
-from claudeops.harness.base import git_environment
+from claudeops.harness.base import git_environment, plain_environment
 from claudeops.harness.protocol import Command
 from claudeops.tasks import Threads
 
@@ -100,6 +100,8 @@ class CellCommands:
             dry_run=node.dry_run,
             forbidden_paths=node.forbidden_paths,
             resolve=node.resolve,
+            is_file=node.is_file,
+            expand=node.expand,
             program=node.program,
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),
@@ -134,7 +136,7 @@ class CellCommands:
             "PATH": self.path,
             "SHELL": str(BASH),
             "TMPDIR": str(workspace.tmpdir),
-            "PAGER": "cat",
+            **plain_environment(),
             **git_environment(),
             SESSION_MARK: mark,
         }

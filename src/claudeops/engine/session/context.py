@@ -72,6 +72,8 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
         dry_run=node.dry_run,
         forbidden_paths=node.forbidden_paths,
         resolve=node.resolve,
+        is_file=node.is_file,
+        expand=node.expand,
         program=node.program,
         workdir=str(workspace.workdir),
         tmpdir=str(workspace.tmpdir),

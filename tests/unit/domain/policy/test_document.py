@@ -10,7 +10,8 @@ import pytest
 
 from claudeops.domain.model import ActionLimit, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Policy, PolicyFault, judge, parse_policy, tier_policy
-from claudeops.domain.policy.document import key_lines, line_of, read_document, render
+from claudeops.domain.policy.document import read_document, render
+from claudeops.domain.text.toml_lines import key_lines, line_of
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK
