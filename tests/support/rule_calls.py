@@ -1,7 +1,7 @@
 """Calls of a policy's rules, drawn from a seed: what a rule lets through, what it must refuse, and what lies between.
 
-A rule first gets one call for each option in each spelling, then calls drawn at random: options before, between and
-behind the arguments, bundled, abbreviated and attached, ``--`` or none, values good, odd and hostile.
+A rule gets one call for each option in each spelling, and calls drawn at random: options before, between and behind the
+arguments, bundled, abbreviated and attached, ``--`` or none, values good, odd and hostile.
 """
 
 from __future__ import annotations
@@ -49,14 +49,22 @@ class CallMaker:
     group: str = ""  # options that may stand in front of the last subcommand
 
     def calls(self) -> Iterator[Words]:
-        """Yield calls without end: each option in each spelling first."""
-        yield (*self.name.split(), *self._required(), *self._arguments())
-        for option in self._options():
-            for spelled in self._spellings(option):
-                rest = [] if set(option.names) & set(self.rule.required.replace("|", " ").split()) else self._required()
-                yield (*self.name.split(), *rest, *spelled, *self._arguments())
+        """Yield calls without end; each option in each spelling is among the first."""
+        spelled = list(self.spelled())
+        self.random.shuffle(spelled)
+        for words in spelled:
+            yield words
+            yield self.call()
         while True:
             yield self.call()
+
+    def spelled(self) -> Iterator[Words]:
+        """Yield the shortest call, and one for each option in each spelling."""
+        yield (*self.name.split(), *self._required(), *self._arguments())
+        for option in self._options():
+            needed = set(option.names) & set(self.rule.required.replace("|", " ").split())
+            for words in self._spellings(option):
+                yield (*self.name.split(), *([] if needed else self._required()), *words, *self._arguments())
 
     def call(self) -> Words:
         """Return one call."""

@@ -55,6 +55,7 @@ exit 0  # xargs ends with the first that was killed
 """
 _LINE: Final = re.compile(r"(?:\d+ +)?(?P<name>\w+)\((?P<rest>.*)")
 _STRING: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_HEX: Final = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _EXECUTED: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)", \[((?:"(?:\\x[0-9a-f]{2})*"(?:, )?)*)\]')
 _OPENED: Final = re.compile(
     r'(?:(?:AT_FDCWD|\d+)<(?P<at>[^>]*)>, )?"(?P<path>(?:\\x[0-9a-f]{2})*)", (?P<flags>\{flags=[^}]*\}|[A-Z0-9_|]+)'
@@ -64,6 +65,7 @@ _WRITING: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND|O_TMPFIL
 _ADDRESS: Final = re.compile(r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )"((?:\\x[0-9a-f]{2})*)"')
 _SOCKET: Final = re.compile(r'sa_family=AF_UNIX, sun_path=@?"((?:\\x[0-9a-f]{2})*)"')
 _CHANGED_BY_NETLINK: Final = re.compile(r"nlmsg_type=(RTM_(?:NEW|DEL|SET)\w+)|nlmsg_flags=[A-Z_|]*(NLM_F_CREATE)")
+_ABSENT: Final = "ENOENT (No such file or directory)"
 _CLOCK_READ: Final = re.compile(r"modes=0[,}]")
 
 
@@ -139,7 +141,7 @@ def read_trace(trace: str, printed: bytes = b"") -> Seen:
 def _note(name: str, rest: str, seen: Seen) -> None:
     if name in {"execve", "execveat"}:
         executed = _EXECUTED.search(rest)
-        if executed is not None:
+        if executed is not None and not rest.endswith(_ABSENT):  # what a shell tries along its PATH
             seen.executed.append((_text(executed[1]), *map(_text, _STRING.findall(executed[2]))))
     elif name in {"open", "openat", "openat2", "creat"}:
         _note_open(rest, seen, writing=name == "creat")
@@ -148,7 +150,7 @@ def _note(name: str, rest: str, seen: Seen) -> None:
         seen.sockets += [_text(path) for path in _SOCKET.findall(rest) if name != "bind"]
         seen.changed += [f"{name} {kind or flag}" for kind, flag in _CHANGED_BY_NETLINK.findall(rest)]
     elif not (name in {"adjtimex", "clock_adjtime"} and _CLOCK_READ.search(rest)):
-        seen.changed.append(f"{name}({_STRING.sub(lambda found: repr(_text(found[1])), rest)[:200]}")
+        seen.changed.append(f"{name}({_HEX.sub(lambda found: _text(found[0]), rest)[:200]}")
 
 
 def _note_open(rest: str, seen: Seen, *, writing: bool) -> None:

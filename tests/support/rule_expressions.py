@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re._constants as kinds
 import re._parser as reader
+import string
 from random import Random
 from typing import Any, Final
 
@@ -63,4 +64,4 @@ def _members(members: Any) -> str:
                 found += "".join(map(chr, range(value[0], value[1] + 1)))
             case kinds.CATEGORY:
                 found += _CLASSES[value]
-    return "".join(each for each in _ANY if each not in found) if refused else found
+    return "".join(each for each in string.printable.strip() if each not in found) if refused else found

@@ -25,24 +25,99 @@ class Habit:
     connects: bool = False  # to the hosts that its arguments name, and to the name server
 
 
+_NET = r"/etc/(hosts|host\.conf|resolv\.conf|services|gai\.conf|networks|protocols|rpc|netconfig|bindresvport\.blacklist)"
+_OF_PROCESSES = (
+    r"/proc(/\d+(/(stat|status|statm|comm|cmdline|schedstat|ctty|wchan|fdinfo|fd|maps|ns|net|task|task/\d+"
+    r"(/(stat|status|comm|cmdline))?|fdinfo/\d+|mountinfo|io|smaps_rollup|limits|cgroup))?)?|/proc/self/(stat|status|fd)"
+)
+_OF_THE_KERNEL = (
+    r"/proc/(filesystems|mounts|cpuinfo|meminfo|stat|uptime|loadavg|vmstat|interrupts|softirqs|swaps|locks|modules|devices|cmdline|cgroups|version|partitions"
+    r"|diskstats|zoneinfo|buddyinfo|pagetypeinfo|slabinfo|mdstat|sysinfo|tty/.*|scsi/.*|bus/.*|driver/.*|fs/.*|lvm/.*"
+    r"|net/.*|efi/.*|key-users|iomem|ioports|dma|acpi/.*|irq/.*|sys/.*)|/sys(/.*)?"
+)
+
 HABITS: Final = (
     Habit(
         programs="*",
         reason="what the distribution installed: libraries, locales, time zones; none of it is the operator's",
-        opens=r"/(usr/)?(lib(32|64|exec)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/localtime|/etc/timezone",
+        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|locale\.alias)",
     ),
     Habit(
         programs="*",
         reason="bash starts: its script, its user's name, its terminal",
-        opens=r"/calls/\d+|/dev/tty|/etc/(nsswitch\.conf|passwd)",
+        opens=r"/calls/\d+|/etc/(nsswitch\.conf|passwd)",
         writes=r"/dev/tty",
-        sockets=r"/var/run/nscd/socket|/run/nscd/socket",
+        sockets=r"(/var)?/run/nscd/socket",
+    ),
+    Habit(
+        programs="*",
+        reason="systemd's module of the name service looks for accounts",
+        opens=r"(/etc|/run|/run/systemd|/run/host|/usr/lib|/usr/local/lib)/userdb(/.*)?",
+        sockets=r"/run/systemd/userdb/.*",
     ),
     Habit(
         programs="*",
         reason="its own process, and what the kernel says of itself",
-        opens=r"/proc/(self|\d+)/(maps|auxv|cgroup|mountinfo)|/proc/(filesystems|mounts|cpuinfo|meminfo|stat)|/proc/sys/(vm|kernel)/\w+|/sys/kernel/mm/.*|/sys/devices/system/cpu(/.*)?|/sys/fs/cgroup(/.*)?|/dev/(null|urandom|random)",
+        opens=r"/proc/(self|\d+)/(maps|auxv|cgroup|mountinfo|mounts|limits|oom_score_adj|stat|status|fd)|/etc/group"
+        rf"|{_OF_THE_KERNEL}|/dev/(null|urandom|random)",
         writes=r"/dev/null",
+        changes=r"tgkill\((\d+), \1?.*, SIGURG\b.*|tgkill\((\d+), \d+, SIGABRT\).*",  # Go's threads; abort()
+    ),
+    Habit(
+        programs="hostname|curl|wget|dig|host|nslookup|getent|nc|ncat|netcat|ping|ping6|mtr|traceroute|traceroute6|tracepath|openssl"
+        "|kubectl|mariadb-admin|mysqladmin|redis-cli|showmount|pg_isready|psql|mysql|mariadb|rpcinfo",
+        reason="a name is looked up, and its host asked",
+        opens=_NET,
+        connects=True,
+    ),
+    Habit(
+        programs="ps|pgrep|pidof|pstree|pidstat|top|lsof|fuser|ss|netstat|lvs|vgs|pvs|w|uptime|vmstat|iostat|mpstat|free|lsmod"
+        "|lscpu|lshw|lspci|lsusb|lsblk|blkid|findmnt|sensors|numactl|java|systemctl|ifconfig|ip|sysctl|systemd-cgtop|iotop"
+        "|dmidecode|mdadm|smartctl|nvme|sar|lsscsi|udevadm|ethtool|bridge|route|arp|conntrack|nproc|mount|loginctl",
+        reason="the machine and its processes are what it shows",
+        opens=_OF_PROCESSES,
+    ),
+    Habit(programs="w|uptime|who|users|last|lastlog|uname|top", reason="who is here, and was", opens=r"(/var)?/run/utmp|/var/log/(wtmp|btmp|lastlog)|/proc/uptime|/run/systemd/(sessions|users|seats)(/.*)?"),
+    Habit(programs="lsblk|blkid|lshw|lsusb|lspci|lvs|vgs|pvs|udevadm|smartctl|mdadm|nvme|lsscsi|sensors|iostat|dmidecode", reason="devices are what it shows", opens=r"/dev(/[\w/.:-]*)?|/run/(udev|blkid|mdadm)(/.*)?|/etc/(blkid\.conf|udev/.*|systemd/hwdb/.*|pci\.ids|sensors.*|sensors3\.conf|mdadm.*)|/devfs|/devices"),
+    Habit(programs="dmesg", reason="the kernel's ring buffer is what it shows", opens=r"/dev/kmsg", changes=r"syslog\(\S+ /\* SYSLOG_ACTION_(SIZE_BUFFER|READ_ALL|SIZE_UNREAD) \*/.*"),
+    Habit(programs="lspci|lsusb", reason="a cache of names that `lspci -q` would write", opens=r"/root/\.pciids-cache|/session/empty/\..*"),
+    Habit(programs="file", reason="its own descriptions of kinds of files", opens=r"/etc/magic(\.mgc)?"),
+    Habit(programs="named-checkconf", reason="the configuration is what it checks", opens=r"/etc/bind/.*"),
+    Habit(programs="lvs|vgs|pvs", reason="its configuration", opens=r"/etc/(lvm|multipath)(/.*)?|/etc/multipath\.conf"),
+    Habit(programs="mariadb-admin|mysqladmin", reason="its configuration; the server of this machine", opens=r"/etc/mysql(/.*)?|/etc/my\.cnf.*", sockets=r"(/var)?/run/mysqld/mysqld\.sock"),
+    Habit(
+        programs="pg_isready|psql",
+        reason="Debian's wrapper chooses a version of the client; perl reads the shadow entry with the passwd entry",
+        opens=r"/etc/postgresql(-common)?(/.*)?|/var/lib/postgresql(/.*)?|/etc/shadow|/etc/perl(/.*)?|/usr/local/(lib|share)/.*perl.*"
+        r"|/session/empty/\.(postgresqlrc|postgresql/.*|pgpass|pg_service\.conf)",
+        executes=r"/usr/lib/postgresql/\d+/bin/(pg_isready|psql)",
+        sockets=r"(/var)?/run/postgresql/\.s\.PGSQL\.\d+|/tmp/\.s\.PGSQL\.\d+",
+    ),
+    Habit(programs="curl|wget|openssl|yq|lsb_release|certbot", reason="certificates of authorities, and the library's settings", opens=r"/etc/ssl(/.*)?|/etc/wgetrc|/etc/(gnutls|pki)/.*"),
+    Habit(programs="jq|yq|dig|rg|kubectl|curl", reason="looks for its settings in the home, which is empty", opens=r"/session/empty(/.*)?"),
+    Habit(
+        programs="systemctl",
+        reason="units are what it shows; whether the machine is a container is told by the environment of its first process",
+        opens=r"/(etc|run|usr/lib|usr/local/lib)/systemd(/.*)?|/proc/1/(environ|cmdline|comm)|/run/host(/.*)?|/etc|/run|/usr|/usr/local",
+        sockets=r"(/var)?/run/(dbus/system_bus_socket|systemd/private)",
+    ),
+    Habit(programs="journalctl", reason="the journal is what it shows", opens=r"(/run|/var)/log/journal(/.*)?|/etc/machine-id|/proc/sys/kernel/random/boot_id"),
+    Habit(programs="sar", reason="the daily figures are what it shows", opens=r"/var/log/(sysstat|sa)(/.*)?"),
+    Habit(programs="which|whereis|type", reason="the directories of programs are what it searches", opens=r"/(usr(/\w+)*|bin|sbin|opt(/bin)?|etc)(/[\w.+-]*)*"),
+    Habit(programs="netstat|ss|lsof|ifconfig|arp|route|ip|nft|iptables|iptables-save|bridge", reason="names of ports and tables", opens=r"/etc/(services|protocols|iproute2/.*|ethertypes|networks|hosts)"),
+    Habit(programs="wg", reason="its devices", opens=r"(/var)?/run/wireguard"),
+    Habit(programs="zcat|zgrep|gunzip|bzcat|xzcat|zstdcat|egrep|fgrep|lsb_release|ntpstat|apache2ctl|apachectl|pg_isready|psql|service|whereis|yq|certbot|supervisorctl|firewall-cmd", reason="a script reads itself", opens=r"/usr/s?bin/\w[\w.+-]*|/etc/lsb-release|/usr/pyvenv\.cfg|/usr/local/lib/python.*"),
+    Habit(programs="zcat|gunzip|zgrep", reason="a script around gzip", executes=r"/usr/bin/(gzip|zcat|grep|sed|printf)"),
+    Habit(programs="egrep|fgrep", reason="a script around grep", executes=r"/usr/bin/grep"),
+    Habit(programs="tar", reason="it unpacks by these programs, which get no file's name", executes=r"/usr/bin/(gzip|bzip2|xz|zstd|lzma|compress)"),
+    Habit(programs="lsb_release", reason="a script", executes=r"/usr/bin/(getopt|tr|cut|basename|which|dpkg|sed)"),
+    Habit(programs="dig|host|nslookup", reason="names its threads", writes=r"/proc/self/task/\d+/comm"),
+    Habit(programs="java", reason="its own memory and its statistics, in the temporary directory", opens=r"/tmp/hsperfdata_\w+|/etc/java.*", writes=r"/proc/self/coredump_filter|/tmp/hsperfdata_\w+/\d+", changes=r"(mkdir|unlink|ftruncate|fchmod).*hsperfdata.*"),
+    Habit(programs="tee|wget|curl|[", reason="what it prints", writes=r"/dev/(stdout|stderr)|/proc/\d+/fd/\d+"),
+    Habit(
+        programs="find",
+        reason="the files that it found are read by programs that are judged as if they were given them",
+        executes=r"/usr/s?bin/(cat|head|tail|ls|stat|du|wc|grep|file|md5sum|sha256sum)",
     ),
 )
 """In the order of the rules' files."""

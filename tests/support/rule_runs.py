@@ -32,9 +32,9 @@ from support.rule_habits import Habit, fits, habits_of
 LEAST: Final = 90  # calls of each rule
 _TRIES: Final = 12  # for each call that is to be run
 _BATCH: Final = 400
+_ROOMS: Final = frozenset({"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"})  # on the way
 _NUMBER: Final = re.compile(r"\d+")
 _FIND: Final = CommandRule(name="find")
-_SELF_MADE: Final = frozenset({"git"})  # run by the daemon, in a cell of their own: not by their rules' words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +79,10 @@ def scope() -> Scope:
         workdir=world.WORKDIR,
         tmpdir=world.TMPDIR,
         home=world.HOME,
-        forbidden_paths=(world.STATE,),
+        forbidden_paths=(world.STATE, world.TRAP),
         estate=world.ESTATE,
         resolve=world.resolve,
+        is_file=world.is_file,
         program=lambda name: installed(name) or f"{STAND_INS}/{name}",
     )
 
@@ -91,7 +92,7 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
     document = read_document(text, default="", fragments={})
     for number, rule in enumerate((*document.commands, _FIND)):
         for name in rule.name.split("|"):
-            if not rule.action and not rule.writes and name.split()[0] not in _SELF_MADE:
+            if not rule.action and not rule.writes and not rule.look:
                 shared = " ".join(
                     group.options for group in document.groups if f"{name} ".startswith(f"{group.name} ")
                 )
@@ -182,7 +183,7 @@ def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
         return False
     if path in named or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR):
         return True
-    if directory and "/" in named:
+    if directory and ("/" in named or path in _ROOMS):
         return True
     return directory and any(each.startswith(f"{path.rstrip('/')}/") for each in named)  # on the way there
 
@@ -228,7 +229,7 @@ def main() -> int:
     execute(tally)
     seen: Counter[tuple[str, str]] = Counter()
     for call, what in tally.findings:
-        kind = (call.rule, _NUMBER.sub("N", what))
+        kind = (call.program, _NUMBER.sub("N", what.partition(": ")[0]))
         seen[kind] += 1
         if seen[kind] == 1:
             sys.stdout.write(f"{call.rule}\n  given  {call.given}\n  runs   {call.runs}\n  {what}\n\n")

@@ -108,6 +108,12 @@ def resolve(path: str) -> str:
     return path
 
 
+def is_file(path: str) -> bool:
+    """Whether a path is a regular file, or is not there."""
+    path = resolve(path)
+    return path not in _DIRECTORIES and not path.startswith(("/dev/", "/proc/")) and path != "/"
+
+
 def write_files(root: Path) -> None:
     """Write the small machine below a directory."""
     for directory in directories():
@@ -154,3 +160,8 @@ PACKED_NAMES: Final = ("app.log.1.gz", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.
 def is_trap(path: str) -> bool:
     """Whether a path holds what no call may read, though its name may be in one."""
     return path == TRAP or path.startswith(f"{TRAP}/")
+
+
+_DIRECTORIES: Final = frozenset(
+    parent for directory in directories() for parent in (directory, *map(str, Path(directory).parents))
+)
