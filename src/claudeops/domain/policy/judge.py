@@ -209,6 +209,8 @@ def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
         finding.add(judged)
         if judged.runs is not None:
             runs[part.number] = judged.runs
+    if parsed.problem and finding.denial and not parsed.refusal:
+        finding.denial = f"{parsed.problem}; and {finding.denial}"
     if not finding.denial and not finding.doubt:
         try:
             finding.text = render(parsed.block, runs, bash=True)

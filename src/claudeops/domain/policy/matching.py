@@ -30,6 +30,7 @@ from claudeops.domain.policy.rules import (
     read_arguments,
     written,
 )
+from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import Given as GivenWord
 from claudeops.domain.shell.values import Glob, Literal, Stream, Text, Word, shown
 
@@ -159,7 +160,7 @@ def _written(
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
     words += written(_formed(options, setting), attached=rule.attached)
-    dashes = rule.dashes and rule.reading != "words"
+    dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):
         match word:

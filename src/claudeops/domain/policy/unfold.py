@@ -219,7 +219,10 @@ def _text(wrapped: _Wrapped) -> Unfolded:
 def _literals(words: tuple[Word, ...]) -> tuple[str, ...]:
     if not all(isinstance(word, Literal) for word in words):
         raise UnclearCommandError("what it runs is not known before it runs: write it out, in single quotes")
-    return tuple(map(shown, words))
+    texts = tuple(map(shown, words))
+    if len(texts) > 1 and any(" " in text and not {"'", '"'} & set(text) for text in texts):
+        raise RefusedError("ssh joins its words into one text: put the whole command in quotes, ssh HOST 'COMMAND …'")
+    return texts
 
 
 def _shell(command: SimpleCommand, own: Arguments, words: tuple[Word, ...]) -> str:
