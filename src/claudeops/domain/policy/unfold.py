@@ -63,10 +63,12 @@ class _Wrapped:
         words: list[Word] = []
         for given, subcommand in self.found.steps:
             words += [*written(given), Literal(subcommand)]
-        words += map(Literal, self.wrapper.always.split())
+        always = self.wrapper.always.split()
+        words += map(Literal, always)
         words += written(
             (option, value if value is None or option.kind is None else form(option.kind, value, self.setting))
             for option, value in self.own.options
+            if option.names[0] not in always and "--tty" not in option.names  # there is no terminal
         )
         words += self.own.positionals
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)
