@@ -65,6 +65,7 @@ _WRITING: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND|O_TMPFIL
 _ADDRESS: Final = re.compile(r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )"((?:\\x[0-9a-f]{2})*)"')
 _SOCKET: Final = re.compile(r'sa_family=AF_UNIX, sun_path=@?"((?:\\x[0-9a-f]{2})*)"')
 _CHANGED_BY_NETLINK: Final = re.compile(r"nlmsg_type=(RTM_(?:NEW|DEL|SET)\w+)|nlmsg_flags=[A-Z_|]*(NLM_F_CREATE)")
+_TRAP_LOOKED_UP: Final = "\\x04" + "".join(f"\\x{ord(each):02x}" for each in "trap")  # in a question of the DNS
 _ABSENT: Final = "ENOENT (No such file or directory)"
 _CLOCK_READ: Final = re.compile(r"modes=0[,}]")
 
@@ -148,6 +149,7 @@ def _note(name: str, rest: str, seen: Seen) -> None:
     elif name in {"connect", "bind", "sendto", "sendmsg", "sendmmsg"}:
         seen.connected += [(_text(address), int(port)) for port, address in _ADDRESS.findall(rest) if name != "bind"]
         seen.sockets += [_text(path) for path in _SOCKET.findall(rest) if name != "bind"]
+        seen.connected += [(world.TRAP_HOST, 53)] if _TRAP_LOOKED_UP in rest else []
         seen.changed += [f"{name} {kind or flag}" for kind, flag in _CHANGED_BY_NETLINK.findall(rest)]
     elif not (name in {"adjtimex", "clock_adjtime"} and _CLOCK_READ.search(rest)):
         seen.changed.append(f"{name}({_HEX.sub(lambda found: _text(found[0]), rest)[:200]}")

@@ -33,7 +33,7 @@ _OF_PROCESSES = (
 _OF_THE_KERNEL = (
     r"/proc/(filesystems|mounts|cpuinfo|meminfo|stat|uptime|loadavg|vmstat|interrupts|softirqs|swaps|locks|modules|devices|cmdline|cgroups|version|partitions"
     r"|diskstats|zoneinfo|buddyinfo|pagetypeinfo|slabinfo|mdstat|sysinfo|tty/.*|scsi/.*|bus/.*|driver/.*|fs/.*|lvm/.*"
-    r"|net/.*|efi/.*|key-users|iomem|ioports|dma|acpi/.*|irq/.*|sys/.*)|/sys(/.*)?"
+    r"|net/.*|efi/.*|pressure/.*|key-users|iomem|ioports|dma|acpi/.*|irq/.*|sys/.*)|/sys(/.*)?"
 )
 
 HABITS: Final = (
@@ -119,6 +119,78 @@ HABITS: Final = (
         reason="the files that it found are read by programs that are judged as if they were given them",
         executes=r"/usr/s?bin/(cat|head|tail|ls|stat|du|wc|grep|file|md5sum|sha256sum)",
     ),
+    Habit(
+        programs="fail2ban-client|ceph|pip|pip3|supervisorctl|ufw|firewall-cmd|certbot|yq|iotop|lsb_release|aws",
+        reason="Python starts, and the script reads itself",
+        opens=r"/usr(/bin)?/(pyvenv\.cfg|python[\w.]*\._pth|pybuilddir\.txt)|/usr/s?bin(/[\w.+-]+)?|/etc/ssl(/.*)?|/etc/python3.*"
+        r"|/usr/local/lib/python.*|/session/empty/\.local(/.*)?",
+    ),
+    Habit(
+        programs="busctl|coredumpctl|networkctl|resolvectl|nmcli|firewall-cmd|timedatectl|hostnamectl|loginctl|localectl"
+        "|systemd-analyze|systemd-cgtop",
+        reason="it asks a service of this machine over D-Bus",
+        opens=r"/run/host(/.*)?|/run/systemd/(container|system|sessions|seats|users|netif|journal).*|/proc/1/(environ|sched)|/run/log/journal"
+        r"|/var/log/journal|/etc/(machine-id|machine-info|hostname|systemd(/.*)?|NetworkManager(/.*)?|firewalld(/.*)?)|/run/NetworkManager.*",
+        sockets=r"(/var)?/run/dbus/system_bus_socket|/run/systemd/.*",
+    ),
+    Habit(
+        programs="dpkg|dpkg-query|apt|apt-cache",
+        reason="packages are what it shows; it asks dpkg for the architectures",
+        opens=r"/etc/(dpkg|apt)(/.*)?|/var/(lib|cache)/(dpkg|apt)(/.*)?|/session/empty/\.dpkg\.cfg|/etc/debian_version|/usr/bin/dpkg.*",
+        executes=r"/usr/bin/dpkg(-query|-deb)?",
+        writes=r"/tmp/file\w*|/session/tmp(/\w+)?",  # apt maps its cache in a file without a name
+        changes=r"(unlink|fchmod|ftruncate)\(.*",
+    ),
+    Habit(
+        programs="rpm|dnf|yum",
+        reason="packages are what it shows; a macro of the distribution asks a shell for the home",
+        opens=r"/etc/(popt|rpm|gcrypt)(/.*)?|/session/empty(/.*)?|/var/lib/rpm(/.*)?",
+        executes=r"/bin/sh|/usr/bin/bash",
+        changes=r"mkdir\(\"/session/empty/\.rpmdb\", 0755\) = -1 EROFS.*",
+    ),
+    Habit(
+        programs="top|lsof|iotop",
+        reason="looks for its settings in the home, which is empty and cannot be written",
+        opens=r"/etc/top(rc|defaultrc)|/session/empty(/.*)?",
+        changes=r"mkdir\(\"/session/empty/\.config(/procps)?\", 0700\) = -1 E(ROFS|NOENT).*",
+    ),
+    Habit(programs="kill", reason="it asks whether a process is there", changes=r"kill\(-?\d+, 0\).*"),
+    Habit(programs="dig|host|nslookup", reason="it ends itself by a signal", changes=r"kill\((\d+), SIGTERM\).*"),
+    Habit(programs="ps|systemd-cgtop|pgrep|top", reason="whether it is in a container is told by the first process", opens=r"/proc/\d+/environ|/dev/tty|/run/systemd/container|/run/host/.*"),
+    Habit(programs="logrotate", reason="its configuration and the logs are what it checks", opens=r"/etc/(popt|logrotate\.(conf|d|status)|popt\.d)(/.*)?|/session/empty/\.popt|/var/(log|lib/logrotate)(/.*)?"),
+    Habit(programs="nginx", reason="its configuration is what it checks, at tier 2, and for that it opens its logs", opens=r"/etc/(nginx|ssl|letsencrypt)(/.*)?", writes=r"(/var)?/run/nginx\.pid|/var/log/nginx/.*|/var/lib/nginx/.*", changes=r"(mkdir|chown|rmdir|unlink)\(\"/var/lib/nginx.*"),
+    Habit(programs="haproxy", reason="its configuration is what it checks; it looks up the names in it", opens=r"/etc/haproxy(/.*)?|" + _NET, connects=True),
+    Habit(programs="named-checkconf", reason="its configuration is what it checks", opens=r"/etc/bind(/.*)?"),
+    Habit(programs="snap", reason="it asks its daemon", opens=r"/var/lib/snapd/.*|/root/\.snap/.*|/session/empty/.*", sockets=r"/run/snapd(-snap)?\.socket"),
+    Habit(programs="virsh", reason="it asks its daemon, by the socket on which nothing can be changed", opens=r"/etc/libvirt(/.*)?", sockets=r"/var/run/libvirt/(libvirt-sock-ro|virtqemud-sock-ro|virtproxyd-sock-ro)"),
+    Habit(programs="supervisorctl", reason="it asks its daemon", opens=r"/etc/supervisor.*", sockets=r"(/var)?/run/supervisor\.sock"),
+    Habit(programs="fail2ban-client", reason="it asks its daemon", opens=r"/etc/fail2ban(/.*)?", sockets=r"/var/run/fail2ban/fail2ban\.sock"),
+    Habit(programs="chronyc", reason="it asks its daemon, by a socket of its own", writes=r"(?!)", changes=r"(unlink|chmod)\(\"/(var/)?run/chrony/chronyc\.\d+\.sock\".*", sockets=r"/(var/)?run/chrony/chronyd\.sock", connects=True, opens=_NET),
+    Habit(programs="ntpstat|ntpq", reason="it asks the daemon of this machine", connects=True, opens=_NET),
+    Habit(programs="fuser", reason="the resolver orders its own addresses", connects=True, opens=_NET),
+    Habit(programs="lxc|incus|docker", reason="it asks its daemon", opens=r"/session/empty(/.*)?", sockets=r"/var/(lib|snap)/.*unix\.socket|/(var/)?run/docker\.sock"),
+    Habit(programs="ipmitool", reason="the interface of the hardware is opened for both", writes=r"/dev/ipmi(/|dev/)?\d+", opens=r"/session/empty/.*|/etc/iana.*"),
+    Habit(programs="ip", reason="it asks whether the kernel knows a message that names nothing", changes=r"sendto RTM_NEWLINK"),
+    Habit(programs="mtr", reason="it sends by a program of its own", executes=r"/usr/bin/mtr-packet"),
+    Habit(programs="yq", reason="it is a script around jq", executes=r"/usr/bin/jq", opens=r"/session/empty(/.*)?"),
+    Habit(programs="ufw", reason="it shows what iptables says", executes=r"/usr/sbin/ip6?tables", opens=r"/etc/(ufw|default|services|protocols)(/.*)?", writes=r"/run/ufw\.lock"),
+    Habit(programs="tac", reason="what cannot be read backwards is kept beside it", writes=r"/session/tmp/tac\w+", changes=r"unlink\(\"/session/tmp/tac\w+\"\).*"),
+    Habit(programs="mount|lshw", reason="names of devices without a directory are looked for in the working directory", opens=r"/session/work/[\w.-]+"),
+    Habit(programs="pip|pip3", reason="its settings, of which --isolated takes none", opens=r"/etc/pip\.conf|/etc/xdg(/.*)?|/session/empty(/.*)?"),
+    Habit(programs="ceph", reason="its settings", opens=r"/etc/(ceph|libnl)(/.*)?"),
+    Habit(programs="sar", reason="it is fed by its collector", executes=r"/usr/lib/sysstat/sadc", opens=r"/etc/sensors.*|/dev/disk/by-id|/usr/lib/sysstat/.*"),
+    Habit(programs="ipvsadm", reason="the kernel's module is asked for, as root only", executes=r"/sbin/modprobe", opens=r"/etc/modprobe\.d(/.*)?"),
+    Habit(programs="lspci", reason="modules that may drive a device", opens=r"/etc/modprobe\.d(/.*)?"),
+    Habit(programs="nft|conntrack|iptables|ip6tables", reason="names of labels and protocols", opens=r"/etc/(connlabel\.conf|iproute2/.*|protocols|services|ethertypes|xtables.*|nsswitch\.conf)"),
+    Habit(programs="ss|netstat", reason="the security context of a process", opens=r"/proc/\d+/attr/current"),
+    Habit(programs="pidstat", reason="the memory of a process", opens=r"/proc/\d+/(smaps|task/\d+/schedstat)"),
+    Habit(programs="mount|findmnt|lsblk|df|swapon", reason="what is mounted", opens=r"/etc/(fstab|mtab)|/run/mount/utab|/dev/[\w/-]+"),
+    Habit(programs="btrfs", reason="devices are what it shows", opens=r"/dev(/.*)?|/etc/blkid\.conf|/run/blkid/.*|/devfs|/devices"),
+    Habit(programs="sysctl", reason="settings of the kernel are what it shows", opens=r"/proc/sys|/etc/sysctl.*"),
+    Habit(programs="lshw", reason="names of devices", opens=r"/usr/local/share/.*"),
+    Habit(programs="systemctl", reason="units of the user, of whom there are none", opens=r"/(session/empty|etc/xdg|usr/local/share)(/.*)?"),
+    Habit(programs="promtool|restic|kubectl|caddy|helm", reason="Go starts; programs beside it could be plug-ins of kubectl", opens=r"/etc/machine-id|/proc/self/cpuset|/proc/\d+/cpuset|/usr/s?bin|/s?bin|/opt/bin"),
+    Habit(programs="kubectl", reason="it compares two directories of its own making, by diff", executes=r"/usr/bin/diff", writes=r"/session/tmp/(LIVE|MERGED)-\d+/.*", changes=r"(mkdirat|unlinkat|mkdir)\(AT_FDCWD[^\"]*\"/session/tmp/(LIVE|MERGED)-.*"),
 )
 """In the order of the rules' files."""
 

@@ -32,7 +32,10 @@ from support.rule_habits import Habit, fits, habits_of
 LEAST: Final = 90  # calls of each rule
 _TRIES: Final = 12  # for each call that is to be run
 _BATCH: Final = 400
+_THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
 _ROOMS: Final = frozenset({"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"})  # on the way
+# Where a file is not there, gzip's programs look for its packed form.
+_PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
 _FIND: Final = CommandRule(name="find")
 
@@ -92,7 +95,7 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
     document = read_document(text, default="", fragments={})
     for number, rule in enumerate((*document.commands, _FIND)):
         for name in rule.name.split("|"):
-            if not rule.action and not rule.writes and not rule.look:
+            if not rule.action and not rule.writes and not rule.look and name != "git":
                 shared = " ".join(
                     group.options for group in document.groups if f"{name} ".startswith(f"{group.name} ")
                 )
@@ -158,7 +161,7 @@ def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
 
 
 def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
-    named = _paths(call.words)
+    named = _paths(call.words) | {call.words[0]}
     for opened in seen.opened:
         what = opened.found if opened.found.startswith("/") else opened.path
         if opened.writing and not any(fits(habit.writes, each) for habit in habits for each in (opened.path, what)):
@@ -181,7 +184,9 @@ def _paths(words: Sequence[str]) -> set[str]:
 def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     if world.is_trap(path):
         return False
-    if path in named or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR):
+    if path in named or _PACKED.sub("", path) in named or any(
+        path.startswith(f"{each}/") for each in named if each != world.WORKDIR
+    ):
         return True
     if directory and ("/" in named or path in _ROOMS):
         return True
@@ -190,14 +195,22 @@ def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
 
 def _connected(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
     asks = any(habit.connects for habit in habits)
-    addresses = {address for name, address in world.HOSTS.items() if name in call.runs.lower() or address in call.runs}
-    allowed = {world.NAME_SERVER, "127.0.0.1", "::1", "0.0.0.0", "::", *addresses} if asks else set()  # noqa: S104 - seen, not bound
+    allowed = {world.NAME_SERVER, *_THIS_MACHINE, *_addresses(call)} if asks else set()
     for address, port in seen.connected:
-        if address.removeprefix("::ffff:") not in allowed and not any(f"{address}" in word for word in call.words if asks):
+        if address.removeprefix("::ffff:") not in allowed:
             yield f"connects to {address}:{port}"
     for path in seen.sockets:
         if not any(fits(habit.sockets, path) for habit in habits):
             yield f"connects to the socket {path}"
+
+
+def _addresses(call: Call) -> Iterator[str]:
+    """Yield the addresses of the hosts that a call names."""
+    text = " ".join(call.words[1:]).lower()
+    for name, address in world.HOSTS.items():
+        if name in text or address in text or re.search(rf"\b{name.partition('.')[0]}\b", text):
+            yield address
+    yield from (found for found in re.findall(r"[0-9a-f:.]{3,}", text) if found != world.TRAP_ADDRESS)
 
 
 def execute(tally: Tally) -> None:
