@@ -27,6 +27,7 @@ from claudeops.domain.gate.repetition import Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
+from claudeops.engine.gate.looks import Looks
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
@@ -84,6 +85,7 @@ class Gate:
     clock: Clock
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
+    looks: Looks | None = None  # runs what the daemon runs for allowed calls
     approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
     on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
     is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
@@ -129,9 +131,11 @@ class Gate:
                 scope.cancel()
 
     def ended(self, tool_use_id: str, *, is_error: bool) -> None:
-        """Take the result of a call: a report that the CLI rejected does not count as delivered."""
+        """Take a call's result: a report that the CLI rejected does not count as delivered, its looks run no more."""
         if is_error:
             self._reports.discard(tool_use_id)
+        if self.looks is not None:
+            self.looks.forget(tool_use_id)
 
     async def _decide(self, call: ToolCall) -> Verdict:
         """Answer the hook, which cannot wait: people are asked later, in the permission request."""
@@ -231,6 +235,8 @@ class Gate:
             # Before the answer goes out, because the result of the call may be in the stream a moment later.
             self.allowed.add(call.tool_use_id)
             self.ran[call.tool_use_id] = call.input if verdict.ran is None else verdict.ran
+            if self.looks is not None:
+                self.looks.admit(verdict.looks_run)
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
             self.log.info(
                 LogEvent.TOOL_CALL_JUDGED,

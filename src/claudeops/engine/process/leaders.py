@@ -20,7 +20,7 @@ from claudeops.engine.process.tree import disown, own, starting
 _REAP_SECONDS: Final = 2.0
 
 
-async def open_leader(command: Sequence[str]) -> Process:
+async def open_leader(command: Sequence[str], *, stderr: int = DEVNULL) -> Process:
     """Start a helper with pipes for stdin and stdout and an empty environment; the caller ends it with `end_leader`.
 
     Raises `OSError` when it cannot be started.
@@ -28,7 +28,7 @@ async def open_leader(command: Sequence[str]) -> Process:
     # A fork is quick, and a process whose start is cancelled half-way would belong to no caller.
     with anyio.CancelScope(shield=True), starting():
         process = await anyio.open_process(
-            command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, start_new_session=True
+            command, stdin=PIPE, stdout=PIPE, stderr=stderr, env={}, start_new_session=True
         )
         own(process.pid)
     return process

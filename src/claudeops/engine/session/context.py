@@ -17,6 +17,7 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.cell import Cell, PlainCell
 from claudeops.engine.cell.cgroups import Bounds, Groups
+from claudeops.engine.cell.git import GitCell
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
@@ -75,6 +76,7 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
         is_file=node.is_file,
         expand=node.expand,
         program=node.program,
+        look_client=node.look_client,
         workdir=str(workspace.workdir),
         tmpdir=str(workspace.tmpdir),
         home=str(workspace.home),
@@ -119,6 +121,7 @@ class Confinement:
     bounds: Bounds = field(default_factory=Bounds)
     groups: Groups | None = None  # where the kernel counts what each session uses; None: not available
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
+    git: GitCell | None = None  # in which git runs for sessions; None: it does not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -57,6 +57,7 @@ class Launch:
     workspace: Workspace
     access: ModelAccess
     group: Group | None = None  # the control group that its processes join
+    look_socket: Path | None = None  # where the daemon listens for its looks
     log: Logger
 
     async def start(self) -> Launched:
@@ -185,6 +186,7 @@ class Launch:
             ),
             bounds=context.confinement.bounds,
             group=self.group,
+            look_socket=self.look_socket,
         )
 
         def enclose() -> SandboxedCommand:

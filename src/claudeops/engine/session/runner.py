@@ -26,6 +26,7 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
+from claudeops.engine.gate.looks import Looks, open_looks
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
@@ -73,6 +74,7 @@ class SessionRunner:
             async with (
                 _group(session, context.confinement) as group,
                 metered(context, session, harness, control) as access,
+                open_looks(context.confinement.git, workspace, log) as looks,
                 await _log_of(session) as sink,
             ):
                 run = _Run(
@@ -84,6 +86,7 @@ class SessionRunner:
                     workspace=workspace,
                     access=access,
                     group=group,
+                    looks=looks,
                     sink=sink,
                     control=control,
                     log=log,
@@ -159,6 +162,7 @@ class _Run:
     workspace: Workspace
     access: MeteredAccess
     group: Group | None
+    looks: Looks | None
     sink: SessionLog
     control: Control
     log: Logger
@@ -206,6 +210,7 @@ class _Run:
             workspace=self.workspace,
             access=self.access.access,
             group=self.group,
+            look_socket=None if self.looks is None else self.looks.socket,
             estate=self.estate,
             log=self.log,
         )
@@ -257,6 +262,7 @@ class _Run:
             verdicts=context.store.verdicts,
             clock=context.clock,
             display_input=partial(_display, self.access.redactor),
+            looks=self.looks,
             approvals=self._approvals(clocks),
             is_report=lambda call: not context.completion.schema.errors(call.input),
             stopping=lambda: self.control.cause is not None,
