@@ -31,6 +31,7 @@ SCOPE = Scope(
     handoff="/state/sessions/s1/state/handoff.json",
     forbidden_paths=("/state", "/results"),
     estate=NAMED,
+    look_client=("/look",),
 )
 TIERS = (1, 2, 3)
 

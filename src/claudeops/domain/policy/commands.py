@@ -11,10 +11,11 @@ from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import counted_by, counted_names, other_names_of
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Look
-from claudeops.domain.model import Action
+from claudeops.domain.model import Action, LookCall
 from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
+from claudeops.domain.policy.git import GitLook
 from claudeops.domain.policy.identity import plain_name, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.matching import Match, match
@@ -55,6 +56,7 @@ class Finding:
     lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
     runs: SimpleCommand | None = None  # the command as it runs, where nothing is in doubt
     text: str = ""  # of a whole Bash call: what runs instead of it
+    runs_apart: list[LookCall] = field(default_factory=list)  # what the daemon runs for it
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
@@ -70,6 +72,7 @@ class Finding:
         self.writes += other.writes
         self.lines += other.lines
         self.looks += other.looks
+        self.runs_apart += other.runs_apart
         self.strangers += other.strangers
         self.acting |= other.acting
         self.asks_for_more = self.asks_for_more or other.asks_for_more
@@ -99,6 +102,7 @@ class CommandJudge:
         self._kinds = tier.action_kinds
         self._tier = tier.level
         self._judged = 0
+        self._looks = 0
         self._counted: Mapping[str, str] | None = None
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
@@ -164,12 +168,24 @@ class CommandJudge:
             finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *fits.words))
+            if fits.look is not None:
+                finding.runs = replace(command, argv=self._looked(fits.look, place, finding))
             look = look_of(found, fits, command, place)
             finding.looks += [] if look is None else [look]
         else:
             self._inside(found, replace(command, argv=(program, *command.argv[1:])), place, depth, finding)
         if finding.actions:
             finding.acting |= {command.line, line}
+
+    def _looked(self, look: GitLook, place: Place, finding: Finding) -> tuple[Literal, ...]:
+        """Note a look that the daemon runs; return the words that stand for it in what the session runs."""
+        self._looks += 1
+        name = f"{place.call}-{self._looks}"
+        root = place.scope.repos_dir
+        finding.runs_apart.append(
+            LookCall(id=name, program="git", arguments=look.arguments, directory=look.directory, root=root)
+        )
+        return tuple(map(Literal, (*place.scope.look_client, name)))
 
     def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:
         if fits.actions and fits.rule.action not in self._kinds:

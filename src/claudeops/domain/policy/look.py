@@ -60,7 +60,6 @@ _CLIENTS_OWN: Final = (
     "kubectl config",
     "kubectl auth",
     "helm version",
-    "docker buildx",
 )
 
 _NAMED_BY_ARGUMENTS: Final = frozenset(
@@ -72,7 +71,8 @@ _NAMED_BY_ARGUMENTS: Final = frozenset(
         "docker service": "logs|inspect|ps",
         "docker stack": "ps|services",
         "docker compose": "ps|logs|top|stats|port",
-        "kubectl": "get|describe|logs|top|wait",
+        "kubectl": "get|describe|logs|wait",
+        "kubectl top": "pod|pods|po",
         "kubectl rollout": "status",
         "helm": "status",
         "argocd app": "get",
@@ -102,9 +102,9 @@ _NAMED_BY_OPTIONS: Final = {
     "kubectl get": frozenset({"--selector"}),
     "kubectl describe": frozenset({"--selector"}),
     "kubectl logs": frozenset({"--selector"}),
-    "kubectl top": frozenset({"--selector"}),
+    **dict.fromkeys(("kubectl top pod", "kubectl top pods", "kubectl top po"), frozenset({"--selector"})),
 }
-_TYPE_FIRST: Final = frozenset({"kubectl get", "kubectl describe", "kubectl top"})
+_TYPE_FIRST: Final = frozenset({"kubectl get", "kubectl describe"})
 _RUNNING: Final = frozenset(
     {"pods", "pod", "po", "deployments", "deployment", "deploy", "statefulsets", "statefulset", "sts"}
     | {"daemonsets", "daemonset", "ds", "replicasets", "replicaset", "rs", "all"}

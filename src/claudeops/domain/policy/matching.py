@@ -13,6 +13,7 @@ from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
 from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, service_of
+from claudeops.domain.policy.git import GitLook, read_git
 from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
@@ -30,6 +31,7 @@ from claudeops.domain.policy.rules import (
     read_arguments,
     written,
 )
+from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import Given as GivenWord
 from claudeops.domain.shell.values import Glob, Literal, Stream, Text, Word, shown
 
@@ -55,6 +57,7 @@ class Match:
     actions: tuple[Action, ...] = ()
     where: tuple[str, ...] = ()  # where the services of the actions are, relative to where the command runs
     strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
+    look: GitLook | None = None  # what the daemon runs in its place
 
 
 def match(found: Found, place: Place, *, tier: int) -> Match:
@@ -99,6 +102,8 @@ def _higher(found: Found, place: Place, tier: int) -> int | None:
 
 
 def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
+    if rule.reading == "git":
+        return Match(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
     arguments = _arguments(rule, found)
     setting = _setting(rule, arguments, place)
     kinds = assign_kinds(rule.arguments, arguments.positionals)
@@ -129,20 +134,40 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     )
 
 
+def _git(found: Found, place: Place) -> GitLook:
+    """Read a look at a repository; raises `RefusedError` where the daemon cannot run it."""
+    if not place.local or place.cwd is None:
+        raise RefusedError(
+            "only repositories of this machine are looked at, plainly: elsewhere they could run any program"
+        )
+    if place.user:
+        raise RefusedError("it is run by the daemon, as nobody else: leave sudo out")
+    if not place.scope.look_client:
+        raise RefusedError("git runs in a cell of its own, which needs bubblewrap: read the repository's files instead")
+    look = read_git(found.arguments, place.cwd)
+    if look.arguments != ("version",) and not paths.in_repositories(look.directory, place):
+        raise RefusedError(f"{look.directory}: go to a repository below {place.scope.repos_dir}, or name it by git -C")
+    if reason := paths.listable(look.directory, place):
+        raise RefusedError(reason)
+    return look
+
+
 def _refuse(kind: str, word: Word, setting: Setting, prefix: str = "") -> tuple[Stranger, ...]:
     """Raise `RefusedError` for a word that is not of a kind; return a reason about which a person may be asked."""
     reason = check(kind, word, setting)
     if isinstance(reason, Stranger):
         return (reason,)
     if reason:
-        raise (ValueRefusedError if isinstance(word, Literal) else UnclearCommandError)(prefix + reason)
+        raise (ValueRefusedError if isinstance(word, Literal | Glob) else UnclearCommandError)(prefix + reason)
     return ()
 
 
 def _arguments(rule: CommandRule, found: Found) -> Arguments:
     if rule.reading == "ps":
         return Arguments()
-    arguments = read_arguments(found.arguments, f"{rule.options} {found.shared}", rule.reading)
+    always = tuple(map(Literal, rule.always.split()))
+    words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
+    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading)
     given = arguments.names() | {name for option, _ in found.given for name in option.names}
     for needed in rule.required.split():
         if not given & set(needed.split("|")):
@@ -159,7 +184,7 @@ def _written(
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
     words += written(_formed(options, setting), attached=rule.attached)
-    dashes = rule.dashes and rule.reading != "words"
+    dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):
         match word:

@@ -19,7 +19,6 @@ GONE: Final = frozenset({"tokens", "line", "excludes", "output", "long_options",
 """Keys of rules in the old form."""
 
 _READINGS: Final = {"inert": "words", "ordered": "ordered", "long_options": "single"}
-_TABLE: Final = regex.Pattern(r"[ \t]*\[")
 _PATH: Final = regex.Pattern(r"(^|[ =])path\b")
 _OPTIONAL: Final = regex.Pattern(r"\(\?: ([^ ]*)\)([?*])")
 
@@ -27,8 +26,9 @@ _OPTIONAL: Final = regex.Pattern(r"\(\?: ([^ ]*)\)([?*])")
 def migrate(text: str) -> str:
     """Return a policy file in the new form; its comments and everything else stay. Raises `tomllib.TOMLDecodeError`."""
     rules = tomllib.loads(text).get("commands", [])
-    starts = {line: path[1] for path, line in key_lines(text).items() if path[:1] == ("commands",) and len(path) == 2}  # noqa: PLR2004 - the table itself
     lines = text.splitlines()
+    tables = {line: path for path, line in key_lines(text).items() if lines[line - 1].lstrip().startswith("[")}
+    starts = {line: path[1] for line, path in tables.items() if path[:1] == ("commands",) and len(path) == 2}  # noqa: PLR2004 - a rule
     written: list[str] = []
     at = 0
     while at < len(lines):
@@ -37,7 +37,7 @@ def migrate(text: str) -> str:
             written.append(lines[at])
             at += 1
             continue
-        end = next((later for later in range(at + 1, len(lines)) if _TABLE.match(lines[later])), len(lines))
+        end = min((line - 1 for line in tables if line > at + 1), default=len(lines))
         rule = rules[number]
         written += _rewritten(rule) if _is_old(rule) else lines[at:end]
         at = end
@@ -58,7 +58,8 @@ def _is_old(rule: Mapping[str, object]) -> bool:
 
 def _rewritten(rule: Mapping[str, object]) -> list[str]:
     """Return a rule's lines in the new form: one table for each alternative."""
-    kept = {key: value for key, value in rule.items() if key not in GONE}
+    gone = GONE | {"options"} if rule.get("inert") else GONE
+    kept = {key: value for key, value in rule.items() if key not in gone}
     lines: list[str] = []
     for form in _forms(rule):
         lines += ["[[commands]]", *(f"{key} = {_value(value)}" for key, value in {**kept, **form}.items()), ""]
@@ -84,7 +85,7 @@ def _forms(rule: Mapping[str, object]) -> Iterator[dict[str, object]]:
     form: dict[str, object] = {} if reading is None else {"reading": reading}
     form |= {
         key: _PATH.sub(lambda found: f"{found[1]}file", str(rule[key]))
-        for key in ("options", "arguments")
+        for key in (("arguments",) if reading == "words" else ("options", "arguments"))
         if key in rule
     }
     yield form
@@ -92,20 +93,19 @@ def _forms(rule: Mapping[str, object]) -> Iterator[dict[str, object]]:
 
 def _words(line: str) -> str | None:
     """Return the arguments for an expression of a whole line, or None where its words cannot be told apart."""
-    kinds: list[str] = []
     *before, last = _split(line, " ")
-    for word in before:
-        if regex.fullmatch(word, ""):
-            return None
-        kinds.append(f"re:{_blankless(word)}")
     head, tail = _tail(last)
-    if head and regex.fullmatch(head, "") and tail is not None:
+    kinds = [(word, "") for word in before]
+    try:
+        if any(regex.fullmatch(word, "") for word in before) or (tail and head and regex.fullmatch(head, "")):
+            return None
+        kinds += [(head, "?" if regex.fullmatch(head, "") else "")] if head else []
+        kinds += [] if tail is None else [tail]
+        for word, _ in kinds:
+            regex.check(word)
+    except regex.ExpressionError:  # a group spans several words
         return None
-    if head:
-        kinds.append(f"re:{_blankless(head)}" + ("?" if regex.fullmatch(head, "") else ""))
-    if tail is not None:
-        kinds.append(f"re:{_blankless(tail[0])}{tail[1]}")
-    return " ".join(kinds)
+    return " ".join(f"re:{_blankless(word)}{repeat}" for word, repeat in kinds)
 
 
 def _tail(word: str) -> tuple[str, tuple[str, str] | None]:

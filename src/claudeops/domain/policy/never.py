@@ -31,10 +31,11 @@ _SELF: Final = "the supervisor itself is never touched or commanded by a session
 
 _SHORT: Final = {
     "ENGINE": r"(?:docker|podman|nerdctl)",
+    "KUBE": r"(?:kubectl|oc)",
     "SQL": r"(?:psql|mysql|mariadb|sqlite3|cqlsh|sqlcmd|clickhouse-client|cockroach|influx|mongosh?|duckdb|usql)",
     "STORE": r"(?:zfs|zpool|btrfs|ceph|rbd|etcdctl|velero|restic|borg|rados|gluster|aws|gcloud|az|gsutil|mc|rclone)",
     "KEPT": r"/(?:var/lib/(?:docker|containerd|kubelet|postgresql|mysql|redis|rancher|etcd|vault)|pgdata)(?:/\S*)?",
-    "KEEPER": r"(?:systemctl|service|rc-service|supervisorctl|sv|pm2|(?:docker|podman)(?:-compose)?|kubectl|helm)",
+    "KEEPER": r"(?:systemctl|service|rc-service|supervisorctl|sv|pm2|(?:docker|podman)(?:-compose)?|kubectl|oc|helm)",
     "CHANGED": r"(?:re)?(?:start|stop|load|kill|rm|remove|delete|disable|mask|pause|scale|update|uninstall|edit)",
 }
 _ROWS: Final = (
@@ -44,10 +45,10 @@ _ROWS: Final = (
     (_DATA, r"ENGINE ... rm ... (?:-[a-z]*v[a-z]*|--volumes)"),
     (_DATA, r"(?:rm|mv|cp|tee|truncate|chmod|chown|ln|rsync|install|unlink|find|tar) ... \S*KEPT"),
     (_PRUNE, r"ENGINE ... (?:system|image|container|network|builder|buildx) ... prune"),
-    (_DESTROYED, r"kubectl ... delete ... --all"),
+    (_DESTROYED, r"KUBE ... delete ... --all"),
     (
         _DESTROYED,
-        r"kubectl ... delete ... \S*(?:(?:persistentvolume|namespace|secret|crd).*|(?:pvc?|ns)(?:[ /,].*)?)",
+        r"KUBE ... delete ... \S*(?:(?:persistentvolume|namespace|secret|crd).*|(?:pvc?|ns)(?:[ /,].*)?)",
     ),
     (_DESTROYED, r"STORE ... \S*(?:destroy|rollback|delete|remove|rb|rm|purge|forget|prune|wipe|labelclear)"),
     (_TABLES, r"SQL .*\b(?i:drop|truncate)\b.*"),
@@ -55,7 +56,7 @@ _ROWS: Final = (
     (_DISKS, r"(?:lvremove|vgremove|pvremove|lvreduce|mkfs(?:\.\w+)?|mke2fs|wipefs|dd|shred|s?fdisk|parted|sgdisk)"),
     (_DISKS, r"(?:mkswap|blkdiscard|cryptsetup|hdparm|fstrim)"),
     # --- secrets
-    (_SECRETS, r"kubectl ... (?:get|describe|edit|patch|replace) ... (?:\S*[,/])?secrets?(?:[,/.]\S*)?"),
+    (_SECRETS, r"KUBE ... (?:get|describe|edit|patch|replace) ... (?:\S*[,/])?secrets?(?:[,/.]\S*)?"),
     (_SECRETS, r"(?:printenv|(?:env|set|(?:export|declare|typeset)(?: -[px]+)?|compgen -[ev]+)$)"),
     (
         _SECRETS,

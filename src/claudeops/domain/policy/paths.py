@@ -40,6 +40,7 @@ _LONGEST_NAME: Final = 255  # characters of a name or a pattern for one; Linux h
 _PLAIN_KIND: Final = regex.Pattern(
     rf"[{regex.WORD}*?-][{regex.WORD}*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
+_NO_WILDCARDS: Final = str.maketrans("*?[", "xxx")  # in a name that is one
 _PLAIN_SETS: Final = regex.Pattern(r"(?:[^\[]|\[(?:[*?]|[\w.-]+)\])*")  # none negated, named or unclosed
 
 
@@ -63,6 +64,7 @@ class Place:
     cwd: str | None = None  # absolute; None: not known, on another host or in a container
     where: tuple[str, ...] = ()  # what lies between the session and the commands; it distinguishes services
     user: str = ""  # that the commands run as; "" = the usual one
+    call: str = ""  # the id of the tool call
     local: bool = True  # False: on another host or in a container, where nothing can be looked up
 
     @property
@@ -301,7 +303,7 @@ def _odd(text: str) -> str | None:
 
 def _secret(path: str, text: str, place: Place, *, secrets: bool, constant: bool) -> str | None:
     """Return why an absolute path is never read, or None; ``constant``: it is no pattern."""
-    names = _names(path)
+    names = _names(path.translate(_NO_WILDCARDS) if constant else path)
     if constant and _is_exception(path):
         return None
     mine = _own_root(names, place)

@@ -22,7 +22,7 @@ from claudeops.domain.text import regex
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
 FIND: Final = "find"
 XARGS: Final = "xargs"
-DROPPED: Final = frozenset({"env", "command", "builtin", "nohup"})
+DROPPED: Final = frozenset({"env", "command", "builtin", "nohup", "time"})
 """Wrappers of which nothing is left in what runs: the command behind them runs plainly."""
 
 WRAPPERS: Final = (
@@ -64,7 +64,7 @@ WRAPPERS: Final = (
         after_host=True,
     ),
     Wrapper(
-        name="docker exec|docker container exec|nerdctl exec",
+        name="docker exec|docker container exec",
         options="-i|--interactive -t|--tty -u|--user=word -w|--workdir=directory",
         before="name",
         elsewhere=True,
@@ -77,7 +77,7 @@ WRAPPERS: Final = (
         elsewhere=True,
     ),
     Wrapper(
-        name="kubectl exec|oc exec",
+        name="kubectl exec",
         options="-i|--stdin -t|--tty -c|--container=name",
         before="name",
         elsewhere=True,
@@ -138,7 +138,17 @@ UNJUDGED: Final = frozenset(
 )
 """Commands that run code which cannot be judged here."""
 
-REASONS: Final = {name: why for names, why in _WHY for name in names.split()}
+REASONS: Final = {
+    **{name: why for names, why in _WHY for name in names.split()},
+    "docker info": "it runs the user's plug-ins: docker version, docker system df",
+    "docker buildx": "it writes below the home: docker ps --filter name=buildx_buildkit",
+    "crictl inspect": "it shows the environment",
+    "crictl info": "it shows the environment",
+    "certbot": "it writes logs and locks: openssl x509 -noout -dates -in /etc/letsencrypt/live/NAME/cert.pem",
+    "exportfs": "it writes its state: cat /etc/exports, showmount -e HOST",
+    "monit": "it writes its state: systemctl status monit",
+    "helm get": "values hold secrets: helm status, helm history",
+}
 """Why a command is in no rule, where there is a reason to give."""
 
 
@@ -194,6 +204,16 @@ class RuleBook:
         """Commands that run others, with the lowest tier that may use each."""
         return {name: self._wrapper_tiers[name] for name in self._wrappers}
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other names of commands."""
+        return self._aliases
+
+    def options_of(self, path: str, *, shared: bool = False) -> str:
+        """Return the options in front of a command's subcommand; ``shared``: only those that may follow it as well."""
+        group = self._groups.get(path)
+        return group.options if group is not None and (group.shared or not shared) else ""
+
     def find(self, name: str, arguments: tuple[Word, ...]) -> Found:
         """Return what is known about a command and its subcommands. Raises `RefusedError` for an unknown one."""
         path, rest, shared = self._aliases.get(name, name), arguments, ""
@@ -232,9 +252,8 @@ class RuleBook:
             raise kind(f"write out what it is to do: {self._known(path)}")
         following = f"{path} {first.text}"
         if following not in self._rules and following not in self._groups and following not in self._wrappers:
-            raise _UnknownSubcommandError(
-                f"{first.text[:40]!r} is in no rule and not allowed at any tier: known are {self._known(path)}"
-            )
+            why = REASONS.get(following, f"known are {self._known(path)}")
+            raise _UnknownSubcommandError(f"{first.text[:40]!r} is in no rule and not allowed at any tier: {why}")
         return first.text
 
     def _known(self, path: str) -> str:

@@ -63,10 +63,12 @@ class _Wrapped:
         words: list[Word] = []
         for given, subcommand in self.found.steps:
             words += [*written(given), Literal(subcommand)]
-        words += map(Literal, self.wrapper.always.split())
+        always = self.wrapper.always.split()
+        words += map(Literal, always)
         words += written(
             (option, value if value is None or option.kind is None else form(option.kind, value, self.setting))
             for option, value in self.own.options
+            if option.names[0] not in always and "--tty" not in option.names  # there is no terminal
         )
         words += self.own.positionals
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)
@@ -122,6 +124,8 @@ def _program(wrapped: _Wrapped) -> Unfolded:
     path, command = wrapped.found.path, wrapped.command
     if not wrapped.rest:
         raise RefusedError(f"{path} without a command is not allowed")
+    if _ASSIGNMENT.fullmatch(shown(wrapped.rest[0])):
+        raise RefusedError(f"{path}: set no variable for what it runs")
     words = (command.argv[0], *wrapped.before())
     return Unfolded(parsed=_alone(command, wrapped.rest), rebuilt=partial(_behind, path, command, words))
 
@@ -219,7 +223,10 @@ def _text(wrapped: _Wrapped) -> Unfolded:
 def _literals(words: tuple[Word, ...]) -> tuple[str, ...]:
     if not all(isinstance(word, Literal) for word in words):
         raise UnclearCommandError("what it runs is not known before it runs: write it out, in single quotes")
-    return tuple(map(shown, words))
+    texts = tuple(map(shown, words))
+    if len(texts) > 1 and any(" " in text and not {"'", '"'} & set(text) for text in texts):
+        raise RefusedError("ssh joins its words into one text: put the whole command in quotes, ssh HOST 'COMMAND …'")
+    return texts
 
 
 def _shell(command: SimpleCommand, own: Arguments, words: tuple[Word, ...]) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from tree_sitter import Node
 
-from claudeops.domain.shell.lexical import here_document, unclear
-from claudeops.domain.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, refuse_name
+from claudeops.domain.shell.lexical import unclear
+from claudeops.domain.shell.redirections import ERRORS_TOO, NOTHING, REDIRECTS, Behind, RedirectionReader, operands
+from claudeops.domain.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
 from claudeops.domain.shell.values import (
     MOST_COMMANDS,
     Block,
@@ -27,7 +27,6 @@ from claudeops.domain.shell.values import (
     Negated,
     Pipeline,
     Redirected,
-    Redirection,
     Run,
     Set,
     SimpleCommand,
@@ -38,62 +37,26 @@ from claudeops.domain.shell.values import (
     UnclearError,
     Variable,
     Word,
+    shown,
 )
 from claudeops.domain.shell.words import Scope, WordReader
 from claudeops.domain.text import regex
 
 MOST_ROUNDS: Final = 64  # of all loops around one command
+MOST_STATEMENTS: Final = 2048  # of any kind, also those that leave nothing to run
 
 _SEPARATORS: Final = frozenset(
     {*";\n{}()`!", "comment", "$(", "<(", ">(", "do", "done", "if", "then", "elif", "else", "fi", "[", "]"}
 )
-_REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
-_RESERVED: Final = frozenset(
-    {"if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"}
-    | {"function", "{", "}", "!", "[[", "]]"}
-)
 _EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
-_OPERANDS: Final = frozenset(
-    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
-    | {"command_substitution", "arithmetic_expansion", "regex", "extglob_pattern"}
-)
-_TESTS: Final = frozenset({f"-{letter}" for letter in "aonzefdrwxsLhbcpSugkOGNt"} | {"=", "==", "!=", "!"}) | {
-    f"-{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "nt", "ot", "ef")
-}
+_TESTS: Final = frozenset({"=", "==", "!=", "!"})
 _XARGS: Final = tuple(map(Literal, ("xargs", "-n", "1")))
 _INTEGER: Final = regex.Pattern(r"-?\d{1,9}")
+_NO_COMMAND: Final = "a redirection without a command is not taken: write the command"
 _CD: Final = "the directory changes only at the beginning: put cd first, cd DIR && …, or into ( cd DIR && … )"
-_BRANCH: Final = "in a branch"
+_CLAUSES: Final = frozenset({"elif_clause", "else_clause"})
 
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Behind:
-    """What stands behind a statement and belongs to its last command."""
-
-    files: tuple[Redirection, ...] = ()
-    arguments: tuple[Word, ...] = ()  # words after a redirection, which are still the command's
-    stdin: str | None = None
-    piped: tuple[Node, ...] = ()  # ``cat <<EOF | …``: the parser puts it below the here-document
-    following: tuple[tuple[str, Node], ...] = ()  # ``cat <<EOF && …``, by its operator: no single command's
-
-    def then(self, other: _Behind) -> _Behind:
-        """Return both, the other one last."""
-        if self.stdin is not None and other.stdin is not None:
-            raise UnclearError("a command has one input: leave out the other")
-        return _Behind(
-            files=(*self.files, *other.files),
-            arguments=(*self.arguments, *other.arguments),
-            stdin=other.stdin if self.stdin is None else self.stdin,
-            piped=(*self.piped, *other.piped),
-            following=(*self.following, *other.following),
-        )
-
-
-_NOTHING: Final = _Behind()
-_ERRORS_TOO: Final = Redirection(operator=">&", target=Literal("1"), descriptor="2")
-_Handing: TypeAlias = Callable[[Node, Scope, _Behind], Step | None]
+_Handing: TypeAlias = Callable[[Node, Scope, Behind], Step | None]
 
 
 class Reader:
@@ -105,8 +68,9 @@ class Reader:
         self.refusal: str | None = None  # the first thing that is clear and forbidden
         self._source = source
         self._words = WordReader(source, self._substituted)
+        self._redirections = RedirectionReader(source, self._words, self._keep)
         self._read: set[int] = set()  # the nodes of statements that have been read
-        self._rounds = 0
+        self._statements = 0  # read so far, loops unrolled
         self._handing: dict[str, _Handing] = {  # they hand on what is behind them to their last command
             "command": self._command,
             "test_command": self._test,
@@ -138,9 +102,12 @@ class Reader:
         read = (self._statement(node, scope) for node in nodes if node.type not in _SEPARATORS)
         return _after_cd(tuple(step for step in read if step is not None))
 
-    def _statement(self, node: Node, scope: Scope, behind: _Behind = _NOTHING) -> Step | None:
+    def _statement(self, node: Node, scope: Scope, behind: Behind = NOTHING) -> Step | None:
         """Read a statement; None: it leaves nothing to run, or a problem has been recorded."""
         self._read.add(node.id)
+        self._statements += 1
+        if self._statements > MOST_STATEMENTS:
+            raise TooMuchError("the command has too many steps: split it")
         try:
             if node.type in self._handing:
                 step = self._handing[node.type](node, scope, behind)
@@ -148,8 +115,6 @@ class Reader:
                 step = self._around(node, scope, behind)
             else:
                 raise self._refusal(node)
-        except TooMuchError:
-            raise
         except UnclearError as error:
             self._keep(error)
             self._look_inside(node, scope)
@@ -158,26 +123,18 @@ class Reader:
             scope.head = False
         return step
 
-    def _keep(self, error: UnclearError) -> None:
+    def _keep(self, error: Exception) -> None:
         if isinstance(error, ForbiddenError):
             self.refusal = self.refusal or str(error)
         else:
             self.problem = self.problem or str(error)
 
-    def _attempt(self, read: Callable[[], _T], otherwise: _T) -> _T:
-        try:
-            return read()
-        except TooMuchError:
-            raise
-        except UnclearError as error:
-            self._keep(error)
-            return otherwise
-
     def _look_inside(self, node: Node, scope: Scope) -> None:
         """Find the commands in something that is not understood: they may be worse."""
+        scope = replace(scope.apart(), head=True, repeated=scope.repeated or node.type == "while_statement")
         for child in node.children:
             if (child.type in self._handing or child.type in self._whole) and child.id not in self._read:
-                self._statement(child, replace(scope.apart(), head=True))
+                self._statement(child, scope.apart())
             else:
                 self._look_inside(child, scope)
 
@@ -186,6 +143,10 @@ class Reader:
             return ForbiddenError(INSTEAD["&"])
         if node.type == "declaration_command" and all(each.type != "variable_assignment" for each in node.children):
             return ForbiddenError("export, declare and local without a value would show the environment")
+        if node.type == "declaration_command":
+            for each in node.children:
+                if each.type == "variable_assignment":
+                    refuse_name(self._words.shown(each.children[0]))
         reason = INSTEAD.get(node.type)
         return UnclearError(reason) if reason else unclear(node, self._source)
 
@@ -196,55 +157,46 @@ class Reader:
         if scope.moved:
             self._keep(UnclearError(_CD))
         piped, number = scope.feeds is not None, len(self.commands)
-        kept = replace(command, cwd=scope.cwd, piped=piped, feeds=scope.feeds or (), number=number)
+        around = replace(command, cwd=scope.cwd, repeated=scope.repeated, number=number)
+        kept = replace(around, piped=piped, feeds=scope.feeds or ())
         self.commands.append(kept)
         return kept
 
     # --- lists and pipelines ----------------------------------------------------------------------------
 
-    def _list(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
-        (_, first), *rest = self._operands("", node)
+    def _list(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+        (_, first), *rest = operands(node)
         step = self._statement(first, scope)
         return self._chained(step, rest, scope, behind)
 
-    def _operands(self, operator: str, node: Node) -> list[tuple[str, Node]]:
-        """Return the statements of a list, each with the operator in front of it."""
-        if node.type != "list":
-            return [(operator, node)]
-        left, sign, right = (child for child in node.children if child.type not in {"comment", "\n"})
-        if sign.type not in {"&&", "||"}:
-            raise self._refusal(sign)
-        self._read.add(node.id)
-        return [*self._operands(operator, left), *self._operands(sign.type, right)]
-
     def _chained(
-        self, step: Step | None, operands: Sequence[tuple[str, Node]], scope: Scope, behind: _Behind
+        self, step: Step | None, rest: Sequence[tuple[str, Node]], scope: Scope, behind: Behind
     ) -> Step | None:
         """Read what follows a step: what is set there holds until ``||`` or the end, for it may not have run."""
         certain = dict(scope.values)
-        for place, (operator, node) in enumerate(operands, 1):
+        for place, (operator, node) in enumerate(rest, 1):
             inner = scope
             if operator == "||":
                 scope.doubt(certain)
                 scope.head = False
                 inner = replace(scope, unassignable="behind ||")
-                if step is None or _moves(step):
+                if step is None or _cut(step) == (step, None):
                     self._keep(UnclearError("what is in front of || must be a command, and not cd: write cd DIR && …"))
-            right = self._statement(node, inner, behind if place == len(operands) else _NOTHING)
+            right = self._statement(node, inner, behind if place == len(rest) else NOTHING)
             step = Chained(step, operator, right) if step is not None and right is not None else step or right
         scope.doubt(certain)
         return step
 
-    def _pipeline(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
+    def _pipeline(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         parts = [child for child in node.children if child.type not in {"comment", "\n"}]
-        elements = [(part, _NOTHING) for part in parts[::2]]
+        elements = [(part, NOTHING) for part in parts[::2]]
         for place, sign in enumerate(parts[1::2]):
             if sign.type == "|&":
-                elements[place] = parts[2 * place], _Behind(files=(_ERRORS_TOO,))
+                elements[place] = parts[2 * place], ERRORS_TOO
         elements[-1] = parts[-1], behind
         return self._piped((), elements, scope)
 
-    def _piped(self, steps: tuple[Step, ...], elements: Iterable[tuple[Node, _Behind]], scope: Scope) -> Step | None:
+    def _piped(self, steps: tuple[Step, ...], elements: Iterable[tuple[Node, Behind]], scope: Scope) -> Step | None:
         """Read the elements of a pipeline behind its first steps."""
         feeds = scope.feeds if not steps else ()
         for node, behind in elements:
@@ -252,6 +204,8 @@ class Reader:
             unassignable = "in a pipeline" if node.type.startswith("variable_assignment") else ""
             inner = replace(scope.apart(), feeds=feeds, head=False, unassignable=unassignable)
             step = self._statement(node, inner, behind)
+            if steps and isinstance(step, Negated):
+                self._keep(UnclearError("! stands in front of a whole pipeline, and not within it"))
             if step is not None:  # ``a | b >c | d`` is one pipeline
                 steps = (*steps, *(step.steps if isinstance(step, Pipeline) else (step,)))
             feeds = (*(feeds or ()), *self.commands[start:])
@@ -259,7 +213,7 @@ class Reader:
             return Negated(Pipeline((steps[0].step, *steps[1:])))
         return Pipeline(steps) if steps else None
 
-    def _negated(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
+    def _negated(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         (operand,) = (child for child in node.children if child.type not in _SEPARATORS)
         inner = replace(scope, head=False, unassignable="behind !")
         step = self._statement(operand, inner, behind)
@@ -267,7 +221,7 @@ class Reader:
 
     # --- groups, branches and loops ---------------------------------------------------------------------
 
-    def _around(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
+    def _around(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         """Read a statement that has redirections as a whole."""
         if behind.arguments:
             raise UnclearError("words after the redirection of a group are not clear: leave them out")
@@ -275,7 +229,7 @@ class Reader:
         opening = None
         if behind.files or behind.stdin is not None:
             opening = self._note(SimpleCommand(argv=(), redirections=behind.files, stdin=behind.stdin), scope)
-            if behind.stdin is not None or any(each.operator == "<" for each in behind.files):
+            if behind.feeds:
                 inner = replace(scope, feeds=(*(scope.feeds or ()), opening))
         step = self._whole[node.type](node, inner)
         scope.moved = inner.moved
@@ -283,12 +237,12 @@ class Reader:
             step = Redirected(step, opening)
         return self._before_pipe(step, start, scope, behind)
 
-    def _before_pipe(self, step: Step | None, start: int, scope: Scope, behind: _Behind) -> Step | None:
+    def _before_pipe(self, step: Step | None, start: int, scope: Scope, behind: Behind) -> Step | None:
         """Read the rest of the pipeline that the parser puts below a here-document."""
         if not behind.piped or step is None:
             return step
         feeds = (*(scope.feeds or ()), *self.commands[start:])
-        return self._piped((step,), [(node, _NOTHING) for node in behind.piped], replace(scope, feeds=feeds))
+        return self._piped((step,), [(node, NOTHING) for node in behind.piped], replace(scope, feeds=feeds))
 
     def _subshell(self, node: Node, scope: Scope) -> Step:
         return Subshell(self._sequence(node.children, replace(scope.apart(), head=True)))
@@ -306,33 +260,25 @@ class Reader:
         if text.startswith("`") and ("\\" in text or (quoted and ('"' in text or "'" in text))):
             raise unclear(node, self._source)
         inner = replace(scope.apart(), feeds=None, head=True)
-        files = [child for child in node.children if child.type == "file_redirect"]
+        files = self._redirections.read(node.children, inner).files
         if not files:
             return self._sequence(node.children, inner)
-        cat = SimpleCommand(argv=(Literal("cat"),), redirections=self._behind(files, inner).files)  # ``$(< file)``
-        return (Run(self._note(cat, inner)),)
+        return (self._run(SimpleCommand(argv=(Literal("cat"),), redirections=files), inner),)  # ``$(< file)``
 
     def _if(self, node: Node, scope: Scope) -> Step:
-        clauses = [child for child in node.children if child.type in {"elif_clause", "else_clause"}]
-        (branch,) = self._branch([node, *clauses], scope)
-        return branch
-
-    def _branch(self, clauses: Sequence[Node], scope: Scope) -> Block:
-        """Read the clauses of an ``if``, each in the ``otherwise`` of the one before it."""
-        if not clauses:
-            return ()
-        own = [child for child in clauses[0].children if child.type not in {"elif_clause", "else_clause"}]
-        if clauses[0].type == "else_clause":
-            return self._sequence(own, scope)
-        then = [child.type for child in own].index("then")
-        inner = replace(scope, head=False, unassignable=_BRANCH)
-        condition = self._sequence(own[:then], inner)
-        taken, missed = replace(inner, values=dict(scope.values)), replace(inner, values=dict(scope.values))
-        branch = Branch(condition, self._sequence(own[then:], taken), self._branch(clauses[1:], missed))
-        scope.doubt(taken.values)
-        scope.doubt(missed.values)
-        scope.moved = inner.moved or taken.moved or missed.moved
-        return (branch,)
+        clauses = [node, *(child for child in node.children if child.type in _CLAUSES)]
+        inner = replace(scope.apart(), head=False, unassignable="in a branch")
+        read: list[tuple[Block, Block]] = []
+        for clause in clauses:
+            own = [child for child in clause.children if child.type not in _CLAUSES]
+            then = next((place for place, child in enumerate(own) if child.type == "then"), 0)
+            condition, taken = self._sequence(own[:then], inner), replace(inner, values=dict(inner.values))
+            read.append((condition, self._sequence(own[then:], taken)))
+            scope.doubt(taken.values)
+        otherwise = read.pop()[1] if clauses[-1].type == "else_clause" else ()
+        for condition, then_block in reversed(read):
+            otherwise = (Branch(condition, then_block, otherwise),)
+        return otherwise[0]
 
     def _for(self, node: Node, scope: Scope) -> Step:
         """Unroll a loop."""
@@ -345,10 +291,9 @@ class Reader:
         if len(nodes) == 1 and nodes[0].type == "command_substitution" and not values:
             return self._each(name, nodes[0], body, scope)
         rounds = scope.rounds * len(values)
-        self._rounds += len(values)
-        if rounds > MOST_ROUNDS or self._rounds > MOST_COMMANDS:
+        if rounds > MOST_ROUNDS:
             raise UnclearError(f"the loop has more than {MOST_ROUNDS} rounds: write fewer")
-        inner = replace(scope, head=False, rounds=rounds, unassignable="")
+        inner = replace(scope, head=False, rounds=rounds)
         steps: list[Step] = []
         for value in values:
             inner.values[name] = value
@@ -379,22 +324,20 @@ class Reader:
 
     def _each(self, name: str, look: Node, body: Node, scope: Scope) -> Step:
         """Read ``for name in $(look); do command "$name"; done`` as ``look | xargs -n 1 command``."""
-        inside = [child for child in body.children if child.type not in _SEPARATORS]
-        command, behind = inside[0], _NOTHING
+        command, *more = (child for child in body.children if child.type not in _SEPARATORS)
+        behind = NOTHING
         if command.type == "redirected_statement":
-            redirects = [child for child in command.children if child.type in _REDIRECTS]
-            command, behind = command.children[0], self._behind(redirects, scope)
-        used = [self._mentions(child, name) for child in command.children]
-        last = self._words.shown(command.children[-1])
-        alone = last.strip('"') in {f"${name}", f"${{{name}}}"} and not any(used[:-1])
-        simple = command.type == "command" and behind.stdin is None and not behind.arguments and not behind.piped
-        if len(inside) != 1 or not alone or not simple or behind.following:
+            command, behind = command.children[0], self._redirections.read(command.children, scope)
+        *words, last = command.children
+        given = self._words.shown(last).strip('"') in {f"${name}", f"${{{name}}}"} and last.type != "command_name"
+        used = more or command.type != "command" or any(self._mentions(word, name) for word in words)
+        if not given or used or behind != Behind(files=behind.files) or behind.feeds:
             shown = self._words.shown(look)[2:-1][:60]
             raise UnclearError(f"run {shown} first, then write the names out: for {name} in NAME NAME; do …")
         start = len(self.commands)
         printed = one_step(self._substituted(look, scope))
         inner = replace(scope.apart(), feeds=(*(scope.feeds or ()), *self.commands[start:]))
-        run = self._simple(command.children[:-1], inner, behind, _XARGS)
+        run = self._simple(words, inner, behind, _XARGS)
         self._read.add(command.id)
         return Pipeline((*(printed.steps if isinstance(printed, Pipeline) else (printed,)), run))
 
@@ -410,6 +353,8 @@ class Reader:
 
     def _assign(self, node: Node, scope: Scope) -> Step | None:
         name, value = self._named(node, scope)
+        if is_left_out(name):
+            return None
         refuse_name(name)
         if scope.unassignable:
             raise UnclearError(f"{name} is set {scope.unassignable}: set it before, or write its value out")
@@ -423,27 +368,25 @@ class Reader:
         name, value = self._words.shown(node.children[0]), node.child_by_field_name("value")
         if value is not None and value.type == "array":
             raise UnclearError(f"the array {name} is not taken: write its words out, for NAME in WORD WORD; do …")
-        if node.children[0].type != "variable_name" or node.children[1].type != "=":
+        if not name.isidentifier() or node.children[1].type != "=":
             raise unclear(node, self._source)
         return name, self._words.value(value, scope)
 
-    def _command(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
+    def _command(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         start = len(self.commands)
         return self._before_pipe(self._simple(node.children, scope, behind), start, scope, behind)
 
-    def _simple(self, nodes: Iterable[Node], scope: Scope, behind: _Behind, argv: tuple[Word, ...] = ()) -> Run:
+    def _simple(self, nodes: Iterable[Node], scope: Scope, behind: Behind, argv: tuple[Word, ...] = ()) -> Run:
         environment: list[tuple[str, str]] = []
         inside: list[Node] = []
         for child in nodes:
             if child.type == "variable_assignment":
-                environment += self._attempt(partial(self._environment, child, scope), [])
-            elif child.type in _REDIRECTS:
+                environment += self._environment(child, scope)
+            elif child.type in REDIRECTS:
                 inside.append(child)
-            elif child.type == "command_name" and self._words.shown(child) in _RESERVED:
-                raise unclear(child, self._source)
             else:
                 argv += self._argument(child, scope)
-        own = self._behind(inside, scope).then(behind)
+        own = self._redirections.read(inside, scope).then(behind)
         return self._run(
             SimpleCommand(
                 argv=(*argv, *own.arguments),
@@ -462,13 +405,14 @@ class Reader:
             raise UnclearError(INSTEAD_OF_COMMANDS[command.name])
         if command.name == "cd":
             noted = self.commands[-1] = self._cd(noted, scope)
-        scope.head = scope.head and command.name in {"cd", "set"}
+        scope.head = scope.head and command.name == "set"
         return Run(noted)
 
     def _cd(self, command: SimpleCommand, scope: Scope) -> SimpleCommand:
         _, *words = command.argv
         words = words[1:] if words[:1] == [Literal("--")] else words
         if not scope.head or len(words) != 1 or not isinstance(words[0], Literal) or words[0].text[:1] in ("-", ""):
+            scope.cwd = ""  # nowhere that is known: what follows is still judged
             raise UnclearError(_CD)
         scope.cwd = posixpath.join(scope.cwd or "", words[0].text)
         scope.values.pop("PWD", None)
@@ -479,114 +423,48 @@ class Reader:
         """Read one word; one that cannot be read stays as written, so that the command around it is still judged."""
         try:
             return tuple(self._words.words(node, scope))
-        except TooMuchError:
-            raise
         except UnclearError as error:
             self._keep(error)
             self._look_inside(node, scope)
             return (Text((self._words.shown(node),)),)
 
     def _environment(self, node: Node, scope: Scope) -> list[tuple[str, str]]:
-        name, value = self._named(node, scope)
+        try:
+            name, value = self._named(node, scope)
+        except UnclearError as error:
+            self._keep(error)
+            return []
         if not isinstance(value, Literal):
-            raise UnclearError(f"the value of {name} is not known before it runs: write it out")
-        return [(name, value.text)]
+            self._keep(UnclearError(f"the value of {name} is not known before it runs: write it out"))
+        return [(name, shown(value))]
 
-    def _test(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
+    def _test(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         """Read ``[ … ]`` as words; its operators look at values and files, and evaluate nothing."""
         if node.children[0].type != "[" or behind.arguments:
             raise UnclearError(INSTEAD["[["])
-        argv: list[Word] = [Literal("[")]
+        argv: list[Word] = []
         for part in _parts(node):
-            if part.type in _OPERANDS:
+            if part.is_named and part.type != "test_operator":
                 argv += self._argument(part, scope)
-            elif part.type not in {"[", "]"}:
-                argv.append(Literal(self._words.shown(part)))
-                if self._words.shown(part) not in _TESTS:
-                    raise unclear(node, self._source)
+                continue
+            argv.append(Literal(self._words.shown(part)))
+            if part.type not in _TESTS | {"[", "]", "test_operator"}:
+                raise unclear(node, self._source)
         start = len(self.commands)
-        command = SimpleCommand(argv=(*argv, Literal("]")), redirections=behind.files, stdin=behind.stdin)
+        command = SimpleCommand(argv=tuple(argv), redirections=behind.files, stdin=behind.stdin)
         return self._before_pipe(self._run(command, scope), start, scope, behind)
 
-    # --- redirections -----------------------------------------------------------------------------------
-
-    def _redirected(self, node: Node, scope: Scope, behind: _Behind) -> Step | None:
+    def _redirected(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         """Read a redirected statement: of a list or a pipeline only the last command is redirected."""
         body = node.child_by_field_name("body")
-        found = self._behind((child for child in node.children if child.type in _REDIRECTS), scope)
+        found = self._redirections.read(node.children, scope)
         if body is None:
-            raise UnclearError("a redirection without a command is not taken: write the command")
+            if any(each.target.text.startswith(("/dev/tcp/", "/dev/udp/")) for each in found.files):
+                raise ForbiddenError("whether a port answers, nc says: nc -z -w 3 HOST PORT")
+            self._note(SimpleCommand(argv=(), redirections=found.files), scope)
+            raise UnclearError(_NO_COMMAND)
         step = self._statement(body, scope, found.then(behind))
-        return self._chained(step, found.following, scope, _NOTHING)
-
-    def _behind(self, nodes: Iterable[Node], scope: Scope) -> _Behind:
-        found = _NOTHING
-        for node in nodes:
-            found = self._attempt(partial(self._redirection, node, scope, found), found)
-        return found
-
-    def _redirection(self, node: Node, scope: Scope, found: _Behind) -> _Behind:
-        match node.type:
-            case "file_redirect":
-                return self._file(node, scope, found)
-            case "herestring_redirect":
-                text = self._words.value(node.children[-1], scope)
-                if not isinstance(text, Literal):
-                    raise UnclearError("what a command reads is known: write the text out, or pipe the look into it")
-                return found.then(_Behind(stdin=f"{text.text}\n"))
-        return self._document(node, scope, found)
-
-    def _file(self, node: Node, scope: Scope, found: _Behind) -> _Behind:
-        parts = [child for child in node.children if child.type != "file_descriptor"]
-        descriptor = "".join(self._words.shown(child) for child in node.children if child not in parts)
-        operator = self._words.shown(parts[0])
-        words = [self._words.words(target, scope) for target in parts[1:]]
-        target = words[0][0] if words and len(words[0]) == 1 else None
-        if not isinstance(target, Literal) or len(descriptor) > 1:
-            raise UnclearError(f"{self._words.shown(node)[:60]!r} is not plain: write > FILE, 2>&1 or 2>/dev/null")
-        files: tuple[Redirection, ...]
-        if operator in {"&>", "&>>", ">&"} and not descriptor and not target.text.isdecimal():
-            files = (Redirection(operator=operator.strip("&"), target=target), _ERRORS_TOO)
-        elif operator == ">&" and len(target.text) == 1 and target.text in "0123456789":
-            files = (Redirection(operator=operator, target=target, descriptor=descriptor),)
-        elif operator in {">", ">>", ">|"} or (operator == "<" and descriptor in ("", "0")):
-            files = (Redirection(operator=operator.strip("|"), target=target, descriptor=descriptor),)
-        else:
-            raise UnclearError(f"{operator} is not taken: write < FILE, > FILE, 2>&1 or 2>/dev/null")
-        arguments = tuple(word for more in words[1:] for word in more)
-        return replace(found, files=(*found.files, *files), arguments=(*found.arguments, *arguments))
-
-    def _document(self, node: Node, scope: Scope, found: _Behind) -> _Behind:
-        here = here_document(node, self._source)
-        body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        found = found.then(_Behind(stdin=self._words.document(body, here, scope)))
-        operator = ""
-        for child in node.children:
-            match child.type:
-                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end":
-                    continue
-                case "&&" | "||":
-                    operator = child.type
-                case "file_redirect":
-                    found = self._file(child, scope, found)
-                case "pipeline" if child.children[0].type == "|":
-                    found = self._rest(child, found)
-                case _ if operator:
-                    following = self._operands(operator, child)
-                    found = replace(found, following=(*found.following, *following))
-                case _:
-                    raise unclear(child, self._source)
-        return found
-
-    def _rest(self, node: Node, found: _Behind) -> _Behind:
-        """Take the rest of a pipeline; the parser counts what ``&&`` appends as part of its last command."""
-        *parts, last = (child for child in node.children if child.type != "|")
-        (_, last), *following = self._operands("", last)
-        if last.type == "pipeline":
-            parts, last = [*parts, *(child for child in last.children[:-1] if child.type != "|")], last.children[-1]
-        if any(part.type == "|&" for part in parts):
-            raise unclear(node, self._source)
-        return replace(found, piped=(*found.piped, *parts, last), following=(*found.following, *following))
+        return self._chained(step, found.following, scope, NOTHING)
 
 
 def one_step(block: Block) -> Step:
@@ -602,16 +480,12 @@ def _parts(node: Node) -> Iterable[Node]:
             yield child
 
 
-def _moves(step: Step) -> bool:
-    return _moves(step.right) if isinstance(step, Chained) else isinstance(step, Run) and step.command.name == "cd"
-
-
 def _after_cd(block: Block) -> Block:
     """Make what follows ``cd`` depend on it, so that nothing runs in another directory than it was judged for."""
     for place, step in enumerate(block):
         cd, rest = _cut(step)
         if cd is not None:
-            left = _after_cd((*(() if rest is None else (rest,)), *block[place + 1 :]))
+            left = (*(() if rest is None else (rest,)), *block[place + 1 :])
             return (*block[:place], Chained(cd, "&&", one_step(left)) if left else cd)
     return block
 

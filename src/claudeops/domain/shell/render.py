@@ -109,10 +109,18 @@ class _Writer:
                 return f"( {self._block(block)} )"
             case Group(block):
                 return f"{{ {self._block(block)}; }}"
-            case Branch(condition, then, otherwise):
-                rest = f"; else {self._block(otherwise)}" if otherwise else ""
-                return f"if {self._block(condition)}; then {self._block(then)}{rest}; fi"
+            case Branch():
+                return f"if {self._branch(step)}; fi"
         assert_never(step)
+
+    def _branch(self, branch: Branch) -> str:
+        text = f"{self._block(branch.condition)}; then {self._block(branch.then)}"
+        match branch.otherwise:
+            case ():
+                return text
+            case (Branch() as other,):
+                return f"{text}; elif {self._branch(other)}"
+        return f"{text}; else {self._block(branch.otherwise)}"
 
     def nothing(self) -> str:
         """Write a command that does nothing."""
@@ -124,7 +132,7 @@ class _Writer:
 
     def _operand(self, step: Step) -> str:
         text = self.step(step)
-        return f"{{ {text}; }}" if isinstance(step, Pipeline | Chained | Negated | Set) else text
+        return f"{{ {text}; }}" if isinstance(step, Pipeline | Chained | Negated) else text
 
     def _redirected(self, inner: Step, command: SimpleCommand) -> str:
         text = self.step(inner)

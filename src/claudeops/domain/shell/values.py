@@ -25,7 +25,7 @@ class ForbiddenError(UnclearError):
     """It is clear what a command would do, and nothing of the kind may run."""
 
 
-class TooMuchError(UnclearError):
+class TooMuchError(Exception):
     """A text grows beyond all bounds when it is read; nothing more of it is looked at."""
 
 

@@ -85,7 +85,8 @@ class SessionView:
             found = names
         if pattern.endswith("/"):
             return tuple(f"{each}/" for each in sorted(found) if self._is_directory(each))
-        return tuple(sorted(each for each in found if self._is_there(each)))
+        listed = _WILD.search(pattern.rpartition("/")[2])  # then the names come from the disk
+        return tuple(sorted(each for each in found if listed or self._is_there(each)))
 
     def _names(self, directory: str) -> Iterator[str]:
         """Yield the names in a directory that a text can hold, and those of mounts in it."""
@@ -101,8 +102,9 @@ class SessionView:
         return outside is not None and os.path.lexists(outside)
 
     def _is_directory(self, path: str) -> bool:
-        outside = self._outside(self.resolve(path))
-        return outside is not None and Path(outside).is_dir()
+        real = self.resolve(path)
+        mount, outside = self._places.get(real), self._outside(real)
+        return (mount is not None and mount.kind is Kind.EMPTY) or (outside is not None and Path(outside).is_dir())
 
     def _link(self, path: str) -> str | None:
         """Return where a link leads; None for what is no link."""

@@ -1,0 +1,138 @@
+"""Redirections, here-documents and here-strings, and what the parser puts below them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tree_sitter import Node
+
+from claudeops.domain.shell.lexical import here_document, unclear
+from claudeops.domain.shell.values import Literal, Redirection, UnclearError, Word
+from claudeops.domain.shell.words import Scope, WordReader
+
+REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
+_DESCRIPTORS: Final = ("", *"0123456789")
+_ERRORS: Final = Redirection(operator=">&", target=Literal("1"), descriptor="2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behind:
+    """What stands behind a statement and belongs to its last command."""
+
+    files: tuple[Redirection, ...] = ()
+    arguments: tuple[Word, ...] = ()  # words after a redirection, which are still the command's
+    stdin: str | None = None
+    piped: tuple[Node, ...] = ()  # ``cat <<EOF | …``
+    following: tuple[tuple[str, Node], ...] = ()  # ``cat <<EOF && …``, by its operator: no single command's
+
+    @property
+    def feeds(self) -> bool:
+        """Whether the command reads this instead of what another one prints."""
+        return self.stdin is not None or any(each.operator == "<" for each in self.files)
+
+    def then(self, other: Behind) -> Behind:
+        """Return both, the other one last."""
+        if self.feeds and other.feeds:
+            raise UnclearError("a command has one input: leave out the other")
+        return Behind(
+            files=(*self.files, *other.files),
+            arguments=(*self.arguments, *other.arguments),
+            stdin=other.stdin if self.stdin is None else self.stdin,
+            piped=(*self.piped, *other.piped),
+            following=(*self.following, *other.following),
+        )
+
+
+NOTHING: Final = Behind()
+ERRORS_TOO: Final = Behind(files=(_ERRORS,))  # ``|&``
+
+
+class RedirectionReader:
+    """Reads redirection nodes; ``keep`` records what is not in the language."""
+
+    def __init__(self, source: bytes, words: WordReader, keep: Callable[[UnclearError], None]) -> None:
+        self._source = source
+        self._words = words
+        self._keep = keep
+
+    def read(self, nodes: Iterable[Node], scope: Scope) -> Behind:
+        """Return the redirections among nodes."""
+        found = NOTHING
+        for node in nodes:
+            try:
+                found = found.then(self._redirection(node, scope) if node.type in REDIRECTS else NOTHING)
+            except UnclearError as error:
+                self._keep(error)
+        return found
+
+    def _redirection(self, node: Node, scope: Scope) -> Behind:
+        match node.type:
+            case "file_redirect":
+                return self._file(node, scope)
+            case "herestring_redirect":
+                text = self._words.value(node.children[-1], scope)
+                if not isinstance(text, Literal):
+                    raise UnclearError("a here-string must be literal: write its text out, or pipe the look into it")
+                return Behind(stdin=f"{text.text}\n")
+        return self._document(node, scope)
+
+    def _file(self, node: Node, scope: Scope) -> Behind:
+        parts = [child for child in node.children if child.type != "file_descriptor"]
+        descriptor = "".join(self._words.shown(child) for child in node.children if child not in parts)
+        operator = self._words.shown(parts[0])
+        words = [self._words.words(target, scope) for target in parts[1:]]
+        target = words[0][0] if words and len(words[0]) == 1 else None
+        files: tuple[Redirection, ...] = ()
+        if isinstance(target, Literal):
+            match operator:
+                case "&>" | "&>>" | ">&" if not descriptor and not target.text.isdecimal():
+                    files = (Redirection(operator=operator.strip("&"), target=target), _ERRORS)
+                case ">&" if target.text in _DESCRIPTORS and descriptor in _DESCRIPTORS:
+                    files = (Redirection(operator=operator, target=target, descriptor=descriptor),)
+                case ">" | ">>" | ">|" if descriptor in _DESCRIPTORS:
+                    files = (Redirection(operator=operator.strip("|"), target=target, descriptor=descriptor),)
+                case "<" if descriptor in {"", "0"}:
+                    files = (Redirection(operator=operator, target=target, descriptor=descriptor),)
+        if not files:
+            shown = self._words.shown(node)[:60]
+            raise UnclearError(f"{shown!r} is not taken: write < FILE, > FILE, 2>&1 or 2>/dev/null")
+        return Behind(files=files, arguments=tuple(word for more in words[1:] for word in more))
+
+    def _document(self, node: Node, scope: Scope) -> Behind:
+        here = here_document(node, self._source)
+        body = next((child for child in node.children if child.type == "heredoc_body"), None)
+        found, operator = Behind(stdin=self._words.document(body, here, scope)), ""
+        for child in node.children:
+            match child.type:
+                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end":
+                    continue
+                case "&&" | "||":
+                    operator = child.type
+                case "file_redirect":
+                    found = found.then(self._file(child, scope))
+                case "pipeline" if child.children[0].type == "|":
+                    found = found.then(self._rest(child))
+                case _ if operator:
+                    found = found.then(Behind(following=tuple(operands(child, operator))))
+                case _:
+                    raise unclear(child, self._source)
+        return found
+
+    def _rest(self, node: Node) -> Behind:
+        """Take the rest of a pipeline; the parser counts what ``&&`` appends as part of its last command."""
+        *parts, last = (child for child in node.children if child.type != "|")
+        (_, last), *following = operands(last)
+        parts += [child for child in last.children if child.type != "|"] if last.type == "pipeline" else [last]
+        if any(part.type == "|&" for part in parts):
+            raise unclear(node, self._source)
+        return Behind(piped=tuple(parts), following=tuple(following))
+
+
+def operands(node: Node, operator: str = "") -> list[tuple[str, Node]]:
+    """Return the statements of a list, each with the operator in front of it."""
+    if node.type != "list":
+        return [(operator, node)]
+    left, sign, right = (child for child in node.children if child.type not in {"comment", "\n"})
+    return [*operands(left, operator), *operands(right, sign.type)]
