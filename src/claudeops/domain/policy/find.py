@@ -46,7 +46,8 @@ class Search:
         words: tuple[Word, ...] = tuple(map(Literal, ("-P", *self.roots, *self.tests)))
         if not self.program:
             return words
-        if self.program[0].text.rpartition("/")[2] not in _SHOW_METADATA:  # a link to a file would be followed
+        reads = self.program[0].text.rpartition("/")[2] not in _SHOW_METADATA
+        if reads and self.tests[-2:] != ("-type", "f"):  # a link to a file would be followed
             words = (*words, Literal("-type"), Literal("f"))
         return (*words, Literal("-exec"), *program, Literal(self.end))
 

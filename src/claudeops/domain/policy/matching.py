@@ -28,6 +28,7 @@ from claudeops.domain.policy.rules import (
     RefusedError,
     UnclearCommandError,
     assign_kinds,
+    beyond,
     option_table,
     read_arguments,
     written,
@@ -197,7 +198,7 @@ def _written(
     for given, subcommand in found.steps:
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
-    words += written(_formed(options, setting), attached=rule.attached)
+    words += written(_formed(beyond(rule.always, options), setting), attached=rule.attached)
     dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):

@@ -174,6 +174,12 @@ def written(given: Iterable[tuple[Option, str | None]], *, attached: bool = True
     return tuple(Literal(text) for option, value in given for text in option.written(value, attached=attached))
 
 
+def beyond(always: str, given: Iterable[tuple[Option, str | None]]) -> Given:
+    """Return the options that do not stand among the words that are always written."""
+    fixed = f" {always} "
+    return tuple(pair for pair in given if f" {' '.join(pair[0].written(pair[1]))} " not in fixed)
+
+
 def _is_option(word: Word) -> bool:
     match word:
         case Literal(text):
