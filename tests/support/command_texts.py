@@ -35,7 +35,7 @@ VALUES: Final = (
 )
 FILES: Final = (
     *("notes", "a.log", "sub/notes", "./b.log", "hidden/key", "../secret/key", "hid'den'/k\\ey", "hidde{n,}/key", "$'hidden/k\\x65y'"),
-    *("$f", '"$f"', '"${f}"', "hidden/$n", '"$d/key"', "${d}/$n", "key", '"$(say hidden/key)"', "$(say hidden/key)", "~/key", "`say notes`"),
+    *("$f", '"$f"', '"${f}"', "hidden/$n", '"$d/key"', "${d}/$n", "key", "key", "key", '"$(say hidden/key)"', "$(say hidden/key)", "~/key", "`say notes`"),
     *("*.log", "h*/k[e]y", "../*/key", '"$d"/*', "{notes,$f}", "${f:-hidden/key}", "${f%x}", "<(say x)", "<(show $f)", '"$@"', "$1", "-"),
 )  # fmt: skip
 WORDS: Final = (
@@ -51,7 +51,7 @@ SET: Final = (
     *("shopt -s extglob", "getopts x f", "f=1 n=2 ok", "HOME=hidden", "PWD=hidden", "CDPATH=..", "test -v 'f[$(show hidden/key)]'", "echo() { show hidden/key; }"),
 )  # fmt: skip
 CDS: Final = (
-    *("cd hidden", "cd sub", "cd ..", "cd -", "cd ../secret", "cd $d", 'cd "$d"', "cd -- hidden", "cd ./hidden/../hidden", "cd", "cd ~"),
+    *("cd hidden", "cd sub", "cd ..", "cd missing", "cd ../secret", "cd $d", 'cd "$d"', "cd -- hidden", "cd -", "cd ./hidden/../hidden", "cd", "cd ~"),
     *("pushd hidden", "builtin cd hidden", "command cd hidden", "eval cd hidden", "cd hidden >/dev/null", "cd hi*", "CDPATH=. cd hidden", "cd -P hidden"),
 )  # fmt: skip
 
@@ -84,7 +84,7 @@ def make_world(root: Path) -> World:
         (world.root / directory).mkdir(parents=True)
     for name, program in (*PROGRAMS.items(), ("seq", "seq")):  # a loop over seq is unrolled, so it never runs
         Path(world.program(name)).symlink_to(f"/usr/bin/{program}")
-    for file in (*world.secrets, *(world.work / name for name in ("notes", "a.log", "b.log", "sub/notes", "x"))):
+    for file in (*world.secrets, *(world.work / name for name in ("notes", "a.log", "b.log", "sub/notes", "x", "key", "sub/key"))):
         file.write_text("hidden/key\n", encoding="utf-8")
     return world
 
@@ -130,7 +130,7 @@ class TextMaker:
         return self._one_of(WORDS[:17] if self._plain else WORDS)
 
     def _simple(self) -> str:
-        file = self._one_of(FILES[:15] if self._plain else FILES)
+        file = self._one_of(FILES[:18] if self._plain else FILES)
         kind = self._random.randrange(10)
         texts = {
             0: f"ok {self._word()}",
@@ -176,11 +176,11 @@ class TextMaker:
         return f"for f in $({look}); do {command} {self._one_of(('$f', chr(34) + '$f' + chr(34)))}; done"
 
     def _subshell(self, depth: int) -> str:
-        head = f"{self._one_of(CDS[:8])} && " if self._random.random() < 0.3 else ""
+        head = f"{self._one_of(CDS[:8])} && " if self._random.random() < 0.5 else ""
         return f"( {head}{self._block(depth)} ){self._one_of(('', '', ' 2>/dev/null'))}"
 
     def _group(self, depth: int) -> str:
-        head = f"{self._one_of(CDS[:8])}; " if self._random.random() < 0.1 else ""
+        head = f"{self._one_of(CDS[:8])}; " if self._random.random() < 0.2 else ""
         return f"{{ {head}{self._block(depth)}; }}{self._one_of(('', '', ' >/dev/null', ' < hidden/key', ' < $f'))}"
 
     def _strange(self, depth: int) -> str:
