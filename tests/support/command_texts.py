@@ -84,7 +84,10 @@ def make_world(root: Path) -> World:
         (world.root / directory).mkdir(parents=True)
     for name, program in (*PROGRAMS.items(), ("seq", "seq")):  # a loop over seq is unrolled, so it never runs
         Path(world.program(name)).symlink_to(f"/usr/bin/{program}")
-    for file in (*world.secrets, *(world.work / name for name in ("notes", "a.log", "b.log", "sub/notes", "x", "key", "sub/key"))):
+    for file in (
+        *world.secrets,
+        *(world.work / name for name in ("notes", "a.log", "b.log", "sub/notes", "x", "key", "sub/key")),
+    ):
         file.write_text("hidden/key\n", encoding="utf-8")
     return world
 
@@ -155,7 +158,18 @@ class TextMaker:
         return f"{parts[0]} {self._one_of(('&&', '||'))} {parts[1]} {self._one_of(('&&', '||', '&&'))} {parts[2]}"
 
     def _pipe(self, depth: int) -> str:
-        left = self._one_of(("ok", "say a", "show notes", "! ok b", "say hidden/key"))
+        left = self._one_of(
+            (
+                "ok",
+                "say a",
+                "show notes",
+                "! ok b",
+                "say hidden/key",
+                "no && ok 2>&1",
+                "no || ok c >/dev/null",
+                "ok d | ok 2>&1",
+            )
+        )
         return f"{left} {self._one_of(('|', '|&'))} {self._statement(depth - 1)}"
 
     def _branch(self, depth: int) -> str:
@@ -207,13 +221,14 @@ class Judged:
 
     commands: dict[int, SimpleCommand]
     files: frozenset[str]
+    lost: bool  # a cd fails: what is behind it does not run, and as it was given it would
 
 
 def judge(parsed: Parsed, world: World) -> Judged | None:
     """Return what may run, or None where something is refused: only literal words decide."""
     if parsed.problem or parsed.refusal:
         return None
-    commands, files = {}, set[str]()
+    commands, files, lost = {}, set[str](), False
     for command in parsed.commands:
         base = world.work / (command.cwd or "")
         opened = [each.target.text for each in command.redirections if each.operator != ">&"]
@@ -224,9 +239,11 @@ def judge(parsed: Parsed, world: World) -> Judged | None:
             if any(isinstance(word, Text) for word in argv):
                 return None
             opened += [word.text for word in argv[1:] if isinstance(word, Literal)]
+        lost = lost or (command.name == "cd" and not (base / command.line.removeprefix("cd ")).is_dir())
         commands[command.number] = replace(command, argv=argv)
         files |= {os.path.realpath(base / file) for file in opened}
-    return None if files & set(map(str, world.secrets)) else Judged(commands=commands, files=frozenset(files))
+    secret = files & set(map(str, world.secrets))
+    return None if secret else Judged(commands=commands, files=frozenset(files), lost=lost)
 
 
 def _judged_words(command: SimpleCommand, base: Path, world: World) -> tuple[Word, ...] | None:
