@@ -27,15 +27,13 @@ INSTEAD: Final = {
 """By the type of a node."""
 
 INSTEAD_OF_COMMANDS: Final = {
-    "eval": "eval is not taken: write its commands out",
-    "source": "source is not taken: write its commands out",
-    ".": "source is not taken: write its commands out",
     "coproc": "coproc is not taken: use a pipe",
     "let": "let is not taken: write the number out",
     "trap": "trap is not taken: write the command at the end",
     "exec": "exec is not taken: write the command without it",
+    **{name: f"{name} is not taken: write its commands out" for name in ("eval", "source", ".", "alias")},
     **{name: f"{name} {_READ}" for name in ("read", "mapfile", "readarray")},
-    **{name: f"{name} {_SET}" for name in ("export", "declare", "typeset", "local", "readonly", "unset", "alias")},
+    **{name: f"{name} {_SET}" for name in ("export", "declare", "typeset", "local", "readonly", "unset")},
     **{name: f"{name} {_LEAVE}" for name in ("break", "continue", "return", "shift")},
 }
 """Builtins, by their names."""

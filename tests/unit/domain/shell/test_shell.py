@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.shell import Certainty, SimpleCommand, parse
+from claudeops.domain.shell.render import render
 from claudeops.domain.shell.values import (
     MOST_COMMANDS,
     Glob,
@@ -66,6 +68,8 @@ def problem(text: str) -> str:
         ("a # b; c\n# d\ne", [["a"], ["e"]]),
         ("a 'x # y' b#c \\#d", [["a", "x # y", "b#c", "#d"]]),
         ("a <<'E' | b && c\nx $(y)\nE\nd", [["a"], ["b"], ["c"], ["d"]]),
+        ("a | b | c\nd | e 2>/dev/null\nf x", [["a"], ["b"], ["c"], ["d"], ["e"], ["f", "x"]]),
+        ("a | b | c # x\n\n# y\nd 'x\n' <<E | e | f\nz\nE\ng > h", [["a"], ["b"], ["c"], ["d", "x\n"], ["e"], ["f"], ["g"]]),
         ("a <<E && b || c\nx\nE", [["a"], ["b"], ["c"]]),
         ("a {b,c}d {1..3} {} {x} {,e}", [["a", "bd", "cd", "1", "2", "3", "{}", "{x}", "e"]]),
         ("[ -f /x -a ! -d y ] && test a == b", [["[", "-f", "/x", "-a", "!", "-d", "y", "]"], ["test", "a", "==", "b"]]),
@@ -414,6 +418,27 @@ def test_a_pipe_says_what_feeds_it() -> None:
 )
 def test_what_a_command_is_fed_is_literal(text: str, stdin: str | None) -> None:
     assert command(text).stdin == stdin
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a && b 2>&1 | c", "/a && /b 2>&1 | /c"),
+        ("a && b >f 2>&1 | c 2>&1 | d || e", "/a && /b >'f' 2>&1 | /c 2>&1 | /d || /e"),
+        ("a 2>&1 | b | c 2>&1 | d", "/a 2>&1 | /b | /c 2>&1 | /d"),
+        ("! a | b < c | d", "! /a | /b <'c' | /d"),
+        ("a && ! b 2>&1 | c", "/a && ! /b 2>&1 | /c"),
+    ],
+)
+def test_a_redirection_in_a_pipeline_is_of_its_command_alone(text: str, expected: str) -> None:
+    """The parser reads the first one as the redirection of everything before it."""
+    parsed = read(text)
+    programs = {each.number: replace(each, argv=(Literal(f"/{each.name}"),)) for each in parsed.commands}
+    assert render(parsed.block, programs, bash=True) == expected
+
+
+def test_what_a_here_document_feeds_is_fed_on() -> None:
+    assert [feed.line for feed in command("a <<E | b | c\nx\nE").feeds] == ["a", "b"]
 
 
 def test_redirections_are_kept_with_their_targets() -> None:
