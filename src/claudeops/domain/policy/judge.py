@@ -212,7 +212,8 @@ def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
         if judged.runs is not None:
             runs[part.number] = judged.runs
     if parsed.problem and finding.denial and not parsed.refusal:
-        finding.denial = f"{parsed.problem}; and {finding.denial}"
+        noise = " is in no rule" in finding.denial  # often of a word that the language itself does not take
+        finding.denial = parsed.problem if noise else f"{parsed.problem}; and {finding.denial}"
     if not finding.denial and not finding.doubt:
         try:
             finding.text = render(parsed.block, runs, bash=True)

@@ -124,6 +124,8 @@ def _program(wrapped: _Wrapped) -> Unfolded:
     path, command = wrapped.found.path, wrapped.command
     if not wrapped.rest:
         raise RefusedError(f"{path} without a command is not allowed")
+    if _ASSIGNMENT.fullmatch(shown(wrapped.rest[0])):
+        raise RefusedError(f"{path}: set no variable for what it runs")
     words = (command.argv[0], *wrapped.before())
     return Unfolded(parsed=_alone(command, wrapped.rest), rebuilt=partial(_behind, path, command, words))
 
