@@ -30,7 +30,7 @@ VIEW = (
     *("/repos/media/CLAUDE-OPS.md", "/repos/media/docker-compose.yml", "/results/session-000001.ndjson"),
     *("/srv/web/.env", "/srv/x/.#id_rsa", "/srv/x/.bash_history", "/srv/x/.psql_history", "/srv/x/id_rsa"),
     *("/var/lib/etcd/member/snap/db", "/var/log/nginx/access.log", "/var/log/nginx/error.log", "/var/log/syslog"),
-    *("/var/log/web.env", "/work/s1/notes"),
+    *("/var/log/app/web.env", "/work/s1/notes"),
 )
 """The files that patterns find; every name above them is a directory."""
 
