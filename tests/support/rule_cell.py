@@ -33,9 +33,9 @@ _ENVIRONMENT: Final = {
     "PAGER": "cat",
     "SYSTEMD_PAGER": "cat",
 }
-_CALL_SECONDS: Final = 3
+_CALL_SECONDS: Final = 2
 _BATCH_SECONDS: Final = 900.0
-_AT_A_TIME: Final = 6
+_AT_A_TIME: Final = 8
 _MOST_BLOCKS: Final = 65_536  # of 1 KiB, in what a call prints
 _LOOKS: Final = "open,openat,openat2,execve,execveat,connect,bind,listen,sendto,sendmsg,sendmmsg,?creat"
 _CHANGES: Final = (
@@ -49,6 +49,7 @@ _STRACE: Final = ("strace", "-f", "-qq", "-xx", "-v", "-y", "-s", "65536", "-e",
 
 _RUN: Final = f"""#!/bin/sh
 ulimit -f {_MOST_BLOCKS}
+trap "" XFSZ
 timeout -s KILL {_CALL_SECONDS} {" ".join(_STRACE)} -e 'trace={_LOOKS},{_CHANGES}' -o "/seen/$1.trace" \\
     /bin/bash --norc --noprofile "/calls/$1" </dev/null >"/seen/$1.out" 2>&1
 exit 0  # xargs ends with the first that was killed

@@ -163,12 +163,14 @@ def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
 def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
     named = _paths(call.words) | {call.words[0]}
     for opened in seen.opened:
-        what = opened.found if opened.found.startswith("/") else opened.path
-        if opened.writing and not any(fits(habit.writes, each) for habit in habits for each in (opened.path, what)):
-            yield f"opens {opened.path} for writing"
-        elif not opened.writing and not any(fits(habit.opens, each) for habit in habits for each in (opened.path, what)):
-            if not any(_is_named(each, named, directory=opened.directory) for each in {opened.path, what}):
-                yield f"opens {opened.path}" + (f", which is {what}" if what != opened.path else "")
+        where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
+        given = (opened.path, where)
+        if opened.writing:
+            if not any(fits(habit.writes, path) for habit in habits for path in given):
+                yield f"opens {opened.path} for writing"
+        elif not _is_named(where, named, directory=opened.directory):
+            if not any(fits(habit.opens, path) for habit in habits for path in given):
+                yield f"opens {opened.path}" + (f", which is {where}" if where != opened.path else "")
 
 
 def _paths(words: Sequence[str]) -> set[str]:
