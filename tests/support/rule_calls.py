@@ -25,18 +25,86 @@ _NOT_ASKED_FOR: Final = (
 """Options that many programs have; a rule that does not name one refuses it."""
 
 _FIND: Final = (
-    *(("-name", "*.md"), ("-name", "-exec"), ("-iname", "a*"), ("-type", "f"), ("-type", "d"), ("-maxdepth", "1"), ("-empty",)),
+    *(
+        ("-name", "*.md"),
+        ("-name", "-exec"),
+        ("-iname", "a*"),
+        ("-type", "f"),
+        ("-type", "d"),
+        ("-maxdepth", "1"),
+        ("-empty",),
+    ),
     *(("-mtime", "-1"), ("-size", "+1k"), ("-print",), ("-ls",), ("-not", "-name", "x"), ("!", "-name", "y"), ("-o",)),
-    *(("-newer", "/srv/data/notes.md"), ("-path", "*/sub/*"), ("-printf", "%p\\n"), ("-print0",), ("-quit",), ("(",), (")",)),
+    *(
+        ("-newer", "/srv/data/notes.md"),
+        ("-path", "*/sub/*"),
+        ("-printf", "%p\\n"),
+        ("-print0",),
+        ("-quit",),
+        ("(",),
+        (")",),
+    ),
     *(("-delete",), ("-fprint", "/session/tmp/out"), ("-fls", "/session/tmp/out"), ("-ok", "id", ";"), ("-follow",)),
-    *(("-exec", "cat", "{}", "+"), ("-exec", "cat", "{}", ";"), ("-exec", "ls", "-l", "{}", "+"), ("-exec", "head", "-n", "2", "{}", "+")),
-    *(("-exec", "sh", "-c", "id", ";"), ("-execdir", "cat", "{}", ";"), ("-exec", "cat", "/srv/trap/plain", ";"), ("-files0-from", "/srv/trap/plain")),
-    *(("-exec", "rm", "{}", ";"), ("-exec", "stat", "{}", ";"), ("-exec", "wc", "-l", "{}", "+"), ("-exec", "du", "-sh", "{}", "+"), ("-L",), ("-D", "all")),
+    *(
+        ("-exec", "cat", "{}", "+"),
+        ("-exec", "cat", "{}", ";"),
+        ("-exec", "ls", "-l", "{}", "+"),
+        ("-exec", "head", "-n", "2", "{}", "+"),
+    ),
+    *(
+        ("-exec", "sh", "-c", "id", ";"),
+        ("-execdir", "cat", "{}", ";"),
+        ("-exec", "cat", "/srv/trap/plain", ";"),
+        ("-files0-from", "/srv/trap/plain"),
+    ),
+    *(
+        ("-exec", "rm", "{}", ";"),
+        ("-exec", "stat", "{}", ";"),
+        ("-exec", "wc", "-l", "{}", "+"),
+        ("-exec", "du", "-sh", "{}", "+"),
+        ("-L",),
+        ("-D", "all"),
+    ),
 )
 _PS: Final = (
     *("aux", "auxf", "-ef", "-e", "-A", "-eo", "pid,comm", "-o", "pid,ppid,user,cmd", "--sort=-rss", "--sort", "-pcpu"),
-    *("-p", "1", "--forest", "-C", "bash", "-L", "axo", "pid,args", "-u", "root", "e", "auxe", "-uxewww", "--no-headers"),
-    *("-o", "environ", "axe", "-f", "-T", "--ppid", "1", "f", "ww", "-ww", "1", "o", "env", "-O", "rss", "E", "-E", "--", "l"),
+    *(
+        "-p",
+        "1",
+        "--forest",
+        "-C",
+        "bash",
+        "-L",
+        "axo",
+        "pid,args",
+        "-u",
+        "root",
+        "e",
+        "auxe",
+        "-uxewww",
+        "--no-headers",
+    ),
+    *(
+        "-o",
+        "environ",
+        "axe",
+        "-f",
+        "-T",
+        "--ppid",
+        "1",
+        "f",
+        "ww",
+        "-ww",
+        "1",
+        "o",
+        "env",
+        "-O",
+        "rss",
+        "E",
+        "-E",
+        "--",
+        "l",
+    ),
 )
 
 
@@ -110,8 +178,8 @@ class CallMaker:
     def _given(self) -> list[Words]:
         known = self._options()
         found = [tuple(self._required())] if self._chance(0.96) else []
-        for _ in range(self.random.choices(range(6), (25, 30, 22, 12, 7, 4))[0] if known else 0):
-            found.append(tuple(self._spelled(self.random.choice(known))))
+        count = self.random.choices(range(6), (25, 30, 22, 12, 7, 4))[0] if known else 0
+        found += [tuple(self._spelled(self.random.choice(known))) for _ in range(count)]
         if self._chance(0.05):
             found.append((self.random.choice((*_NOT_ASKED_FOR, *TRAPS)),))
         if self._chance(0.4):
@@ -139,7 +207,10 @@ class CallMaker:
                 found.append([name])
             else:
                 short = len(name) == len("-x")
-                found += [[f"{name}{given}" if short else f"{name}={given}"], [name] if option.attached else [name, given]]
+                found += [
+                    [f"{name}{given}" if short else f"{name}={given}"],
+                    [name] if option.attached else [name, given],
+                ]
                 found += [[f"{name}={given}"]] if short and self._chance(0.2) else []
             if name.startswith("--"):
                 found += [[self._abbreviated(words[0]), *words[1:]] for words in found if words[0].startswith(name)]
@@ -155,7 +226,7 @@ class CallMaker:
         short = [piece for piece in pieces if piece and regex.fullmatch(r"-[^-=].*", piece[0])]
         flags = [piece for piece in short if piece[0][2:] == "" and len(piece) == 1]
         valued = [piece for piece in short if piece not in flags][:1]
-        if len(flags) + len(valued) < 2:  # noqa: PLR2004
+        if len(flags) + len(valued) < 2:
             return pieces
         (first, *rest), *_ = valued or flags[-1:]
         letters = "".join(piece[0][1] for piece in (flags if valued else flags[:-1]))

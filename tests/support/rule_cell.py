@@ -7,7 +7,6 @@ root may write there. Calls run side by side, each under a strace of its own: so
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import shutil
@@ -63,7 +62,9 @@ _OPENED: Final = re.compile(
     r".*?(?:= \d+<(?P<found>[^>]*)>)?$"
 )
 _WRITING: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND|O_TMPFILE")
-_ADDRESS: Final = re.compile(r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )"((?:\\x[0-9a-f]{2})*)"')
+_ADDRESS: Final = re.compile(
+    r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )"((?:\\x[0-9a-f]{2})*)"'
+)
 _SOCKET: Final = re.compile(r'sa_family=AF_UNIX, sun_path=@?"((?:\\x[0-9a-f]{2})*)"')
 _CHANGED_BY_NETLINK: Final = re.compile(r"nlmsg_type=(RTM_(?:NEW|DEL|SET)\w+)|nlmsg_flags=[A-Z_|]*(NLM_F_CREATE)")
 _TRAP_LOOKED_UP: Final = "\\x04" + "".join(f"\\x{ord(each):02x}" for each in "trap")  # in a question of the DNS
@@ -101,7 +102,9 @@ def cell_fault() -> str | None:
     tried = run(["/bin/true a"])
     if isinstance(tried, str):
         return tried
-    return None if tried[0].executed == [("/bin/true", "/bin/true", "a")] else f"strace sees nothing in the cell: {tried}"
+    return (
+        None if tried[0].executed == [("/bin/true", "/bin/true", "a")] else f"strace sees nothing in the cell: {tried}"
+    )
 
 
 def installed(name: str) -> str | None:
@@ -126,7 +129,9 @@ def run(texts: Sequence[str], *, stand_ins: Sequence[str] = ()) -> list[Seen] | 
         traces = [root / "seen" / f"{number}.trace" for number in range(len(texts))]
         if not all(trace.exists() for trace in traces):
             return f"the cell could not be made: {done.stderr.strip()[:300]}"
-        return [read_trace(trace.read_text(encoding="ascii"), trace.with_suffix(".out").read_bytes()) for trace in traces]
+        return [
+            read_trace(trace.read_text(encoding="ascii"), trace.with_suffix(".out").read_bytes()) for trace in traces
+        ]
 
 
 def read_trace(trace: str, printed: bytes = b"") -> Seen:
@@ -202,10 +207,20 @@ def _cell(root: Path) -> list[str]:
     for name in ("usr", "etc", "bin", "sbin", "lib", "lib64", "lib32"):
         path = f"/{name}"
         if Path(path).is_symlink():
-            words += ["--symlink", os.readlink(path), path]
+            words += ["--symlink", str(Path(path).readlink()), path]
         elif Path(path).is_dir():
             words += ["--ro-bind", path, path]
-    words += ["--tmpfs", "/usr/local", "--remount-ro", "/usr/local", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    words += [
+        "--tmpfs",
+        "/usr/local",
+        "--remount-ro",
+        "/usr/local",
+        "--proc",
+        "/proc",
+        "--ro-bind",
+        "/proc/sys",
+        "/proc/sys",
+    ]
     words += ["--dev", "/dev", "--ro-bind", "/sys", "/sys"]
     for path in ("/tmp", "/run", "/var/tmp", "/var/cache", "/root"):  # noqa: S108 - the cell's own
         words += ["--tmpfs", path]

@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
 from typing import Final
@@ -33,7 +33,9 @@ LEAST: Final = 90  # calls of each rule
 _TRIES: Final = 12  # for each call that is to be run
 _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
-_ROOMS: Final = frozenset({"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"})  # on the way
+_ROOMS: Final = frozenset(
+    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"}
+)  # on the way
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
@@ -96,10 +98,9 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
     for number, rule in enumerate((*document.commands, _FIND)):
         for name in rule.name.split("|"):
             if not rule.action and not rule.writes and not rule.look and name != "git":
-                shared = " ".join(
-                    group.options for group in document.groups if f"{name} ".startswith(f"{group.name} ")
-                )
-                yield CallMaker(rule=rule, name=name, random=Random(f"{seed} {number} {name}"), group=shared)
+                shared = " ".join(group.options for group in document.groups if f"{name} ".startswith(f"{group.name} "))
+                random = Random(f"{seed} {number} {name}")  # noqa: S311 - no secret
+                yield CallMaker(rule=rule, name=name, random=random, group=shared)
 
 
 def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally:
@@ -166,11 +167,13 @@ def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
         where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
         given = (opened.path, where)
         if opened.writing:
-            if not any(fits(habit.writes, path) for habit in habits for path in given):
-                yield f"opens {opened.path} for writing"
-        elif not _is_named(where, named, directory=opened.directory):
-            if not any(fits(habit.opens, path) for habit in habits for path in given):
-                yield f"opens {opened.path}" + (f", which is {where}" if where != opened.path else "")
+            allowed = any(fits(habit.writes, path) for habit in habits for path in given)
+        else:
+            allowed = _is_named(where, named, directory=opened.directory)
+            allowed = allowed or any(fits(habit.opens, path) for habit in habits for path in given)
+        if not allowed:
+            which = f", which is {where}" if where != opened.path else ""
+            yield f"opens {opened.path}{which}{' for writing' * opened.writing}"
 
 
 def _paths(words: Sequence[str]) -> set[str]:
@@ -186,8 +189,10 @@ def _paths(words: Sequence[str]) -> set[str]:
 def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     if world.is_trap(path):
         return False
-    if path in named or _PACKED.sub("", path) in named or any(
-        path.startswith(f"{each}/") for each in named if each != world.WORKDIR
+    if (
+        path in named
+        or _PACKED.sub("", path) in named
+        or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR)
     ):
         return True
     if directory and ("/" in named or path in _ROOMS):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import Final
@@ -26,7 +26,7 @@ _MANY: Final = 400
 
 
 def drawn(rule: CommandRule, seed: int = 1) -> list[tuple[str, ...]]:
-    return list(islice(CallMaker(rule=rule, name=rule.name, random=Random(seed)).calls(), _MANY))
+    return list(islice(CallMaker(rule=rule, name=rule.name, random=Random(seed)).calls(), _MANY))  # noqa: S311 - no secret
 
 
 TAIL: Final = CommandRule(name="tail", options="-n|--lines|-NUM=int:100 -q|--quiet -v --color=?word", arguments="file*")
@@ -67,7 +67,7 @@ def test_options_are_spelled_in_every_way_that_a_program_reads(spelled: str) -> 
     [r"[^\r\n]*", r"short(-[a-z-]+)?|cat|json", r"[^@=]*=.*|[^@]+", r"\d{1,5}(?:-\d{1,5})?", r"(?:a|b)+[^-\s]\x20*"],
 )
 def test_a_value_fits_its_regular_expression(expression: str) -> None:
-    random = Random(3)
+    random = Random(3)  # noqa: S311 - no secret
     assert all(re.fullmatch(expression, sample(expression, random)) for _ in range(100))
 
 
@@ -81,6 +81,11 @@ def opened(path: str, found: str = "", *, writing: bool = False) -> Opened:
     return Opened(path=path, found=found or path, writing=writing, directory=False)
 
 
+LINKED: Final = opened("/srv/data/notes.md", "/x")
+WRITTEN: Final = opened("/srv/data/x", writing=True)
+did: Final = partial(replace, DONE)
+
+
 def test_a_call_that_reads_its_argument_and_its_libraries_is_in_order() -> None:
     files = [opened("/etc/ld.so.cache"), opened("/usr/lib/libc.so.6"), opened("/srv/data/notes.md")]
     assert findings(CAT, replace(DONE, opened=files)) == []
@@ -89,19 +94,19 @@ def test_a_call_that_reads_its_argument_and_its_libraries_is_in_order() -> None:
 @pytest.mark.parametrize(
     ("seen", "found"),
     [
-        pytest.param({"executed": []}, "bash executes ()", id="nothing runs"),
-        pytest.param({"executed": [*DONE.executed, ("/bin/sh", "sh", "-c", "id")]}, "executes /bin/sh: sh -c id", id="more runs"),
-        pytest.param({"opened": [opened("/etc/shadow")]}, "opens /etc/shadow", id="another file"),
-        pytest.param({"opened": [opened("/srv/data/notes.md", "/x")]}, "opens /srv/data/notes.md, which is /x", id="a link"),
-        pytest.param({"opened": [opened("/tmp/x", writing=True)]}, "opens /tmp/x for writing", id="a file is written"),
-        pytest.param({"changed": ["rename(a, b)"]}, "changes something: rename(a, b)", id="a change"),
-        pytest.param({"connected": [("127.1.0.1", 80)]}, "connects to 127.1.0.1:80", id="a connection"),
-        pytest.param({"sockets": ["/run/x.sock"]}, "connects to the socket /run/x.sock", id="a socket"),
-        pytest.param({"printed": world.MARKER.encode()}, "prints a secret", id="a secret"),
+        pytest.param(Seen(), "bash executes ()", id="nothing runs"),
+        pytest.param(did(executed=[*DONE.executed, ("/bin/sh", "sh")]), "executes /bin/sh: sh", id="more runs"),
+        pytest.param(did(opened=[opened("/etc/shadow")]), "opens /etc/shadow", id="another file"),
+        pytest.param(did(opened=[LINKED]), "opens /srv/data/notes.md, which is /x", id="a link"),
+        pytest.param(did(opened=[WRITTEN]), "opens /srv/data/x for writing", id="a file is written"),
+        pytest.param(did(changed=["rename(a, b)"]), "changes something: rename(a, b)", id="a change"),
+        pytest.param(did(connected=[("127.1.0.1", 80)]), "connects to 127.1.0.1:80", id="a connection"),
+        pytest.param(did(sockets=["/run/x.sock"]), "connects to the socket /run/x.sock", id="a socket"),
+        pytest.param(did(printed=world.MARKER.encode()), "prints a secret", id="a secret"),
     ],
 )
-def test_what_a_call_does_beside_its_task_is_found(seen: Mapping[str, object], found: str) -> None:
-    assert findings(CAT, replace(DONE, **seen)) == [found]  # type: ignore[arg-type] - fields by their names
+def test_what_a_call_does_beside_its_task_is_found(seen: Seen, found: str) -> None:
+    assert findings(CAT, seen) == [found]
 
 
 def test_a_host_that_is_named_may_be_asked_and_no_other() -> None:
@@ -122,7 +127,7 @@ def test_a_trace_is_read() -> None:
         f'8 unlinkat(AT_FDCWD<{root}>, "\\x78", 0) = 0\n'
         "8 adjtimex({modes=0, offset=0}) = 0\n"
         '8 execve("\\x2f\\x7a", ["\\x7a"], []) = -1 ENOENT (No such file or directory)\n'
-        '8 sendto(3<\\x73>, [{nlmsg_len=40, nlmsg_type=RTM_NEWLINK, nlmsg_flags=NLM_F_REQUEST}], 40, 0, NULL, 0) = 40\n'
+        "8 sendto(3<\\x73>, [{nlmsg_len=40, nlmsg_type=RTM_NEWLINK, nlmsg_flags=NLM_F_REQUEST}], 40, 0, NULL, 0) = 40\n"
     )
     assert read_trace(trace) == Seen(
         executed=[("/srv/a b", "a", "/srv/a b")],
