@@ -40,9 +40,9 @@ TRIALS ?= 100
 SEED ?= 0
 # Executed by bash under strace, of trees drawn from SEED; as many plain texts, and texts that try to read a secret.
 COMMANDS ?= 100000
+FLOWS ?= 85000
 # Of the rules of the policy, executed under strace.
 CALLS ?= 30000
-FLOWS ?= 85000
 
 .PHONY: help run shell excerpt excerpt-shell setup test test-long lint types imports check figures card soak kill-matrix what-runs rules-run format lock \
 	image wheel clean

@@ -63,7 +63,7 @@ HABITS: Final = (
         opens=r"/proc/(self|\d+)/(maps|auxv|cgroup|mountinfo|mounts|limits|oom_score_adj|stat|status|fd)|/etc/group"
         rf"|{_OF_THE_KERNEL}|/dev/(null|urandom|random)",
         writes=r"/dev/null",
-        changes=r"tgkill\((\d+), \1?.*, SIGURG\b.*|tgkill\((\d+), \d+, SIGABRT\).*",  # Go's threads; abort()
+        changes=r"tgkill\((\d+), \1?.*, SIG(URG|PIPE)\b.*|tgkill\((\d+), \d+, SIGABRT\).*",  # Go's threads; abort()
     ),
     Habit(
         programs="hostname|curl|wget|dig|host|nslookup|getent|nc|ncat|netcat|ping|ping6|mtr|traceroute|traceroute6|tracepath|openssl"
@@ -332,7 +332,7 @@ HABITS: Final = (
         opens=r"/etc/(apache2|group|mime\.types|ssl)(/.*)?|" + _NET,
         executes=r"(/usr)?/s?bin/(id|mkdir|stat|mktemp|chmod|chown|rm|rmdir|apache2|install)",
         writes=r"/var/log/apache2/.*|(/var)?/run/apache2/.*",
-        changes=r"\w+\(.*\"/var(/.*)?\".*|(fchownat|fchmodat)\(.*",
+        changes=r"(mkdir|rmdir|unlink|f?ch(own|mod)(at)?)\(.*",
         connects=True,
     ),
     Habit(

@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from random import Random
 from typing import Final
 
@@ -30,7 +29,7 @@ from support.rule_cell import STAND_INS, Seen, cell_fault, installed, run
 from support.rule_habits import Habit, fits, habits_of
 
 LEAST: Final = 90  # calls of each rule
-_TRIES: Final = 12  # for each call that is to be run
+_VAIN: Final = 250  # calls in a row after which a rule is taken to have no further form
 _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
 _ROOMS: Final = frozenset(
@@ -111,16 +110,18 @@ def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally
         if only and name not in only and name.split()[0] not in only:
             continue
         found: dict[str, Call] = {}
-        for words in islice(maker.calls(), quota * _TRIES):
-            tally.tried += 1
+        vain = 0  # calls in a row that were nothing new
+        for words in maker.calls():
+            tally.tried, vain = tally.tried + 1, vain + 1
             given = " ".join(map(shlex.quote, words))
             runs = what_runs(given, policy, rule.tier, where)
             if runs and runs not in found:
+                vain = 0
                 found[runs] = Call(rule=f"{name}: {rule.options[:30]} {rule.arguments}", given=given, runs=runs)
                 again = what_runs(runs, policy, rule.tier, where)
                 if again != runs:
                     tally.findings.append((found[runs], f"judged again it would run {again or 'not at all'}"))
-            if len(found) >= quota:
+            if len(found) >= quota or vain > _VAIN:
                 break
         tally.calls += found.values()
     return tally

@@ -37,7 +37,13 @@ TRAPS: Final = (
     *(f"={world.TRAP}/plain", f"{world.TRAP}/plain", f"../../..{world.TRAP}/plain", f"file:{world.TRAP}/plain"),
     *(f"file://{world.TRAP}/plain", f"/inet/tcp/0/{world.TRAP_ADDRESS}/9", f"http://{world.TRAP_ADDRESS}/x"),
     *(f"http://{world.TRAP_HOST}/x", f"@{world.TRAP_ADDRESS}", world.TRAP_HOST, f"user@{world.TRAP_HOST}:/x"),
-    *(f"|{world.TRAP}/canary", f"{world.TRAP}/canary|", f";{world.TRAP}/canary", f"$({world.TRAP}/canary)"),
+    *(
+        f"{world.TRAP}/canary",
+        f"|{world.TRAP}/canary",
+        f"{world.TRAP}/canary|",
+        f";{world.TRAP}/canary",
+        f"$({world.TRAP}/canary)",
+    ),
     *(f"`{world.TRAP}/canary`", f"!{world.TRAP}/canary", f"\\! {world.TRAP}/canary", f"%({world.TRAP}/canary)"),
     *("%n", "%s%s%s", "%99999999d", "", " ", "\n", "a\nb", "a\tb", "é", "\u202e", "\ud7ff", "a" * 300, "{}", "+", "+1"),
     *("{};", ";", "a=b", "PATH=/x", "LD_PRELOAD=/x.so", "a[0]", "a[$(id)]", "*", "?", "~", "~root", "$HOME", "${IFS}"),
@@ -119,7 +125,7 @@ _BY_KIND: Final[dict[str, Values]] = {
     "archive": Values(
         tuple(f"{world.DATA}/{name}" for name in ("a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz")),
         ("a:b", f"{world.DATA}/a:b", "-", f"{world.DATA}/notes.md"),
-        ("web.example:/a.tar", f"|{world.TRAP}/canary"),
+        ("web.example:/a.tar", f"{world.TRAP}/canary", f"|{world.TRAP}/canary"),
     ),
     "ports": Values(_words("80 443 22-25"), _words("0 99999 http")),
     "format": Values(("+%s", "+%F %T"), ("+", "+%n"), ("%s", "01020304", "--set=2020-01-01")),

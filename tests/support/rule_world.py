@@ -128,9 +128,9 @@ def write_files(root: Path) -> None:
 
 
 def hosts_file() -> str:
-    """Return the text of ``/etc/hosts``; traps are resolved too, so a program that asks one is seen to connect."""
+    """Return the text of ``/etc/hosts``, without the trap: whoever asks it asks the name server first."""
     names = [f"{address} {name} {name.partition('.')[0]}" for name, address in HOSTS.items()]
-    return "\n".join(("127.0.0.1 localhost", *names, f"{TRAP_ADDRESS} {TRAP_HOST} trap", ""))
+    return "\n".join(("127.0.0.1 localhost", *names, ""))
 
 
 def _packed(content: bytes) -> dict[str, bytes]:
