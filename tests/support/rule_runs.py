@@ -14,8 +14,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
@@ -30,10 +29,12 @@ from support.rule_cell import STAND_INS, Seen, cell_fault, installed, run
 from support.rule_habits import Habit, fits, habits_of
 
 LEAST: Final = 90  # calls of each rule
-_TRIES: Final = 12  # for each call that is to be run
+_VAIN: Final = 250  # calls in a row after which a rule is taken to have no further form
 _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
-_ROOMS: Final = frozenset({"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"})  # on the way
+_ROOMS: Final = frozenset(
+    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"}
+)  # on the way
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
@@ -96,10 +97,9 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
     for number, rule in enumerate((*document.commands, _FIND)):
         for name in rule.name.split("|"):
             if not rule.action and not rule.writes and not rule.look and name != "git":
-                shared = " ".join(
-                    group.options for group in document.groups if f"{name} ".startswith(f"{group.name} ")
-                )
-                yield CallMaker(rule=rule, name=name, random=Random(f"{seed} {number} {name}"), group=shared)
+                shared = " ".join(group.options for group in document.groups if f"{name} ".startswith(f"{group.name} "))
+                random = Random(f"{seed} {number} {name}")  # noqa: S311 - no secret
+                yield CallMaker(rule=rule, name=name, random=random, group=shared)
 
 
 def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally:
@@ -110,16 +110,18 @@ def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally
         if only and name not in only and name.split()[0] not in only:
             continue
         found: dict[str, Call] = {}
-        for words in islice(maker.calls(), quota * _TRIES):
-            tally.tried += 1
+        vain = 0  # calls in a row that were nothing new
+        for words in maker.calls():
+            tally.tried, vain = tally.tried + 1, vain + 1
             given = " ".join(map(shlex.quote, words))
             runs = what_runs(given, policy, rule.tier, where)
             if runs and runs not in found:
+                vain = 0
                 found[runs] = Call(rule=f"{name}: {rule.options[:30]} {rule.arguments}", given=given, runs=runs)
                 again = what_runs(runs, policy, rule.tier, where)
                 if again != runs:
                     tally.findings.append((found[runs], f"judged again it would run {again or 'not at all'}"))
-            if len(found) >= quota:
+            if len(found) >= quota or vain > _VAIN:
                 break
         tally.calls += found.values()
     return tally
@@ -163,12 +165,16 @@ def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
 def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
     named = _paths(call.words) | {call.words[0]}
     for opened in seen.opened:
-        what = opened.found if opened.found.startswith("/") else opened.path
-        if opened.writing and not any(fits(habit.writes, each) for habit in habits for each in (opened.path, what)):
-            yield f"opens {opened.path} for writing"
-        elif not opened.writing and not any(fits(habit.opens, each) for habit in habits for each in (opened.path, what)):
-            if not any(_is_named(each, named, directory=opened.directory) for each in {opened.path, what}):
-                yield f"opens {opened.path}" + (f", which is {what}" if what != opened.path else "")
+        where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
+        given = (opened.path, where)
+        if opened.writing:
+            allowed = any(fits(habit.writes, path) for habit in habits for path in given)
+        else:
+            allowed = _is_named(where, named, directory=opened.directory)
+            allowed = allowed or any(fits(habit.opens, path) for habit in habits for path in given)
+        if not allowed:
+            which = f", which is {where}" if where != opened.path else ""
+            yield f"opens {opened.path}{which}{' for writing' * opened.writing}"
 
 
 def _paths(words: Sequence[str]) -> set[str]:
@@ -184,8 +190,10 @@ def _paths(words: Sequence[str]) -> set[str]:
 def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     if world.is_trap(path):
         return False
-    if path in named or _PACKED.sub("", path) in named or any(
-        path.startswith(f"{each}/") for each in named if each != world.WORKDIR
+    if (
+        path in named
+        or _PACKED.sub("", path) in named
+        or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR)
     ):
         return True
     if directory and ("/" in named or path in _ROOMS):
