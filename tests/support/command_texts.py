@@ -19,7 +19,20 @@ from typing import Final
 from claudeops.domain.shell.values import Glob, Literal, Parsed, SimpleCommand, Text, Word
 
 PROGRAMS: Final = {"ok": "true", "no": "false", "say": "echo", "show": "cat", "xargs": "xargs"}
-VALUES: Final = ("notes", "key", "hidden/key", "../secret/key", "sub/notes", "hidden", "sub", "../secret", ".", "a.log", "a b", "x")
+VALUES: Final = (
+    "notes",
+    "key",
+    "hidden/key",
+    "../secret/key",
+    "sub/notes",
+    "hidden",
+    "sub",
+    "../secret",
+    ".",
+    "a.log",
+    "a b",
+    "x",
+)
 FILES: Final = (
     *("notes", "a.log", "sub/notes", "./b.log", "hidden/key", "../secret/key", "hid'den'/k\\ey", "hidde{n,}/key", "$'hidden/k\\x65y'"),
     *("$f", '"$f"', '"${f}"', "hidden/$n", '"$d/key"', "${d}/$n", "key", '"$(say hidden/key)"', "$(say hidden/key)", "~/key", "`say notes`"),

@@ -198,7 +198,8 @@ def _fits_each(command: SimpleCommand, argv: list[str]) -> bool:
 def _change(text: str, run: Ran, original: Ran) -> str | None:
     """Return how what runs differs from the text as it was given."""
     rendered, given = (
-        Counter((path, *argv[1:]) for path, *argv in each.executed if not path.endswith("/seq")) for each in (run, original)
+        Counter((path, *argv[1:]) for path, *argv in each.executed if not path.endswith("/seq"))
+        for each in (run, original)
     )
     if rendered == given or ("cd " in text and not rendered - given):  # behind a cd that fails nothing runs
         return None

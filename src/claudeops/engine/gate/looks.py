@@ -24,7 +24,7 @@ from typing import Final
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketListener
 
-from claudeops.domain.model import LookCall
+from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.git import NO_REPOSITORY, GitCell, LookRefusedError
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader

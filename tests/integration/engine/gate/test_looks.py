@@ -16,7 +16,7 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.model import LookCall
+from claudeops.domain.looks import LookCall
 from claudeops.engine.cell import look_client
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
