@@ -12,6 +12,7 @@ own leads to; it only selects one of a few sentences.
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -52,6 +53,7 @@ _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCP
 _UNKNOWN: Final = "the repository has no such revision or path: give revisions first, then --, then paths"
 _TOO_LARGE: Final = "it needed too much memory: ask for less"
 _SENTENCES: Final = (
+    (b"info/alternates", "its objects lie in another repository, which is not looked at"),
     (b"not a git repository", NO_REPOSITORY),
     (b"out of memory", _TOO_LARGE),
     (b"cannot allocate memory", _TOO_LARGE),
@@ -91,7 +93,7 @@ class Looks:
 
     async def serve(self, listener: SocketListener) -> None:
         """Answer the session, until cancelled."""
-        async with listener, open_tasks() as tasks:
+        async with open_tasks() as tasks:
             while True:
                 await self._connections.acquire()
                 try:
@@ -113,6 +115,15 @@ class Looks:
                         asked = await stream.receive(_ID_BYTES)
                     call = self._admitted.pop(asked.removesuffix(b"\n").decode("ascii", "replace"), None)
                     status, sentence = await self._ended(call, stream)
+                    if call is not None:
+                        self.log.info(
+                            LogEvent.LOOK_RAN,
+                            look=call.id,
+                            command=shlex.join((call.program, *call.arguments)),
+                            directory=call.directory,
+                            status=status,
+                            sentence=sentence,
+                        )
                     if sentence:
                         await _send(stream, b"e", f"{call.program if call else 'look'}: {sentence}\n".encode())
                     await _send(stream, b"x", str(status).encode())
@@ -151,8 +162,8 @@ async def open_looks(cell: GitCell | None, workspace: Workspace, log: Logger) ->
         partial(_bound, place), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
     )
     looks = Looks(cell=cell, socket=place, log=log)
-    async with open_tasks() as tasks:
-        tasks.start_soon(looks.serve, await SocketListener.from_socket(bound))
+    async with await SocketListener.from_socket(bound) as listener, open_tasks() as tasks:
+        tasks.start_soon(looks.serve, listener)
         try:
             yield looks
         finally:
