@@ -52,15 +52,18 @@ _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCP
 
 _UNKNOWN: Final = "the repository has no such revision or path: give revisions first, then --, then paths"
 _TOO_LARGE: Final = "it needed too much memory: ask for less"
+_BORROWED: Final = "its objects lie in another repository, which is not looked at"
 _SENTENCES: Final = (
-    (b"info/alternates", "its objects lie in another repository, which is not looked at"),
+    (b"alternate object path", _BORROWED),
+    (b"info/alternates", _BORROWED),
+    (b"unable to read", "the repository lacks an object: it may be a partial clone"),
     (b"not a git repository", NO_REPOSITORY),
     (b"out of memory", _TOO_LARGE),
     (b"cannot allocate memory", _TOO_LARGE),
     *(
         (words, _UNKNOWN)
         for words in (
-            b"unknown revision", b"bad revision", b"ambiguous argument", b"not a valid object", b"not a valid commit",
+            b"unknown revision", b"bad revision", b"bad object", b"ambiguous argument", b"not a valid object", b"not a valid commit",
             b"malformed object name", b"invalid object name", b"needed a single revision", b"does not exist in",
             b"no names found", b"no tags can describe", b"not a tree object", b"no such ref",
             b"does not have any commits",
