@@ -10,8 +10,8 @@ from typing import Final
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import counted_by, counted_names, other_names_of
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.looks import Look
-from claudeops.domain.model import Action, LookCall
+from claudeops.domain.looks import Look, LookCall
+from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
