@@ -12,7 +12,8 @@ from typing import Final
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
-from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, service_of
+from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, services_of
+from claudeops.domain.policy.compose import located, refuse_project
 from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
@@ -100,6 +101,7 @@ def _higher(found: Found, place: Place, tier: int) -> int | None:
 
 
 def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
+    found = located(found, place) if rule.check == "compose" else found
     arguments = _arguments(rule, found)
     setting = _setting(rule, arguments, place)
     kinds = assign_kinds(rule.arguments, arguments.positionals)
@@ -112,7 +114,9 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     if setting.deep and not any(kind == "file" for kind, _ in kinds):
         raise RefusedError("name the directory that is to be searched, by its absolute path")
     if rule.check and (reason := ARGUMENT_CHECKS[rule.check](found, arguments, place)):
-        raise ValueRefusedError(reason)
+        if not isinstance(reason, Stranger):
+            raise ValueRefusedError(reason)
+        strangers.append(reason)
     words = (
         read_ps(found.arguments) if rule.reading == "ps" else _written(rule, found, arguments.options, kinds, setting)
     )
@@ -214,12 +218,10 @@ def _actions(rule: CommandRule, options: Given, kinds: list[tuple[str, Word]], s
     named += [(kind, word.text) for kind, word in kinds if isinstance(word, Literal)]
     names: list[str] = []
     for kind, text in named:
-        service = service_of(kind, text, setting)
-        if service is None:
-            continue
-        if (reason := refuse_service(service, unit=kind == "unit")) is not None:
-            raise RefusedError(f"{service}: {reason}")
-        names.append(service)
+        for service in services_of(kind, text, setting):
+            if (reason := refuse_service(service, unit=kind == "unit")) is not None:
+                raise RefusedError(f"{service}: {reason}")
+            names.append(service)
     if not all(names or [rule.service]):
         raise RefusedError("name the services")
     return tuple(Action(kind=rule.action, service=name) for name in names or [rule.service])
@@ -250,11 +252,7 @@ def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
 
 
 def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
-    """Refuse to deploy a project from a directory that others can write to, if only the directory identifies it."""
-    named = {name for option, _ in found.given for name in option.names}
-    if named & {"--file", "--project-directory"} or place.cwd is None:
-        return None
-    return paths.project(place.cwd, place)
+    return refuse_project(found, place)
 
 
 def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
