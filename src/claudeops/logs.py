@@ -60,6 +60,7 @@ class LogEvent(StrEnum):
         "the daemon's status file could not be written; what it says is out of date",
     )
     ISOLATION_CHOSEN = "isolation_chosen", "what sessions will be locked into; `passed_over` says why nothing stronger"
+    LOOKS_CHOSEN = "looks_chosen", "the git that runs for sessions in a cell of its own; `why` says why none does"
     SESSIONS_COUNTED = "sessions_counted", "where the kernel counts what each session uses; `why` says why nowhere"
     SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
@@ -127,7 +128,8 @@ class LogEvent(StrEnum):
     LOG_WRITE_FAILED = "log_write_failed", "a line could not be written to the session's log"
     # --- the gate
     TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
-    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "the policy took too long to judge a tool call, which is denied"
+    LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"
+    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"
     TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
     TOOL_CALL_UNGATED = (
         "tool_call_ungated",

@@ -1,7 +1,7 @@
-"""Generated command trees, and what a shell must run of them: the programs and arguments, in whatever order pipes give.
+"""Generated steps, and what a shell must run of them: the programs and arguments, in whatever order pipes give.
 
-The programs are three: one succeeds, one fails, one prints its arguments. So a tree can be walked here just as a shell
-would walk it, and what the shell really executed can be compared.
+The programs are three: one succeeds, one fails, one prints its arguments. So steps can be walked here just as a shell
+would walk them, and what the shell really executed can be compared.
 """
 
 # ruff: noqa: E501 - tables
@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from claudeops.domain.shell.values import (
-    Array,
     Block,
     Branch,
-    Case,
     Chained,
-    Export,
-    ForEach,
     Group,
     Literal,
-    Loop,
     Negated,
+    Output,
     Pipeline,
     Redirected,
     Redirection,
-    Rounds,
     Run,
+    Set,
     SimpleCommand,
     Step,
     Subshell,
-    Substitution,
+    Text,
     Variable,
     Word,
-    WordKind,
 )
 
 NASTY = (
@@ -45,6 +40,7 @@ NASTY = (
 )  # fmt: skip
 VALUES = ("a", "b2", "web-1", "x.y")
 NAMES = ("one", "two", "three")
+STORED = "text_"  # in front of a variable's name where it is written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +53,18 @@ class Programs:
 
 
 class TreeMaker:
-    """Makes trees in the form in which the reader would give them back.
+    """Makes steps in the form in which the reader would give them back."""
 
-    ``unrolled``: loops over known values as well, and here-strings for anything: the reader gives those back otherwise.
-    """
-
-    def __init__(self, seed: int, programs: Programs, *, unrolled: bool = False) -> None:
-        self._unrolled = unrolled
+    def __init__(self, seed: int, programs: Programs) -> None:
         self._random = random.Random(seed)  # noqa: S311 - repeatable is what it is to be
         self._programs = programs
         self._set: list[str] = []
+        self._assignable = True
         self._piped = 0  # what prints into a pipe whose reader has gone fails, or does not
 
     def block(self) -> Block:
-        """Return a new tree."""
-        self._set = []
+        """Return new steps."""
+        self._set, self._assignable = [], True
         return tuple(self._step(3) for _ in range(self._random.randint(1, 3)))
 
     def _step(self, depth: int) -> Step:
@@ -79,141 +72,87 @@ class TreeMaker:
             return self._run()
         make: Callable[[int], Step] = self._random.choice(
             (
-                *(self._pipeline, self._chained, self._negated, self._subshell, self._group, self._branch, self._loop),
-                *(self._for_each, self._redirected, self._assign, self._assign, self._case),
-                *((self._rounds,) if self._unrolled else ()),
+                *(self._pipeline, self._chained, self._negated, self._subshell, self._group, self._branch),
+                *(self._redirected, self._store, self._store),
             )
         )
         return make(depth - 1)
 
-    def _block(self, depth: int) -> Block:
+    def _block(self, depth: int, *, assignable: bool | None = None) -> Block:
         """Make statements whose variables nothing behind them uses: they may not have run, or in another shell."""
-        known = list(self._set)
+        known, outside = list(self._set), self._assignable
+        self._assignable = outside if assignable is None else assignable
         steps = tuple(self._step(depth) for _ in range(self._random.randint(1, 2)))
-        self._set = known
+        self._set, self._assignable = known, outside
         return steps
 
-    def _operand(self, depth: int) -> Step:
-        known = list(self._set)
-        step = self._step(depth)
-        self._set = known
+    def _operand(self, depth: int, *, assignable: bool) -> Step:
+        (step,) = self._block(depth, assignable=assignable)[:1]
         return Group((step,)) if isinstance(step, Pipeline | Chained | Negated) else step
 
     def _run(self, _depth: int = 0) -> Run:
         names = [self._programs.ok, self._programs.no, *([] if self._piped else [self._programs.say])]
-        name = self._random.choice(names)
         words = [self._word() for _ in range(self._random.randint(0, 3))]
-        return Run(SimpleCommand(argv=(Word(text=name), *words)))
+        stdin = self._random.choice(NASTY) + "\n" if self._random.random() < 0.1 else None
+        return Run(SimpleCommand(argv=(Literal(self._random.choice(names)), *words), stdin=stdin))
 
     def _word(self) -> Word:
         kind = self._random.random()
         if kind < 0.7:
-            return Word(text="".join(self._random.choice(NASTY) for _ in range(self._random.randint(1, 3))))
+            return Literal("".join(self._random.choice(NASTY) for _ in range(self._random.randint(1, 3))))
         if kind < 0.85 and self._set:
-            return dynamic(Variable(self._random.choice(self._set)))
-        return dynamic(Literal("x="), self._substitution())
+            return Text((Variable(self._random.choice(self._set)),))
+        return Text(("x=", self._output()))
 
-    def _substitution(self) -> Substitution:
-        values = tuple(Word(text=self._random.choice(VALUES)) for _ in range(self._random.randint(0, 3)))
-        return Substitution((Run(SimpleCommand(argv=(Word(text=self._programs.say), *values))),))
+    def _output(self) -> Output:
+        values = tuple(Literal(self._random.choice(VALUES)) for _ in range(self._random.randint(0, 3)))
+        return Output((Run(SimpleCommand(argv=(Literal(self._programs.say), *values))),))
 
-    def _assign(self, _depth: int) -> Run:
+    def _store(self, _depth: int) -> Step:
+        if not self._assignable:
+            return self._run()
         name = self._random.choice(NAMES)
-        value = dynamic(self._substitution())
         self._set.append(name)
-        return Run(SimpleCommand(argv=(), assignments=((name, value),)))
+        return Set(name, Text((self._output(),)))
 
     def _pipeline(self, depth: int) -> Step:
         self._piped += 1
-        left = self._operand(depth)
+        left = self._operand(depth, assignable=False)
         self._piped -= 1
-        return Pipeline((left, self._operand(depth)))
+        return Pipeline((left, self._operand(depth, assignable=False)))
 
     def _chained(self, depth: int) -> Step:
-        left = self._operand(depth)
-        operators = [self._random.choice(["&&", "||"]) for _ in range(self._random.randint(1, 2))]
-        for operator in operators:
-            left = Chained(left, operator, self._operand(depth))
+        left = self._operand(depth, assignable=False)
+        for operator in [self._random.choice(["&&", "||"]) for _ in range(self._random.randint(1, 2))]:
+            left = Chained(left, operator, self._operand(depth, assignable=False))
         return left
 
     def _negated(self, depth: int) -> Step:
-        step = self._operand(depth)
+        step = self._operand(depth, assignable=False)
         return Negated(step if isinstance(step, Run | Subshell) else Subshell((step,)))
 
     def _subshell(self, depth: int) -> Step:
-        return Subshell(self._block(depth))
+        return Subshell(self._block(depth, assignable=True))
 
     def _group(self, depth: int) -> Step:
         return Group(self._block(depth))
 
     def _branch(self, depth: int) -> Step:
-        otherwise = self._block(depth) if self._random.random() < 0.5 else ()
-        return Branch(self._block(depth), self._block(depth), otherwise)
-
-    def _loop(self, depth: int) -> Step:
-        """Make a loop that is never entered, or left in its first round."""
-        until = self._random.random() < 0.5
-        end = Run(SimpleCommand(argv=(Word(text=self._programs.ok if until else self._programs.no),)))
-        go_on = Run(SimpleCommand(argv=(Word(text=self._programs.no if until else self._programs.ok),)))
-        if self._random.random() < 0.5:
-            return Loop((self._run(), end), self._block(depth), until)
-        leave = Run(SimpleCommand(argv=(Word(text="break"), Word(text="1"))))
-        return Loop((go_on,), (*self._block(depth), leave), until)
-
-    def _for_each(self, depth: int) -> Step:
-        name = self._random.choice(NAMES)
-        values = replace(self._substitution_word(), single=False)
-        known = list(self._set)
-        self._set.append(name)
-        body = self._block(depth)
-        self._set = known
-        return ForEach(name, (values,), body)
-
-    def _rounds(self, depth: int) -> Step:
-        """Make a loop over known values, some of whose rounds are left or which is left in them."""
-        return Rounds(tuple(self._round(depth) for _ in range(self._random.randint(1, 3))))
-
-    def _round(self, depth: int) -> Block:
-        value = Word(text=self._random.choice(VALUES))
-        steps = (Run(SimpleCommand(argv=(), assignments=(("each", value),))), *self._block(depth))
-        if self._random.random() < 0.6:
-            leave = Run(SimpleCommand(argv=(Word(text=self._random.choice(["break", "continue"])),)))
-            steps = (*steps, Chained(self._run(), self._random.choice(["&&", "||"]), leave), *self._block(depth))
-        return steps
-
-    def _substitution_word(self) -> Word:
-        return dynamic(Substitution(self._substitution().block, quoted=False))
+        otherwise = self._block(depth, assignable=False) if self._random.random() < 0.5 else ()
+        return Branch(self._block(depth, assignable=False), self._block(depth, assignable=False), otherwise)
 
     def _redirected(self, depth: int) -> Step:
-        output = (Redirection(operator=">", target=Word(text="/dev/null"), descriptor=self._random.choice(["", "2"])),)
-        stdin = Word(text=self._random.choice(NASTY)) if self._random.random() < 0.5 else None
-        outputs = output if stdin is None else ()
-        kinds = [self._branch, self._loop]
-        if stdin is None or self._unrolled:
-            kinds += [self._for_each, self._case, self._subshell, self._group]
-        inner = self._random.choice(kinds)(depth)
-        return Redirected(inner, outputs, stdin)
-
-    def _case(self, depth: int) -> Step:
-        patterns = tuple(dynamic(Literal(value)) for value in self._random.sample(VALUES, 2))
-        return Case(Word(text=self._random.choice(VALUES)), ((patterns, self._block(depth)),))
-
-
-def dynamic(*parts: Literal | Variable | Substitution) -> Word:
-    """Return a word of parts."""
-    return Word(text="", kind=WordKind.DYNAMIC, parts=parts)
+        output = Redirection(operator=">", target=Literal("/dev/null"), descriptor=self._random.choice(["", "2"]))
+        inner = self._random.choice([self._branch, self._subshell, self._group])(depth)
+        return Redirected(inner, SimpleCommand(argv=(), redirections=(output,)))
 
 
 # --- what a shell does with them --------------------------------------------------------------------------
 
 
-class _LeftError(Exception):
-    """``break`` or ``continue``: ``str()`` is which."""
-
-
 @dataclass(kw_only=True)
 class Shell:
-    """Walks a tree as a shell does, and notes what it executes."""
+    """Walks steps as a shell does, and notes what it executes."""
 
     programs: Programs
     executed: list[tuple[str, ...]] = field(default_factory=list)
@@ -227,14 +166,16 @@ class Shell:
             printed += more
         return status, printed
 
-    def step(self, step: Step) -> tuple[int, str]:  # noqa: C901, PLR0911, PLR0912 - one case a kind of step
+    def step(self, step: Step) -> tuple[int, str]:  # noqa: C901, PLR0911 - one case a kind of step
         """Run one statement."""
         match step:
             case Run(command):
                 return self._command(command)
+            case Set(name, value):
+                self.variables[name] = self._text(value)
+                return 0, ""
             case Pipeline(steps):
-                results = [self._apart((each,)) for each in steps]
-                return results[-1]
+                return [self._apart((each,)) for each in steps][-1]
             case Chained(left, operator, right):
                 status, printed = self.step(left)
                 if (status == 0) is (operator == "&&"):
@@ -248,24 +189,14 @@ class Shell:
                 return self._apart(block)
             case Group(block):
                 return self.block(block)
-            case Redirected(step=inner, redirections=outputs):
-                assert inner is not None
+            case Redirected(inner, command):
                 status, printed = self.step(inner)
-                return status, printed if not outputs or outputs[0].descriptor == "2" else ""
+                hidden = [each for each in command.redirections if each.descriptor != "2"]
+                return status, "" if hidden else printed
             case Branch(condition, then, otherwise):
                 status, printed = self.block(condition)
                 status, more = self.block(then if status == 0 else otherwise)
                 return status, printed + more
-            case Loop():
-                return self._loop(step)
-            case Rounds(blocks):
-                return self._rounds(blocks)
-            case ForEach(name, (values,), body):
-                return self._for_each(name, values, body)
-            case Case(subject, ((patterns, block),)):
-                texts = {part.text for word in patterns for part in word.parts if isinstance(part, Literal)}
-                return self.block(block) if subject.text in texts else (0, "")
-        raise AssertionError(step)
 
     def _apart(self, block: Block) -> tuple[int, str]:
         before = dict(self.variables)
@@ -274,62 +205,24 @@ class Shell:
         return result
 
     def _command(self, command: SimpleCommand) -> tuple[int, str]:
-        if not command.argv:
-            ((name, value),) = command.assignments
-            self.variables[name] = self._text(value)
-            return 0, ""
-        if command.name in {"break", "continue"}:
-            raise _LeftError(command.name)
         argv = tuple(self._text(word) for word in command.argv)
         self.executed.append(argv)
         printed = " ".join(argv[1:]) + "\n" if argv[0] == self.programs.say else ""
         return int(argv[0] == self.programs.no), printed
 
-    def _loop(self, loop: Loop) -> tuple[int, str]:
-        status, printed = self.block(loop.condition)
-        if (status == 0) is not loop.until:
-            before = len(self.executed)
-            try:
-                _, more = self.block(loop.body)
-            except _LeftError:
-                more = self._printed_since(before)
-            return 0, printed + more
-        return 0, printed
-
-    def _rounds(self, blocks: tuple[Block, ...]) -> tuple[int, str]:
-        status, printed, before = 0, "", len(self.executed)
-        for block in blocks:
-            try:
-                status, more = self.block(block)
-                printed += more
-            except _LeftError as left:
-                status, printed = 0, self._printed_since(before)
-                if str(left) == "break":
-                    break
-        return status, printed
-
-    def _printed_since(self, start: int) -> str:
-        """Return what a round printed that was left; only substitutions read it, and none holds a loop."""
-        return "".join(" ".join(argv[1:]) + "\n" for argv in self.executed[start:] if argv[0] == self.programs.say)
-
-    def _for_each(self, name: str, values: Word, body: Block) -> tuple[int, str]:
-        status, printed = 0, ""
-        for value in self._text(values).split():
-            self.variables[name] = value
-            status, more = self.block(body)
-            printed += more
-        return status, printed
-
     def _text(self, word: Word) -> str:
-        return "".join(map(self._part, word.parts)) if word.parts else word.text
+        if isinstance(word, Literal):
+            return word.text
+        assert isinstance(word, Text)
+        return "".join(map(self._part, word.parts))
 
     def _part(self, part: object) -> str:
         match part:
-            case Literal(text):
-                return text
-            case Variable(expression):
-                return self.variables[expression]
-            case Substitution(block):
+            case str():
+                return part
+            case Variable(name):
+                return self.variables[name]
+            case Output(block):
                 return self._apart(block)[1].rstrip("\n")
         raise AssertionError(part)
 
@@ -337,20 +230,19 @@ class Shell:
 # --- comparing --------------------------------------------------------------------------------------------
 
 
-def bare(tree: object) -> object:
-    """Return a tree without what the reader notes beside it: texts of dynamic words, numbers, what feeds what."""
+def bare(tree: object) -> object:  # noqa: PLR0911 - one case a kind of value
+    """Return steps without what the reader notes beside them: numbers, what feeds what."""
     match tree:
         case tuple():
             return tuple(map(bare, tree))
-        case Run(command):
-            assignments = tuple((name, bare(value)) for name, value in command.assignments)
-            return ("run", bare(command.argv), assignments, bare(command.redirections), bare(command.stdin))
+        case Variable(name):
+            return ("variable", name.removeprefix(STORED))
+        case Set(name, value):
+            return ("set", name.removeprefix(STORED), bare(value))
+        case SimpleCommand():
+            return ("command", bare(tree.argv), bare(tree.redirections), tree.stdin)
         case Redirection():
             return (tree.operator, tree.descriptor, bare(tree.target))
-        case Word():
-            return ("word", tree.text if not tree.parts else "", bare(tree.parts))
-        case Array() | Export() | Rounds():
-            raise AssertionError(tree)
         case _ if hasattr(tree, "__struct_fields__"):
             names = tree.__struct_fields__
             return (type(tree).__name__, *(bare(getattr(tree, name)) for name in names))

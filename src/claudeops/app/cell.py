@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +17,17 @@ import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
 from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Cell, workspace_places
 from claudeops.engine.cell.cgroups import Groups, find, prepare
+from claudeops.engine.cell.git import GitCell, find_git_cell
 from claudeops.engine.cell.levels import HostContext, choose
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
 from claudeops.engine.ports import Clock
 from claudeops.engine.process.bounds import available_mb, fitting_slots
 from claudeops.engine.process.tree import kill_all, marked, marks_below
+from claudeops.engine.session.context import TierSetup
 from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
@@ -53,6 +57,21 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
     tell = log.warning if passed_over else log.info
     tell(LogEvent.ISOLATION_CHOSEN, isolation=chosen.cell.level.value, passed_over=passed_over)
     return chosen.cell
+
+
+async def choose_git(settings: Settings, cell: Cell, log: Logger) -> GitCell | None:
+    """Return the cell in which git runs for sessions; ``None``, with a line in the log, where there is none."""
+    found = await anyio.to_thread.run_sync(find_git_cell, cell, settings.path)
+    if isinstance(found, str):
+        log.info(LogEvent.LOOKS_CHOSEN, git=None, why=found)
+        return None
+    log.info(LogEvent.LOOKS_CHOSEN, git=str(found.git))
+    return found
+
+
+def with_looks(tiers: Mapping[int, TierSetup]) -> dict[int, TierSetup]:
+    """Return tiers whose sessions may have the daemon run looks."""
+    return {number: replace(tier, scope=replace(tier.scope, look_client=LOOK_CLIENT)) for number, tier in tiers.items()}
 
 
 async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:

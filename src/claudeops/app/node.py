@@ -18,10 +18,12 @@ from claudeops.app.cell import (
     admission,
     admit_clis,
     choose_cell,
+    choose_git,
     clear_leftovers,
     end_leftovers,
     groups_of_sessions,
     slots,
+    with_looks,
 )
 from claudeops.app.meter import open_meter
 from claudeops.app.stages import FILE, StageKeeper
@@ -127,6 +129,7 @@ async def open_node(
             async with shutdown.stoppable():
                 await stages.enter("isolation")
                 cell = await choose_cell(settings, log)
+                git = await choose_git(settings, cell, log)
                 await stages.enter("clis")
                 clis = admission(settings, cell=cell, clock=clock, log=log)
                 owner = replace(owner, isolation=cell.level.value)
@@ -154,8 +157,9 @@ async def open_node(
                         meter=meter,
                         clis=replace(context.clis, refusal=clis.refusal),
                         confinement=replace(
-                            context.confinement, cell=cell, groups=await groups_of_sessions(settings, log)
+                            context.confinement, cell=cell, groups=await groups_of_sessions(settings, log), git=git
                         ),
+                        tiers=context.tiers if git is None else with_looks(context.tiers),
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(

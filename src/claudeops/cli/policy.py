@@ -20,6 +20,7 @@ from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
 from claudeops.domain.policy.document import render
 from claudeops.domain.policy.migrate import migrate
+from claudeops.domain.policy.remote import script
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.engine.cell.workspace import Workspace
@@ -98,6 +99,19 @@ def print_migrated(file: Path, *, write: bool) -> int:
     old.write_text(text, encoding="utf-8")
     file.write_text(migrated, encoding="utf-8")
     click.echo(f"{file} is written in the new form; the old one is {old}.")
+    return Exit.OK
+
+
+def print_remote_commands(tier: int | None, file: Path | None) -> int:
+    """Print the script that holds a tier to its forms on another host, and return the exit status."""
+    try:
+        tiers = tier_policies(with_policy(file))
+    except ClaudeopsError as error:
+        return print_failure("remote-commands", error, as_json=False, target="policy")
+    number = min(tiers) if tier is None else tier
+    if number not in tiers:
+        raise click.UsageError(f"There is no tier {number}: give one from 1 to {max(tiers)}.")
+    click.echo(script(tiers[number]), nl=False)
     return Exit.OK
 
 

@@ -373,6 +373,17 @@ class Action:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LookCall:
+    """A command that the daemon runs for an allowed call, once, in a cell of its own; its output is the session's."""
+
+    id: str  # stands in the rendered text, where the program would be: the call's tool_use_id and the command's number
+    program: str
+    arguments: tuple[str, ...]  # literal, in one canonical form
+    directory: str  # where it runs; absolute
+    root: str  # the tree that it may see something of: the repositories' directory, or one that a manifest names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The gate's answer, with the sentence that the model and the operator read.
 
@@ -386,6 +397,7 @@ class Verdict:
     look: Look | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
     needed: int = 1  # how many people must say yes, where it asks
     services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
+    looks_run: tuple[LookCall, ...] = ()  # what the daemon runs for it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

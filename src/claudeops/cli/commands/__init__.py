@@ -28,7 +28,7 @@ from claudeops.cli.commands.look import audit, probe
 from claudeops.cli.commands.memories import memories
 from claudeops.cli.commands.notify import notify
 from claudeops.cli.commands.options import WholeHelp
-from claudeops.cli.commands.policy import policy, show_tool
+from claudeops.cli.commands.policy import policy, remote_commands, show_tool
 from claudeops.cli.commands.records import (
     chain,
     config,
@@ -70,7 +70,7 @@ class _Commands(WholeHelp):
         ),
         "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
         "Set up": (
-            *("doctor", "config", "notify", "rehearse", "backup", "migrate-from"),
+            *("doctor", "config", "notify", "rehearse", "backup", "migrate-from", "remote-commands"),
             *("token", "version", "completion"),
         ),
     }
@@ -96,7 +96,7 @@ for _command in (
     *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences),
     *(list_sources, alerts),
     *(chain, list_events, list_checks, list_actions, spend, stats),
-    *(probe, audit, policy, show_tool),
+    *(probe, audit, policy, remote_commands, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
     *(list_sessions, load_session, delete_session, flush_transcript, replay),
     *(doctor, config, notify, rehearse, backup, migrate_from, token, version, completion),

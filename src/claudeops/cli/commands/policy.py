@@ -93,6 +93,23 @@ def list_fragments(output_format: str) -> int:
     return print_fragments(as_json=output_format == "json")
 
 
+@click.command(
+    "remote-commands",
+    epilog=examples("claudeops remote-commands > claudeops-commands", "claudeops remote-commands --tier 2"),
+)
+@click.option("--tier", type=click.IntRange(min=1), help="Whose forms.  [default: 1]")
+@POLICY_FILE
+def remote_commands(tier: int | None, file: Path | None) -> int:
+    """Print a POSIX script for 'command=' in authorized_keys that runs only the forms of a tier.
+
+    On another host no cell holds a session; the script is a wall of that host's own. Exit status: 0 printed, 64 usage,
+    78 configuration.
+    """
+    from claudeops.cli.policy import print_remote_commands
+
+    return print_remote_commands(tier, file)
+
+
 @click.command("show-tool", epilog=examples("claudeops show-tool Bash", 'claudeops show-tool "docker restart" -o json'))
 @click.argument("name")
 @POLICY_FILE

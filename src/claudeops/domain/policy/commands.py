@@ -10,10 +10,11 @@ from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Look
-from claudeops.domain.model import Action
+from claudeops.domain.model import Action, LookCall
 from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
+from claudeops.domain.policy.git import GitLook
 from claudeops.domain.policy.identity import uncertainty, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.matching import Match, match
@@ -54,6 +55,7 @@ class Finding:
     lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
     runs: SimpleCommand | None = None  # the command as it runs, where nothing is in doubt
     text: str = ""  # of a whole Bash call: what runs instead of it
+    runs_apart: list[LookCall] = field(default_factory=list)  # what the daemon runs for it
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
@@ -69,6 +71,7 @@ class Finding:
         self.writes += other.writes
         self.lines += other.lines
         self.looks += other.looks
+        self.runs_apart += other.runs_apart
         self.strangers += other.strangers
         self.acting |= other.acting
         self.asks_for_more = self.asks_for_more or other.asks_for_more
@@ -98,6 +101,7 @@ class CommandJudge:
         self._kinds = tier.action_kinds
         self._tier = tier.level
         self._judged = 0
+        self._looks = 0
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Judge a command with everything that it wraps."""
@@ -122,11 +126,16 @@ class CommandJudge:
 
     def _what_is_clear(self, command: SimpleCommand, place: Place, depth: int) -> str:
         """Return why the known words of a command are enough to refuse it, or ""."""
-        known = tuple(word for word in command.argv if isinstance(word, Literal))
-        if known == command.argv or known[:1] != command.argv[:1]:
+        known: list[Word] = []
+        for word in command.argv:
+            if isinstance(word, Literal):
+                known.append(word)
+            elif len(known) > 1 and shown(known[-1]).startswith("-"):
+                known.pop()  # the option whose value it is
+        if len(known) == len(command.argv) or known[:1] != [*command.argv[:1]]:
             return ""
         try:
-            self._run(replace(command, argv=known), place, depth, Finding())
+            self._run(replace(command, argv=tuple(known)), place, depth, Finding())
         except (UnclearCommandError, IncompleteError):
             return ""
         except RefusedError as refusal:
@@ -162,12 +171,24 @@ class CommandJudge:
             finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *fits.words))
+            if fits.look is not None:
+                finding.runs = replace(command, argv=self._looked(fits.look, place, finding))
             look = look_of(found, fits, command, place)
             finding.looks += [] if look is None else [look]
         else:
             self._inside(found, replace(command, argv=(program, *command.argv[1:])), place, depth, finding)
         if finding.actions:
             finding.acting |= {command.line, line}
+
+    def _looked(self, look: GitLook, place: Place, finding: Finding) -> tuple[Literal, ...]:
+        """Note a look that the daemon runs; return the words that stand for it in what the session runs."""
+        self._looks += 1
+        name = f"{place.call}-{self._looks}"
+        root = place.scope.repos_dir
+        finding.runs_apart.append(
+            LookCall(id=name, program="git", arguments=look.arguments, directory=look.directory, root=root)
+        )
+        return tuple(map(Literal, (*place.scope.look_client, name)))
 
     def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:
         if fits.actions and fits.rule.action not in self._kinds:

@@ -16,7 +16,7 @@ from claudeops.domain.shell.values import Glob, Literal, Word
 from claudeops.domain.text import regex
 
 _MOST_ROOTS: Final = 32
-_TESTS: Final = (
+TESTS: Final = (
     "-empty -depth -mount -xdev -print -print0 -ls -prune -quit -true -false -nouser -nogroup -readable -writable"
     " -executable -daystart -noleaf -o -or -a -and -not ! ( ) ,"
     " -name=text -iname=text -path=text -ipath=text -wholename=text -regex=text -iregex=text -regextype=text -type=text"
@@ -94,7 +94,7 @@ def _tests(texts: list[str], setting: Setting) -> tuple[list[str], list[str]]:
     rest = list(texts)
     while rest and rest[0] != "-exec":
         token = rest.pop(0)
-        option = option_table(_TESTS).get(token)
+        option = option_table(TESTS).get(token)
         if option is None or (option.kind and not rest):
             raise RefusedError(f"find {token} is not allowed: find may only look")
         tests.append(token)

@@ -52,7 +52,7 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     name = call.tool_name
     if name == STRUCTURED_OUTPUT_TOOL:
         return Judgement(verdict=Verdict(kind=VerdictKind.ALLOW, reason="delivers the report"))
-    place = _place(tier, scope, call.cwd)
+    place = _place(tier, scope, call)
     if name.startswith(MCP) and tier.may_use_named(name):
         finding = judge_named(call, tier, place)
     elif name not in tier.tools:
@@ -71,11 +71,12 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     verdict = _verdict(finding, call, tier, scope)
     runs = "" if finding.doubt else finding.text
     if runs and verdict.kind is not VerdictKind.DENY:
-        verdict = replace(verdict, ran={**call.input, "command": runs})
+        ran = {**call.input, "command": runs}
+        verdict = replace(verdict, ran=ran, looks_run=tuple(finding.runs_apart))
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
 
 
-def _place(tier: TierPolicy, scope: Scope, cwd: str) -> Place:
+def _place(tier: TierPolicy, scope: Scope, call: ToolCall) -> Place:
     rules = tier.rules
     own = {"{workdir}": scope.workdir, "{tmpdir}": scope.tmpdir, "{repos}": scope.repos_dir}
 
@@ -88,7 +89,8 @@ def _place(tier: TierPolicy, scope: Scope, cwd: str) -> Place:
 
     return Place(
         scope=scope,
-        cwd=cwd or scope.workdir,
+        cwd=call.cwd or scope.workdir,
+        call=call.tool_use_id,
         never=tier.policy.never.paths,
         services=ServiceNames(scope.estate, tier.policy.other_names),
         reach=Reach(
@@ -212,7 +214,8 @@ def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
         if judged.runs is not None:
             runs[part.number] = judged.runs
     if parsed.problem and finding.denial and not parsed.refusal:
-        finding.denial = f"{parsed.problem}; and {finding.denial}"
+        noise = " is in no rule" in finding.denial  # often of a word that the language itself does not take
+        finding.denial = parsed.problem if noise else f"{parsed.problem}; and {finding.denial}"
     if not finding.denial and not finding.doubt:
         try:
             finding.text = render(parsed.block, runs, bash=True)

@@ -14,6 +14,7 @@ from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
 from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, services_of
 from claudeops.domain.policy.compose import located, refuse_project
+from claudeops.domain.policy.git import GitLook, read_git
 from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
@@ -24,6 +25,7 @@ from claudeops.domain.policy.rules import (
     CommandRule,
     Given,
     IncompleteError,
+    Option,
     RefusedError,
     UnclearCommandError,
     assign_kinds,
@@ -57,6 +59,7 @@ class Match:
     actions: tuple[Action, ...] = ()
     where: tuple[str, ...] = ()  # where the services of the actions are, relative to where the command runs
     strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
+    look: GitLook | None = None  # what the daemon runs in its place
 
 
 def match(found: Found, place: Place, *, tier: int) -> Match:
@@ -85,7 +88,13 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
 
 def _weight(reason: RefusedError) -> int:
     """Return how much a refusal tells: one about a value more than one about an option, an option that lacks least."""
-    return 2 if isinstance(reason, ValueRefusedError) else 0 if isinstance(reason, MissingOptionError) else 1
+    return (
+        2
+        if isinstance(reason, ValueRefusedError | UnclearCommandError)
+        else 0
+        if isinstance(reason, MissingOptionError)
+        else 1
+    )
 
 
 def _higher(found: Found, place: Place, tier: int) -> int | None:
@@ -101,6 +110,8 @@ def _higher(found: Found, place: Place, tier: int) -> int | None:
 
 
 def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
+    if rule.reading == "git":
+        return Match(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
     found = located(found, place) if rule.check == "compose" else found
     arguments = _arguments(rule, found)
     setting = _setting(rule, arguments, place)
@@ -108,7 +119,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     strangers: list[Stranger] = []
     for option, value in (*found.given, *arguments.options):
         if option.kind is not None and value is not None:
-            strangers += _refuse(option.kind, Literal(value), setting, f"{option.names[0]} {value[:40]}: ")
+            strangers += _refuse(option.kind, Literal(value), setting, f"{_spelt(option, found)} {value[:40]}: ")
     for kind, word in kinds:
         strangers += _refuse(kind, word, setting)
     if setting.deep and not any(kind == "file" for kind, _ in kinds):
@@ -134,20 +145,47 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     )
 
 
+def _spelt(option: Option, found: Found) -> str:
+    """Return an option's name as it was given."""
+    texts = [shown(word) for word in found.arguments]
+    given = (name for name in option.names for text in texts if text == name or text.startswith(f"{name}="))
+    return next(given, option.names[0])
+
+
+def _git(found: Found, place: Place) -> GitLook:
+    """Read a look at a repository; raises `RefusedError` where the daemon cannot run it."""
+    if not place.local or place.cwd is None:
+        raise RefusedError(
+            "only repositories of this machine are looked at, plainly: elsewhere they could run any program"
+        )
+    if place.user:
+        raise RefusedError("it is run by the daemon, as nobody else: leave sudo out")
+    if not place.scope.look_client:
+        raise RefusedError("git runs in a cell of its own, which needs bubblewrap: read the repository's files instead")
+    look = read_git(found.arguments, place.cwd)
+    if look.arguments != ("version",) and not paths.in_repositories(look.directory, place):
+        raise RefusedError(f"{look.directory}: go to a repository below {place.scope.repos_dir}, or name it by git -C")
+    if reason := paths.listable(look.directory, place):
+        raise RefusedError(reason)
+    return look
+
+
 def _refuse(kind: str, word: Word, setting: Setting, prefix: str = "") -> tuple[Stranger, ...]:
     """Raise `RefusedError` for a word that is not of a kind; return a reason about which a person may be asked."""
     reason = check(kind, word, setting)
     if isinstance(reason, Stranger):
         return (reason,)
     if reason:
-        raise (ValueRefusedError if isinstance(word, Literal) else UnclearCommandError)(prefix + reason)
+        raise (ValueRefusedError if isinstance(word, Literal | Glob) else UnclearCommandError)(prefix + reason)
     return ()
 
 
 def _arguments(rule: CommandRule, found: Found) -> Arguments:
     if rule.reading == "ps":
         return Arguments()
-    arguments = read_arguments(found.arguments, f"{rule.options} {found.shared}", rule.reading)
+    always = tuple(map(Literal, rule.always.split()))
+    words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
+    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading)
     given = arguments.names() | {name for option, _ in found.given for name in option.names}
     for needed in rule.required.split():
         if not given & set(needed.split("|")):

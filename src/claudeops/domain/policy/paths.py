@@ -65,6 +65,7 @@ class Place:
     cwd: str | None = None  # absolute; None: not known, on another host or in a container
     where: tuple[str, ...] = ()  # what lies between the session and the commands; it distinguishes services
     user: str = ""  # that the commands run as; "" = the usual one
+    call: str = ""  # the id of the tool call
     local: bool = True  # False: on another host or in a container, where nothing can be looked up
     services: ServiceNames = field(default_factory=ServiceNames)  # that the policy and the manifests name
     unsure: str = ""  # why nothing is changed here, although it may be looked at: it could be another service's place

@@ -235,6 +235,7 @@ class NodeScope:
     expand: Callable[[str], tuple[str, ...]] = no_names  # the paths that an absolute pattern finds, in order
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
+    look_client: tuple[str, ...] = ()  # the words in front of a look's id; none: the daemon runs no looks here
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ from claudeops.domain.text import regex
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
 FIND: Final = "find"
 XARGS: Final = "xargs"
-DROPPED: Final = frozenset({"env", "command", "builtin", "nohup"})
+DROPPED: Final = frozenset({"env", "command", "builtin", "nohup", "time"})
 """Wrappers of which nothing is left in what runs: the command behind them runs plainly."""
 
 WRAPPERS: Final = (
@@ -144,6 +144,9 @@ REASONS: Final = {
     "docker buildx": "it writes below the home: docker ps --filter name=buildx_buildkit",
     "crictl inspect": "it shows the environment",
     "crictl info": "it shows the environment",
+    "certbot": "it writes logs and locks: openssl x509 -noout -dates -in /etc/letsencrypt/live/NAME/cert.pem",
+    "exportfs": "it writes its state: cat /etc/exports, showmount -e HOST",
+    "monit": "it writes its state: systemctl status monit",
     "helm get": "values hold secrets: helm status, helm history",
 }
 """Why a command is in no rule, where there is a reason to give."""
@@ -200,6 +203,16 @@ class RuleBook:
     def wrappers(self) -> Mapping[str, int]:
         """Commands that run others, with the lowest tier that may use each."""
         return {name: self._wrapper_tiers[name] for name in self._wrappers}
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other names of commands."""
+        return self._aliases
+
+    def options_of(self, path: str, *, shared: bool = False) -> str:
+        """Return the options in front of a command's subcommand; ``shared``: only those that may follow it as well."""
+        group = self._groups.get(path)
+        return group.options if group is not None and (group.shared or not shared) else ""
 
     def find(self, name: str, arguments: tuple[Word, ...]) -> Found:
         """Return what is known about a command and its subcommands. Raises `RefusedError` for an unknown one."""

@@ -20,6 +20,7 @@ from claudeops.domain.shell.values import Literal, Text, Word, shown
 from claudeops.domain.text import regex
 
 _NUMBER: Final = "-NUM"
+_LETTER: Final = 2  # characters of a short option
 _DIGITS: Final = regex.Pattern(r"-\d+")
 _BUNDLE: Final = regex.Pattern(r"[A-Za-z]+")
 
@@ -100,7 +101,7 @@ class Option:
         if value is None:
             return (name,)
         if self.attached or (attached and name.startswith("--")):
-            return (f"{name}={value}" if name.startswith("--") else f"{name}{value}",)
+            return (f"{name}{value}" if len(name) == _LETTER else f"{name}={value}",)
         return (name, value)
 
 

@@ -288,6 +288,8 @@ def _check_options(key: str, options: str) -> None:
     for token in options.split():
         if not regex.match(r"-[^=]*(?:=|$)|[!(),](?:=|$)|#$", token.partition("|")[0]) or token.startswith("|"):
             raise RuleFault(key, f"{token!r} is not an option: write -x, --long, -x|--long or --long=KIND")
+        if token.startswith("-NUM"):
+            raise RuleFault(key, f"{token!r}: write the option that a number stands for first: -n|-NUM=int")
     _check_kinds(key, [option.kind for option in option_table(options).values() if option.kind])
 
 

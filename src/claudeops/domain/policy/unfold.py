@@ -68,7 +68,7 @@ class _Wrapped:
         words += written(
             (option, value if value is None or option.kind is None else form(option.kind, value, self.setting))
             for option, value in self.own.options
-            if option.names[0] not in {*always, "-t"}  # there is no terminal
+            if option.names[0] not in always and "--tty" not in option.names  # there is no terminal
         )
         words += self.own.positionals
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)
@@ -124,6 +124,8 @@ def _program(wrapped: _Wrapped) -> Unfolded:
     path, command = wrapped.found.path, wrapped.command
     if not wrapped.rest:
         raise RefusedError(f"{path} without a command is not allowed")
+    if _ASSIGNMENT.fullmatch(shown(wrapped.rest[0])):
+        raise RefusedError(f"{path}: set no variable for what it runs")
     words = (command.argv[0], *wrapped.before())
     return Unfolded(parsed=_alone(command, wrapped.rest), rebuilt=partial(_behind, path, command, words))
 

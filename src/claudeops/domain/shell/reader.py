@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.redirections import ERRORS_TOO, NOTHING, REDIRECTS, Behind, RedirectionReader, operands
-from claudeops.domain.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, refuse_name
+from claudeops.domain.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
 from claudeops.domain.shell.values import (
     MOST_COMMANDS,
     Block,
@@ -52,6 +52,7 @@ _EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "paren
 _TESTS: Final = frozenset({"=", "==", "!=", "!"})
 _XARGS: Final = tuple(map(Literal, ("xargs", "-n", "1")))
 _INTEGER: Final = regex.Pattern(r"-?\d{1,9}")
+_NO_COMMAND: Final = "a redirection without a command is not taken: write the command"
 _CD: Final = "the directory changes only at the beginning: put cd first, cd DIR && …, or into ( cd DIR && … )"
 _CLAUSES: Final = frozenset({"elif_clause", "else_clause"})
 
@@ -130,9 +131,10 @@ class Reader:
 
     def _look_inside(self, node: Node, scope: Scope) -> None:
         """Find the commands in something that is not understood: they may be worse."""
+        scope = replace(scope.apart(), head=True, repeated=scope.repeated or node.type == "while_statement")
         for child in node.children:
             if (child.type in self._handing or child.type in self._whole) and child.id not in self._read:
-                self._statement(child, replace(scope.apart(), head=True))
+                self._statement(child, scope.apart())
             else:
                 self._look_inside(child, scope)
 
@@ -141,6 +143,10 @@ class Reader:
             return ForbiddenError(INSTEAD["&"])
         if node.type == "declaration_command" and all(each.type != "variable_assignment" for each in node.children):
             return ForbiddenError("export, declare and local without a value would show the environment")
+        if node.type == "declaration_command":
+            for each in node.children:
+                if each.type == "variable_assignment":
+                    refuse_name(self._words.shown(each.children[0]))
         reason = INSTEAD.get(node.type)
         return UnclearError(reason) if reason else unclear(node, self._source)
 
@@ -151,7 +157,8 @@ class Reader:
         if scope.moved:
             self._keep(UnclearError(_CD))
         piped, number = scope.feeds is not None, len(self.commands)
-        kept = replace(command, cwd=scope.cwd, piped=piped, feeds=scope.feeds or (), number=number)
+        around = replace(command, cwd=scope.cwd, repeated=scope.repeated, number=number)
+        kept = replace(around, piped=piped, feeds=scope.feeds or ())
         self.commands.append(kept)
         return kept
 
@@ -197,6 +204,8 @@ class Reader:
             unassignable = "in a pipeline" if node.type.startswith("variable_assignment") else ""
             inner = replace(scope.apart(), feeds=feeds, head=False, unassignable=unassignable)
             step = self._statement(node, inner, behind)
+            if steps and isinstance(step, Negated):
+                self._keep(UnclearError("! stands in front of a whole pipeline, and not within it"))
             if step is not None:  # ``a | b >c | d`` is one pipeline
                 steps = (*steps, *(step.steps if isinstance(step, Pipeline) else (step,)))
             feeds = (*(feeds or ()), *self.commands[start:])
@@ -344,6 +353,8 @@ class Reader:
 
     def _assign(self, node: Node, scope: Scope) -> Step | None:
         name, value = self._named(node, scope)
+        if is_left_out(name):
+            return None
         refuse_name(name)
         if scope.unassignable:
             raise UnclearError(f"{name} is set {scope.unassignable}: set it before, or write its value out")
@@ -401,6 +412,7 @@ class Reader:
         _, *words = command.argv
         words = words[1:] if words[:1] == [Literal("--")] else words
         if not scope.head or len(words) != 1 or not isinstance(words[0], Literal) or words[0].text[:1] in ("-", ""):
+            scope.cwd = ""  # nowhere that is known: what follows is still judged
             raise UnclearError(_CD)
         scope.cwd = posixpath.join(scope.cwd or "", words[0].text)
         scope.values.pop("PWD", None)
@@ -447,7 +459,10 @@ class Reader:
         body = node.child_by_field_name("body")
         found = self._redirections.read(node.children, scope)
         if body is None:
-            raise UnclearError("a redirection without a command is not taken: write the command")
+            if any(each.target.text.startswith(("/dev/tcp/", "/dev/udp/")) for each in found.files):
+                raise ForbiddenError("whether a port answers, nc says: nc -z -w 3 HOST PORT")
+            self._note(SimpleCommand(argv=(), redirections=found.files), scope)
+            raise UnclearError(_NO_COMMAND)
         step = self._statement(body, scope, found.then(behind))
         return self._chained(step, found.following, scope, NOTHING)
 

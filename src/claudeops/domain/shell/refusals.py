@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.shell.values import UnclearError
+from claudeops.domain.shell.values import ForbiddenError, UnclearError
 from claudeops.domain.text import regex
 
 _TEST: Final = "[[ … ]] and (( … )) are not taken: use [ … ] with =, !=, -eq and the like, or grep -Eq for patterns"
@@ -41,11 +41,21 @@ INSTEAD_OF_COMMANDS: Final = {
 """Builtins, by their names."""
 
 _INFLUENTIAL: Final = regex.Pattern(
-    r"PATH|HOME|IFS|ENV|PWD|OLDPWD|CDPATH|TZ|TERM|LANG|LANGUAGE|COLUMNS|LINES|PAGER|(?:LC|LD|BASH|GIT)_?.*|.*_(?:PROXY|proxy)"
+    r"PATH|HOME|IFS|ENV|PWD|OLDPWD|CDPATH|(?:LD|BASH|GIT|DOCKER|KUBE|COMPOSE|SSH)_?.*|.*_(?:PROXY|proxy)"
 )
+_LEFT_OUT: Final = regex.Pattern(
+    r"LANG|LANGUAGE|LC_[A-Z]+|TERM|COLUMNS|LINES|NO_COLOR|DEBIAN_FRONTEND|(?:[A-Z]+_)?PAGER"
+)
+
+
+def is_left_out(name: str) -> bool:
+    """Whether setting a variable changes nothing: what runs has LC_ALL=C, no terminal and no pager."""
+    return bool(_LEFT_OUT.fullmatch(name))
 
 
 def refuse_name(name: str) -> None:
     """Raise `UnclearError` for a variable whose value would mean something to the commands that follow."""
     if _INFLUENTIAL.fullmatch(name):
-        raise UnclearError(f"setting {name} could change what other commands do: use another name")
+        raise ForbiddenError(f"setting {name} could change what other commands do: use another name")
+    if name == "TZ":
+        raise UnclearError("put TZ in front of the command that needs it: TZ=UTC date")

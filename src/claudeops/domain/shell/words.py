@@ -66,6 +66,7 @@ class Scope:
     unassignable: str = ""  # where this is, if no variable may be set here
     feeds: tuple[SimpleCommand, ...] | None = None  # the pipeline's earlier commands
     rounds: int = 1  # how often this point is read, loops unrolled
+    repeated: bool = False  # within a loop that is not taken
 
     def apart(self) -> Scope:
         """Return the scope of a shell of its own."""
@@ -217,7 +218,10 @@ class WordReader:
             case "command_substitution":
                 block = self._substitute(node, scope)
                 if not quoted:
-                    raise UnclearError(f"{self.shown(node)[:60]} may become any words: quote it, or pipe it into xargs")
+                    shown = self.shown(node)[:60]
+                    raise UnclearError(
+                        f"{shown} may become any words: pipe it into xargs -n 1 COMMAND, or quote it as text"
+                    )
                 return Output(block)
             case "arithmetic_expansion":
                 raise UnclearError("arithmetic is not taken: write the number out")

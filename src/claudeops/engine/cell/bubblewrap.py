@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -68,6 +69,13 @@ ETC: Final = (
 )
 """What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
+_LOOK: Final = Path("/run/claudeops/look")
+_LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
+_PYTHON: Final = Path(sys.executable).resolve()
+
+LOOK_CLIENT: Final = (str(_PYTHON), "-I", "-S", str(_LOOK))
+"""The words in front of the id of a look, in a session that has looks."""
+
 _TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
 _NEVER_ON_PATH: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
 _OTHERS_READ: Final = 0o4
@@ -96,8 +104,7 @@ class BubblewrapCell:
     def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return bubblewrap with all that the session may see."""
         nothing = spec.workspace.etc / "nothing"
-        hidden = tuple(path.resolve() for path in self.hidden)
-        mounts = session_mounts(spec, hidden=hidden, nothing=nothing)
+        mounts = self.mounts(spec)
         before = (
             *(() if spec.group is None else (*_IN_GROUP, str(spec.group.door))),
             *(self.program, *_ALWAYS, *self.variant),
@@ -108,6 +115,11 @@ class BubblewrapCell:
             *("--chdir", str(spec.workspace.workdir), "--", "/bin/bash", "-c", self._limits(spec) + _WAIT_FOR_GO),
         )
         return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
+
+    def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
+        """Return everything that a session sees. Accesses the disk."""
+        hidden = tuple(path.resolve() for path in self.hidden)
+        return session_mounts(spec, hidden=hidden, nothing=spec.workspace.etc / "nothing")
 
     def counts_processes(self) -> bool:
         """Return whether the kernel bounds the processes of a session without a control group.
@@ -188,7 +200,12 @@ def session_mounts(spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path) 
         *_both(spec.repos_dir),
         *(mount for path in _program(spec.binary) for mount in _both(path)),
     ]
-    for path in (*_on_path(spec.path), *spec.shown):
+    programs = _on_path(spec.path)
+    if spec.look_socket is not None:
+        wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
+        wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
+        programs += _on_path(str(_PYTHON.parent))
+    for path in (*programs, *spec.shown):
         if path.exists() and _may_be_shown(path.resolve(), hidden):
             wanted += _both(path)
     return tuple(_covered(_without_repetition(wanted), hidden, nothing))

@@ -66,6 +66,7 @@ class SandboxSpec:
     shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
+    look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,123 @@
+"""The script for another host runs what the gate writes for it, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from claudeops.domain.model import VerdictKind
+from claudeops.domain.policy import explain, tier_policy
+from claudeops.domain.policy.remote import script
+from support.policy_cases import POLICY, SCOPE, bash, rows
+from support.waiting import PATIENCE_SECONDS
+
+LOOKS = [row for row in rows("harmless.txt") if row.startswith("ssh host")]
+
+
+@cache
+def text() -> str:
+    """Return the script of tier 1, which says that it would run the text instead of running it."""
+    written = script(tier_policy(POLICY, 1))
+    assert 'exec /bin/sh -c "$text"' in written
+    return written.replace('exec /bin/sh -c "$text"', "echo runs")
+
+
+def answer(command: str, directory: Path) -> str:
+    file = directory / "script"
+    file.write_text(text())
+    done = subprocess.run(
+        ["/bin/sh", str(file)],
+        env={"SSH_ORIGINAL_COMMAND": command, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    return done.stdout.strip() or done.stderr.strip()
+
+
+def remote_text(command: str) -> str:
+    """Return what the other host is given for a command of the table: the last word of what runs."""
+    judged = explain(bash(command), tier=tier_policy(POLICY, 1), scope=SCOPE)
+    assert judged.verdict.kind is VerdictKind.ALLOW, judged.verdict.reason
+    inside = judged.runs[judged.runs.index("'host' '") + len("'host' '") :].rstrip().removesuffix("'")
+    return inside.replace("'\\''", "'")
+
+
+ORDINARY = (
+    "ssh host 'df -h'",
+    "ssh host 'cd /srv/media && docker compose ps --format json | head -3'",
+    "ssh host 'sudo journalctl -u docker -n 50 --no-pager | grep -i error'",
+    "ssh host 'docker logs --tail 50 --since 1h sonarr 2>&1 | tail -20'",
+    "ssh host 'if systemctl is-active --quiet nginx; then echo up; else echo down; fi'",
+    "ssh host 'ls -lt /srv/backups; uptime; free -m'",
+    "ssh host 'find /var/log -name \"*.log\" -mtime -1'",
+    "ssh host 'ps aux --sort=-%mem | head'",
+    "ssh host 'test -f /etc/hosts && cat /etc/hosts'",
+    "ssh host 'timeout 5 podman ps -a 2>/dev/null || docker ps -a'",
+)
+
+
+@pytest.mark.parametrize("command", ORDINARY)
+def test_what_the_gate_writes_for_another_host_is_run_there(command: str, tmp_path: Path) -> None:
+    assert answer(remote_text(command), tmp_path) == "runs"
+
+
+HOSTILE = (
+    "",
+    "id",
+    "df -h",
+    "/bin/sh",
+    "/usr/bin/env -- 'rm' '-rf' '/srv'",
+    "/usr/bin/env -- 'cat' '--' '/etc/shadow'",
+    "/usr/bin/env -- 'cat' '--' '/etc/SHADOW.bak'",
+    "/usr/bin/env -- 'cat' '--' '/srv/../etc/shadow'",
+    "/usr/bin/env -- 'cat' '--' '/home/me/.ssh/id_ed25519'",
+    "/usr/bin/env -- 'cat' '--' '/proc/self/environ'",
+    "/usr/bin/env -- 'ps' '-e' '-o' 'pid,environ'",
+    "/usr/bin/env -- 'df' '-h'; reboot",
+    "/usr/bin/env -- 'df' '-h'\nreboot",
+    "/usr/bin/env -- 'df' '-h' & reboot",
+    "/usr/bin/env -- 'df' '-h' > '/etc/cron.d/x'",
+    "/usr/bin/env -- 'df' '-h' >'/etc/cron.d/x'",
+    "/usr/bin/env -- 'df' \"$(reboot)\"",
+    "/usr/bin/env -- 'df' `reboot`",
+    "/usr/bin/env -- 'df' $x",
+    "/usr/bin/env -- 'df' '-h' 'x",
+    "test '-v' 'a[$(reboot)]'",
+    "[ '-v' 'a[$(reboot)]' ]",
+    "printf '-v' 'a[$(reboot)]' 'x'",
+    "eval 'reboot'",
+    "x=1 /usr/bin/env -- 'df'",
+    "/usr/bin/env 'LD_PRELOAD=/tmp/x' 'df'",
+    "/usr/bin/env -- 'docker' 'restart' 'web'",
+    "/usr/bin/env -- 'docker' 'exec' 'web' 'sh' '-c' 'reboot'",
+    "/usr/bin/env -- 'find' '-P' '/srv' '-exec' 'rm' '{}' '+'",
+    "/usr/bin/env -- 'find' '-P' '/srv' '-delete'",
+    "sudo -s",
+    "sudo '-u' 'root' '--' '/bin/sh'",
+    "! reboot",
+    "{ reboot; }",
+    "( reboot )",
+    "if reboot; then /usr/bin/env -- 'df'; fi",
+    "while /usr/bin/env -- 'df'; do reboot; done",
+    "/usr/bin/env -- 'df' # x",
+    "/usr/bin/env -- 'git' 'log'",
+    "/opt/df '-h'",
+)
+
+
+@pytest.mark.parametrize("command", HOSTILE)
+def test_whatever_else_somebody_sends_is_refused(command: str, tmp_path: Path) -> None:
+    assert answer(command, tmp_path).startswith("claudeops-commands: refused:")
+
+
+def test_a_restart_is_run_for_the_tier_that_may(tmp_path: Path) -> None:
+    file = tmp_path / "script"
+    file.write_text(script(tier_policy(POLICY, 2)).replace('exec /bin/sh -c "$text"', "echo runs"))
+    environment = {"SSH_ORIGINAL_COMMAND": "/usr/bin/env -- 'docker' 'restart' '--' 'web'", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/sh", str(file)], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "runs\n"
