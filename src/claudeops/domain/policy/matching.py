@@ -181,7 +181,7 @@ def _arguments(rule: CommandRule, found: Found) -> Arguments:
         return Arguments()
     always = tuple(map(Literal, rule.always.split()))
     words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
-    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading)
+    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading, rule.first)
     given = arguments.names() | {name for option, _ in found.given for name in option.names}
     for needed in rule.required.split():
         if not given & set(needed.split("|")):
@@ -197,7 +197,9 @@ def _written(
     for given, subcommand in found.steps:
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
-    words += written(_formed(options, setting), attached=rule.attached)
+    always = f" {rule.always} "
+    once = (pair for pair in _formed(options, setting) if f" {' '.join(pair[0].written(pair[1]))} " not in always)
+    words += written(once, attached=rule.attached)
     dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):
