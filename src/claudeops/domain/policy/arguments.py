@@ -118,8 +118,8 @@ def _sleep(text: str, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _file(text: str, _parameter: str, setting: Setting) -> str | None:
-    if text == STDIN:
-        return None
+    if text == STDIN:  # to a few programs it is a file of this name
+        return paths.readable(text, setting.place) if setting.place.local else None
     if setting.deep:
         return paths.searchable(text, setting.place, setting.searched)
     return paths.readable(text, setting.place) or paths.refuse_other_than_file(text, setting.place)
