@@ -13,6 +13,7 @@ from claudeops.domain.shell.values import Given, Glob, Literal, Stream, Text, Wo
 from claudeops.domain.text import regex
 
 LONGEST_SLEEP: Final = 60.0  # seconds
+STDIN: Final = "-"  # in the place of a file
 
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
 _NAMES: Final = regex.Pattern(r"[\w,.-]+")
@@ -76,9 +77,9 @@ def _leading(text: str, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _archive(text: str, _parameter: str, setting: Setting) -> str | None:
-    if ":" in text:
-        return f"{text}: an archive's name with a colon would be another host"
-    return paths.readable(text, setting.place)
+    if regex.search(r"[:*?\[\\]", text):  # tar reads a colon as a host, unzip the others as a pattern
+        return f"{text}: write the name of one archive, without : * ? [ and backslashes"
+    return _file(text, "", setting)
 
 
 def _expression(text: str, parameter: str, _setting: Setting) -> str | None:
@@ -117,6 +118,8 @@ def _sleep(text: str, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _file(text: str, _parameter: str, setting: Setting) -> str | None:
+    if text == STDIN:  # to a few programs it is a file of this name
+        return paths.readable(text, setting.place) if setting.place.local else None
     if setting.deep:
         return paths.searchable(text, setting.place, setting.searched)
     return paths.readable(text, setting.place) or paths.refuse_other_than_file(text, setting.place)
@@ -361,7 +364,9 @@ def check(kind: str, word: Word, setting: Setting) -> str | None:
 
 def form(kind: str, text: str, setting: Setting) -> str:
     """Return the one text in which a value of this kind is written: a path is absolute."""
-    return paths.absolute(text, setting.place) or text if kind.partition(":")[0] in _PLACES else text
+    if text == STDIN or kind.partition(":")[0] not in _PLACES:
+        return text
+    return paths.absolute(text, setting.place) or text
 
 
 def services_of(kind: str, text: str, setting: Setting) -> tuple[str, ...]:

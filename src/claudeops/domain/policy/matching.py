@@ -200,7 +200,7 @@ def _arguments(rule: CommandRule, found: Found) -> Arguments:
         return Arguments()
     always = tuple(map(Literal, rule.always.split()))
     words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
-    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading)
+    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading, rule.first)
     given = arguments.names() | {name for option, _ in found.given for name in option.names}
     for needed in rule.required.split():
         if not given & set(needed.split("|")):

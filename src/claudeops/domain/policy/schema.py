@@ -262,7 +262,7 @@ def _check_name(name: str) -> None:
 
 def _check_words(rule: CommandRule) -> None:
     given = option_table(rule.options).keys()
-    for key, named in (("required", rule.required.replace("|", " ")), ("deep", rule.deep)):
+    for key, named in (("required", rule.required.replace("|", " ")), ("first", rule.first), ("deep", rule.deep)):
         for option in named.split():
             if option not in given and option != "*":
                 raise RuleFault(key, f"{option} is not among the options: add it there")
