@@ -59,7 +59,7 @@ _SENTENCES: Final = (
     (rb"not a git repository", NO_REPOSITORY),
     (
         (
-            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a (?:valid (?:object|commit)|tree object)"
+            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a (?:valid (?:object|commit)|tree)"
             rb"|(?:malformed|invalid) object name|needed a single revision|does not exist in|no names found"
             rb"|no tags can describe|no such ref|does not have any commits"
         ),
