@@ -123,6 +123,8 @@ def test_a_value_that_is_certain_is_substituted(text: str, expected: list[list[s
         "if a; then for h in 1 2; do b; done; fi; x $h",
         "h=0; if a; then b; else for h in 1 2; do b; done; fi; x $h",
         "for h in 1 2; do a; done | b; x $h",
+        "h=0; a || for h in 1 2; do b; done && x $h",
+        "for h in a b; do x; done > $h",
     ],
 )
 def test_a_value_in_doubt_is_not_used(text: str) -> None:
@@ -458,6 +460,12 @@ def test_redirections_are_kept_with_their_targets() -> None:
     assert [f"{each.descriptor}{each.operator}{each.target.text}" for each in redirections] == (
         ["<a", ">b", ">>c", "2>&1", ">d", "2>&1", ">e", ">&2", "3>g"]
     )
+
+
+@pytest.mark.parametrize("text", ["f=b && x < $f", "f=a; y && f=b && x < $f", "f=a; for f in b; do y; done && x < $f"])
+def test_a_redirection_behind_a_list_sees_the_variables_of_its_command(text: str) -> None:
+    (redirection,) = command(text).redirections
+    assert redirection.target == Literal("b")
 
 
 def test_redirections_of_a_group_stand_alone() -> None:
