@@ -116,16 +116,17 @@ class CallMaker:
     name: str  # one of the rule's, with its subcommands
     random: Random
     group: str = ""  # options that may stand in front of the last subcommand
+    behind: tuple[Words, ...] = ()  # what it runs: one of these stands last
 
     def calls(self) -> Iterator[Words]:
         """Yield calls without end; each option in each spelling is among the first."""
         spelled = list(self.spelled())
         self.random.shuffle(spelled)
         for words in spelled:
-            yield words
-            yield self.call()
+            yield (*words, *self._behind())
+            yield (*self.call(), *self._behind())
         while True:
-            yield self.call()
+            yield (*self.call(), *self._behind())
 
     def spelled(self) -> Iterator[Words]:
         """Yield the shortest call, and one for each option in each spelling."""
@@ -156,6 +157,9 @@ class CallMaker:
         if self._reading == "bundle" and words and self._chance(0.4):
             words[0] = words[0].removeprefix("-")
         return (*self._named(), *words)
+
+    def _behind(self) -> Words:
+        return self.random.choice(self.behind) if self.behind else ()
 
     # --- names and options --------------------------------------------------------------------------------
 

@@ -317,6 +317,16 @@ HABITS: Final = (
         reason="its settings, of which --isolated takes none",
         opens=r"/etc/pip\.conf|/etc/xdg(/.*)?|/session/empty(/.*)?",
     ),
+    Habit(programs="nice", reason="that is its task", changes=r"setpriority\(PRIO_PROCESS, 0, -?\d+\).*"),
+    Habit(programs="timeout", reason="that is its task", changes=r"kill\((0|\d+), SIG\w+\).*"),
+    Habit(
+        programs="ssh",
+        reason="the keys and hosts of its user, by the passwd entry; a jump is a second ssh",
+        opens=r"/root/\.ssh(/.*)?|/etc/ssh(/.*)?|" + _NET,
+        executes=r"/bin/sh|/usr/bin/(ssh|bash|dash)",
+        changes=r"mkdir\(\"/root/\.ssh\".*|kill\(\d+, SIG\w+\).*",
+        connects=True,
+    ),
     Habit(programs="lsof", reason="whether a file system answers", opens=r"/"),
     Habit(
         programs="service",

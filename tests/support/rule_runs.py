@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Policy, Scope, explain, parse_policy, tier_policy
 from claudeops.domain.policy.document import read_document
+from claudeops.domain.policy.rule_book import FIND, SHELLS, WRAPPERS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.settings.load import default_text
 from support import rule_world as world
@@ -38,7 +39,17 @@ _ROOMS: Final = frozenset(
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
-_FIND: Final = CommandRule(name="find")
+_FIND: Final = CommandRule(name=FIND)
+_WRAPPED: Final = (
+    ("df", "-h", world.DATA),
+    ("cat", f"{world.DATA}/notes.md"),
+    ("tail", "-n", "3", "/var/log/app/app.log"),
+    ("ls", "-la", world.DATA),
+    ("uptime",),
+    ("cat", f"{world.DATA}/server.key"),
+    ("sh", "-c", "id"),
+)
+_WRAPPING: Final = frozenset(wrapper.name.split()[0] for wrapper in WRAPPERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +64,14 @@ class Call:
     def words(self) -> tuple[str, ...]:
         """The program and its arguments, as bash reads them."""
         return tuple(shlex.split(self.runs))
+
+    @property
+    def inner(self) -> tuple[tuple[str, ...], ...]:
+        """What a command that runs others may start: the last of its words, or those of a text for a shell in them."""
+        if self.program not in _WRAPPING:
+            return ()
+        texts = [tuple(shlex.split(word)) for word in self.words[1:] if " " in word]
+        return tuple(each[start:] for each in (self.words, *texts) for start in range(len(each)))
 
     @property
     def program(self) -> str:
@@ -102,10 +121,22 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
                 yield CallMaker(rule=rule, name=name, random=random, group=shared)
 
 
+def wrapping_makers(text: str, seed: int) -> Iterator[CallMaker]:
+    """Yield who draws calls of the commands that run others, for each of their names."""
+    document = read_document(text, default="", fragments={})
+    for wrapper in WRAPPERS:
+        rule = CommandRule(name=wrapper.name, reading="ordered", options=wrapper.options, arguments=wrapper.before)
+        texts = tuple((*(("-c",) if wrapper.name in SHELLS else ()), " ".join(words)) for words in _WRAPPED)
+        for name in wrapper.name.split("|"):
+            if name in document.wrappers and name != FIND:
+                random = Random(f"{seed} {name}")  # noqa: S311 - no secret
+                yield CallMaker(rule=rule, name=name, random=random, behind=texts if wrapper.text else _WRAPPED)
+
+
 def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally:
     """Draw calls of every rule that only looks, until the gate has allowed enough different ones."""
     tally, where, policy = Tally(), scope(), parse_policy(text)
-    for maker in makers(text, seed):
+    for maker in (*makers(text, seed), *wrapping_makers(text, seed)):
         rule, name = maker.rule, maker.name
         if only and name not in only and name.split()[0] not in only:
             continue
@@ -140,7 +171,7 @@ def what_runs(command: str, policy: Policy, tier: int, where: Scope) -> str:
 
 def findings(call: Call, seen: Seen) -> list[str]:
     """Return what a call did that it may not."""
-    habits = habits_of(call.program)
+    habits = {habit for words in ((call.program,), *call.inner) for habit in habits_of(posixpath.basename(words[0]))}
     found = [*_executed(call, seen, habits), *_opened(call, seen, habits), *_connected(call, seen, habits)]
     found += [
         f"changes something: {each}" for each in seen.changed if not any(fits(habit.changes, each) for habit in habits)
@@ -150,7 +181,7 @@ def findings(call: Call, seen: Seen) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
+def _executed(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
     first, *others = seen.executed or [()]
     own = call.words[0].startswith("/")  # and not built into the shell
     if own and first[1:] != call.words:
@@ -158,12 +189,12 @@ def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
     elif not own and first:
         others = [first, *others]
     for path, *words in others:
-        if not any(fits(habit.executes, path) for habit in habits):
+        if (path, *words[1:]) not in call.inner and not any(fits(habit.executes, path) for habit in habits):
             yield f"executes {path}: {' '.join(words)}"
 
 
-def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
-    named = _paths(call.words) | {call.words[0]}
+def _opened(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
+    named = _paths((*call.words[1:], *(word for words in call.inner for word in words))) | {call.words[0]}
     for opened in seen.opened:
         where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
         given = (opened.path, where)
@@ -180,7 +211,7 @@ def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
 def _paths(words: Sequence[str]) -> set[str]:
     """Return the paths that a call names, and where their links lead."""
     found = {world.WORKDIR}
-    for word in words[1:]:
+    for word in words:
         for text in (word, word.partition("=")[2]):
             if text.startswith(("/", "./")):
                 found.add(posixpath.normpath(posixpath.join(world.WORKDIR, text)))
@@ -201,7 +232,7 @@ def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     return directory and any(each.startswith(f"{path.rstrip('/')}/") for each in named)  # on the way there
 
 
-def _connected(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
+def _connected(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
     asks = any(habit.connects for habit in habits)
     allowed = {world.NAME_SERVER, *_THIS_MACHINE, *_addresses(call)} if asks else set()
     for address, port in seen.connected:

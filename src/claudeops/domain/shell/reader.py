@@ -335,6 +335,7 @@ class Reader:
         given = self._words.shown(last).strip('"') in {f"${name}", f"${{{name}}}"} and last.type != "command_name"
         used = more or command.type != "command" or any(self._mentions(word, name) for word in words)
         if not given or used or behind != Behind(files=behind.files) or behind.feeds:
+            self._look_inside(body, replace(scope, repeated=True))
             shown = self._words.shown(look)[2:-1][:60]
             raise UnclearError(f"run {shown} first, then write the names out: for {name} in NAME NAME; do …")
         start = len(self.commands)
