@@ -1,4 +1,4 @@
-"""Looks: what a call looked at, as names and network addresses.
+"""Looks: what a call looked at, as names and network addresses, and those that the daemon runs for it.
 
 A look means that something was asked and answered, not what the answer was: reading that is the model's job.
 """
@@ -35,6 +35,17 @@ class Address:
     def is_local(self) -> bool:
         """Whether it means the machine on which the question is asked, whichever that is."""
         return self.host == "localhost"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookCall:
+    """A command that the daemon runs for an allowed call, once, in a cell of its own; its output is the session's."""
+
+    id: str  # stands in the rendered text, where the program would be: the call's tool_use_id and the command's number
+    program: str
+    arguments: tuple[str, ...]  # literal, in one canonical form
+    directory: str  # where it runs; absolute
+    root: str  # the tree that it may see something of: the repositories' directory, or one that a manifest names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import Look, LookCall
 from claudeops.domain.spending.tokens import CallState
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
@@ -370,17 +370,6 @@ class Action:
 
     kind: str  # ``restart``, ``redeployment``
     service: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LookCall:
-    """A command that the daemon runs for an allowed call, once, in a cell of its own; its output is the session's."""
-
-    id: str  # stands in the rendered text, where the program would be: the call's tool_use_id and the command's number
-    program: str
-    arguments: tuple[str, ...]  # literal, in one canonical form
-    directory: str  # where it runs; absolute
-    root: str  # the tree that it may see something of: the repositories' directory, or one that a manifest names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

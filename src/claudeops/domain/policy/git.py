@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.policy.paths import is_plain_file
-from claudeops.domain.policy.rules import RefusedError, UnclearCommandError, option_table, read_arguments
+from claudeops.domain.policy.rules import RefusedError, option_table, read_arguments
 from claudeops.domain.shell.values import Literal, Word, shown
 from claudeops.domain.text import regex
 
@@ -38,7 +38,8 @@ _LOG: Final = (
 )
 _REFS: Final = "--merged=rev --no-merged=rev --contains=rev --points-at=rev --sort=text --format=format"
 
-_REVISION: Final = regex.Pattern(r"(?:@|[A-Za-z0-9_][A-Za-z0-9_./+@-]*)(?:[~^]\d{0,9})*")
+_REVISION: Final = regex.Pattern(r"(?:@|[A-Za-z0-9_][A-Za-z0-9_./+@-]*)(?:[~^]\d{0,9})*(?:\^\{commit\})?")
+_PEELED: Final = "^{commit}"
 _PATTERN: Final = regex.Pattern(r"[A-Za-z0-9_*?][A-Za-z0-9_./+@*?-]*")
 _NUMBER: Final = regex.Pattern(r"\d{1,9}")
 _UNPRINTABLE: Final = regex.Pattern(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -109,7 +110,7 @@ def read_git(words: Sequence[Word], cwd: str) -> GitLook:
 def _known(word: Word) -> str:
     if isinstance(word, Literal):
         return word.text
-    raise UnclearCommandError(f"{shown(word)} is not known before it runs: write it out, in quotes")
+    raise RefusedError(f"{shown(word)} is not known before it runs: write it out, in quotes")
 
 
 def _before_subcommand(words: list[str], cwd: str) -> tuple[str, str, list[str]]:
@@ -177,7 +178,7 @@ def _revision(word: str) -> str:
 
 
 def _commit(word: str) -> str:
-    return f"{_revision(word)}^{{commit}}"
+    return f"{_revision(word).removesuffix(_PEELED)}{_PEELED}"
 
 
 def _range(word: str, read: Callable[[str], str] = _revision) -> str:
@@ -218,7 +219,7 @@ def _shown(given: _Given) -> tuple[str, ...]:
         return (f"{_commit(revision or 'HEAD')}:{path}", "--")
     instead = "add --stat or -s, or name the files: git show REVISION -- FILE, git show REVISION:FILE"
     _refuse_content(given, shown=given.has("-p") or not given.has("-s", *_SUMMARY.split()), instead=instead)
-    return (*(tuple(map(_commit, given.words)) or ("HEAD",)), "--", *given.files)
+    return (*map(_commit, given.words or ("HEAD",)), "--", *given.files)
 
 
 def _compared(given: _Given) -> tuple[str, ...]:

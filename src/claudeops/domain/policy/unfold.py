@@ -21,6 +21,7 @@ from claudeops.domain.policy.rules import (
     UnclearCommandError,
     Wrapper,
     assign_kinds,
+    beyond,
     read_arguments,
     written,
 )
@@ -63,12 +64,11 @@ class _Wrapped:
         words: list[Word] = []
         for given, subcommand in self.found.steps:
             words += [*written(given), Literal(subcommand)]
-        always = self.wrapper.always.split()
-        words += map(Literal, always)
+        words += map(Literal, self.wrapper.always.split())
         words += written(
             (option, value if value is None or option.kind is None else form(option.kind, value, self.setting))
-            for option, value in self.own.options
-            if option.names[0] not in always and "--tty" not in option.names  # there is no terminal
+            for option, value in beyond(self.wrapper.always, self.own.options)
+            if "--tty" not in option.names  # there is no terminal
         )
         words += self.own.positionals
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.looks import Address, Look
-from claudeops.domain.model import Action, LookCall, ToolCall, Verdict, VerdictKind
+from claudeops.domain.looks import Address, Look, LookCall
+from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
 
 HEADER_BYTES: Final = 8
 

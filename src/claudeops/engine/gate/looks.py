@@ -12,6 +12,8 @@ own leads to; it only selects one of a few sentences.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -24,7 +26,7 @@ from typing import Final
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketListener
 
-from claudeops.domain.model import LookCall
+from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.git import NO_REPOSITORY, GitCell, LookRefusedError
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
@@ -49,22 +51,21 @@ _CHUNK_BYTES: Final = 64 * 1024
 _ERROR_BYTES: Final = 4096
 _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCPU
 
-_UNKNOWN: Final = "the repository has no such revision or path: give revisions first, then --, then paths"
-_TOO_LARGE: Final = "it needed too much memory: ask for less"
+# By what git says of itself, in small letters; a repository can choose among them, and no more than that.
 _SENTENCES: Final = (
-    (b"not a git repository", NO_REPOSITORY),
-    (b"out of memory", _TOO_LARGE),
-    (b"cannot allocate memory", _TOO_LARGE),
-    *(
-        (words, _UNKNOWN)
-        for words in (
-            b"unknown revision", b"bad revision", b"ambiguous argument", b"not a valid object", b"not a valid commit",
-            b"malformed object name", b"invalid object name", b"needed a single revision", b"does not exist in",
-            b"no names found", b"no tags can describe", b"not a tree object", b"no such ref",
-            b"does not have any commits",
-        )
+    (rb"alternate object path|info/alternates", "its objects lie in another repository, which is not looked at"),
+    (rb"unable to read", "the repository lacks an object: it may be a partial clone"),
+    (rb"out of memory|cannot allocate memory", "it needed too much memory: ask for less"),
+    (rb"not a git repository", NO_REPOSITORY),
+    (
+        (
+            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a (?:valid (?:object|commit)|tree object)"
+            rb"|(?:malformed|invalid) object name|needed a single revision|does not exist in|no names found"
+            rb"|no tags can describe|no such ref|does not have any commits"
+        ),
+        "the repository has no such revision or path: give revisions first, then --, then paths",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -91,7 +92,7 @@ class Looks:
 
     async def serve(self, listener: SocketListener) -> None:
         """Answer the session, until cancelled."""
-        async with listener, open_tasks() as tasks:
+        async with open_tasks() as tasks:
             while True:
                 await self._connections.acquire()
                 try:
@@ -113,6 +114,15 @@ class Looks:
                         asked = await stream.receive(_ID_BYTES)
                     call = self._admitted.pop(asked.removesuffix(b"\n").decode("ascii", "replace"), None)
                     status, sentence = await self._ended(call, stream)
+                    if call is not None:
+                        self.log.info(
+                            LogEvent.LOOK_RAN,
+                            look=call.id,
+                            command=shlex.join((call.program, *call.arguments)),
+                            directory=call.directory,
+                            status=status,
+                            sentence=sentence,
+                        )
                     if sentence:
                         await _send(stream, b"e", f"{call.program if call else 'look'}: {sentence}\n".encode())
                     await _send(stream, b"x", str(status).encode())
@@ -151,8 +161,8 @@ async def open_looks(cell: GitCell | None, workspace: Workspace, log: Logger) ->
         partial(_bound, place), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
     )
     looks = Looks(cell=cell, socket=place, log=log)
-    async with open_tasks() as tasks:
-        tasks.start_soon(looks.serve, await SocketListener.from_socket(bound))
+    async with await SocketListener.from_socket(bound) as listener, open_tasks() as tasks:
+        tasks.start_soon(looks.serve, listener)
         try:
             yield looks
         finally:
@@ -222,4 +232,4 @@ def _sentence(status: int, said: bytes) -> str:
         return "it computed for too long: ask for less"
     if status == 0 or not said:
         return ""
-    return next((sentence for words, sentence in _SENTENCES if words in said), f"it failed (status {status})")
+    return next((sentence for words, sentence in _SENTENCES if re.search(words, said)), f"it failed (status {status})")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import Kind, Mount, session_mounts, system_mounts
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, Kind, Mount, session_mounts, system_mounts
 from claudeops.engine.cell.cell import SandboxSpec, named_in
 
 
@@ -73,6 +73,15 @@ def test_a_state_directory_within_the_repositories_is_covered_and_the_session_st
 def test_a_program_comes_with_the_libraries_beside_it(place: Path) -> None:
     found = mounts(place, path=f"{place}/tools/bin:relative:/usr/bin")
     assert {"tools/bin", "tools/lib"} <= set(found)
+
+
+def test_a_session_with_looks_sees_their_client_its_interpreter_and_its_own_socket(place: Path) -> None:
+    door = place / "state" / "sessions" / "000001" / "etc" / "look.sock"
+    found = mounts(place, look_socket=door)
+    client, interpreter = LOOK_CLIENT[-1], Path(LOOK_CLIENT[0])
+    assert (found[f"{client}.sock"].source, found[client].source.name) == (door, "look_client.py")
+    assert any(interpreter.is_relative_to(mount.place) for mount in found.values() if mount.reveals)
+    assert client not in mounts(place)
 
 
 @pytest.mark.parametrize("path", ["/", "/etc", "/root", "{place}", "{place}/state", "{place}/keys"])

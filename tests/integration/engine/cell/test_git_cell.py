@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.model import LookCall
+from claudeops.domain.looks import LookCall
 from claudeops.domain.policy.git import read_git
 from claudeops.domain.shell.values import Literal
 from claudeops.engine.cell.cell import Cell, Level, PlainCell

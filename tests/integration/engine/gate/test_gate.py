@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
 import pytest
 
+from claudeops.domain.looks import LookCall
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import TOO_SLOW, NotJudgedError
@@ -79,6 +80,39 @@ async def test_a_denied_call_is_given_nothing_to_run(estate: Estate) -> None:
     assert "updatedInput" not in await answer(gate)
     assert gate.ran == {}
     assert estate.rows("SELECT ran FROM tool_calls") == [{"ran": None}]
+
+
+@dataclass
+class Admitted:
+    """The looks of a session, which keep what they are given."""
+
+    calls: list[LookCall] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+
+    def admit(self, calls: Iterable[LookCall]) -> None:
+        self.calls += calls
+
+    def forget(self, tool_use_id: str) -> None:
+        self.ended.append(tool_use_id)
+
+
+LOOKING = LookCall(id="toolu_1-1", program="git", arguments=("log",), directory="/repos/app", root="/repos")
+
+
+async def test_what_the_daemon_runs_for_a_call_may_run_once_the_call_may_and_until_it_has_ended(estate: Estate) -> None:
+    gate = await gate_of(estate, lambda _: replace(WRITTEN, looks_run=(LOOKING,)))
+    gate.looks = looks = Admitted()  # type: ignore[assignment]  # all it needs
+    await answer(gate)
+    assert (looks.calls, looks.ended) == ([LOOKING], [])
+    gate.ended("toolu_1", is_error=False)
+    assert looks.ended == ["toolu_1"]
+
+
+async def test_the_daemon_runs_nothing_for_a_call_that_is_denied(estate: Estate) -> None:
+    gate = await gate_of(estate, lambda _: replace(WRITTEN, kind=VerdictKind.DENY, looks_run=(LOOKING,)))
+    gate.looks = looks = Admitted()  # type: ignore[assignment]  # as above
+    await answer(gate)
+    assert looks.calls == []
 
 
 async def test_a_no_is_no_yes_of_any_kind(estate: Estate) -> None:

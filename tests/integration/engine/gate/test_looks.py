@@ -16,7 +16,7 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.model import LookCall
+from claudeops.domain.looks import LookCall
 from claudeops.engine.cell import look_client
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
@@ -27,7 +27,7 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.gate.looks import BROKEN, REFUSED, TOO_LONG, Looks, open_looks
 from claudeops.logs import get_logger
 from support.levels import PATH, needs
-from support.strange_repositories import StrangeRepository
+from support.strange_repositories import SETUPS, StrangeRepository
 from support.waiting import PATIENCE_SECONDS, until, until_it
 
 pytestmark = pytest.mark.anyio
@@ -127,6 +127,13 @@ async def test_the_exit_status_is_gits_and_what_it_says_is_a_sentence_of_ours(
     bench.admit(*arguments)
     ended, _, said = await bench.shell("{}")
     assert (ended, said[: len(says)], bool(said)) == (status, says, bool(says))
+
+
+async def test_a_repository_that_borrows_its_objects_says_so(bench: Bench) -> None:
+    SETUPS["alternates"](bench.repository)
+    bench.admit("log", "HEAD", "--")
+    said = "git: its objects lie in another repository, which is not looked at\n"
+    assert await bench.shell("{}") == (128, "", said)
 
 
 async def test_a_look_runs_once(bench: Bench) -> None:
