@@ -54,7 +54,7 @@ def test_the_same_seed_draws_the_same_calls() -> None:
         pytest.param(r"-[qv]{2,}", id="bundled"),
         pytest.param(r"-[qv]+n \d+", id="bundled, with a value at its end"),
         pytest.param(r"/srv/data/\S+ (?:\S+ )*-[nqv]+\d*", id="behind an argument"),
-        pytest.param(r"-- ", id="dashes"),
+        pytest.param(r"--", id="dashes"),
         pytest.param(r"tail -- (?:\S+ )*-\S+", id="what looks like an option behind dashes"),
     ],
 )
