@@ -184,7 +184,7 @@ def findings(call: Call, seen: Seen) -> list[str]:
 def _executed(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
     first, *others = seen.executed or [()]
     own = call.words[0].startswith("/")  # and not built into the shell
-    if own and first[1:] != call.words:
+    if own and first[1:] != call.words and not (seen.cut and not first):
         yield f"bash executes {first[1:]!r}"
     elif not own and first:
         others = [first, *others]

@@ -22,7 +22,7 @@ from support.rule_habits import HABITS
 from support.rule_runs import Call, draw, findings
 from support.rule_values import KNOWN
 
-_MANY: Final = 400
+_MANY: Final = 3000
 
 
 def drawn(rule: CommandRule, seed: int = 1) -> list[tuple[str, ...]]:
@@ -54,7 +54,7 @@ def test_the_same_seed_draws_the_same_calls() -> None:
         pytest.param(r"-[qv]{2,}", id="bundled"),
         pytest.param(r"-[qv]+n \d+", id="bundled, with a value at its end"),
         pytest.param(r"/srv/data/\S+ (?:\S+ )*-[nqv]+\d*", id="behind an argument"),
-        pytest.param(r"-- ", id="dashes"),
+        pytest.param(r"--", id="dashes"),
         pytest.param(r"tail -- (?:\S+ )*-\S+", id="what looks like an option behind dashes"),
     ],
 )
@@ -107,6 +107,10 @@ def test_a_call_that_reads_its_argument_and_its_libraries_is_in_order() -> None:
 )
 def test_what_a_call_does_beside_its_task_is_found(seen: Seen, found: str) -> None:
     assert findings(CAT, seen) == [found]
+
+
+def test_a_call_that_was_killed_before_its_program_began_is_no_finding() -> None:
+    assert findings(CAT, Seen(cut=True)) == []
 
 
 def test_a_host_that_is_named_may_be_asked_and_no_other() -> None:
