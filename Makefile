@@ -38,8 +38,9 @@ SESSIONS ?= 1000
 # Of the kill matrix: how many, and the first one's number, of which all of it is drawn.
 TRIALS ?= 100
 SEED ?= 0
-# Executed by bash under strace, of trees drawn from SEED.
+# Executed by bash under strace, of trees drawn from SEED; as many plain texts, and texts that try to read a secret.
 COMMANDS ?= 100000
+FLOWS ?= 85000
 
 .PHONY: help run shell excerpt excerpt-shell setup test test-long lint types imports check figures card soak kill-matrix what-runs format lock \
 	image wheel clean
@@ -98,8 +99,8 @@ soak: $(PROJECT)  ## Run many sessions in a row and see what grows (SESSIONS=100
 kill-matrix: $(PROJECT)  ## Kill daemons and CLIs at every point and look what is left (TRIALS=1000, SEED=17, ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m kill_matrix.command --trials $(TRIALS) --seed $(SEED) $(ARGS)
 
-what-runs: $(PROJECT)  ## Compare what bash executes with what was judged, under strace (COMMANDS=100000, SEED=17)
-	@PYTHONPATH=tests $(BIN)/python -m support.executed --commands $(COMMANDS) --seed $(SEED)
+what-runs: $(PROJECT)  ## Compare what bash executes with what was judged, under strace (COMMANDS=1000, FLOWS=1000, SEED=17)
+	@PYTHONPATH=tests $(BIN)/python -m support.executed --commands $(COMMANDS) --flows $(FLOWS) --seed $(SEED)
 
 format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 	@$(BIN)/ruff check --fix

@@ -130,7 +130,7 @@ class LogEvent(StrEnum):
     TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
     LOOK_RAN = "look_ran", "the daemon ran a look that the gate allowed, in a cell of its own"
     LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"
-    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "the policy took too long to judge a tool call, which is denied"
+    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"
     TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
     TOOL_CALL_UNGATED = (
         "tool_call_ungated",

@@ -1,24 +1,17 @@
-"""Bash itself executes what was judged: the programs and arguments of the tree, and nothing that they hide."""
+"""Bash itself executes and opens what was judged: the literal words, and nothing that they hide."""
 
 from __future__ import annotations
 
-import shutil
-import stat
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
-from claudeops.domain.policy import explain, tier_policy
 from support.doses import drawn
-from support.executed import compare, strace_fault, traced
-from support.policy_cases import POLICY, SCOPE, bash
-from support.waiting import PATIENCE_SECONDS
+from support.executed import compare, compare_texts, strace_fault, traced, traced_parts
 
 COMMANDS: Final = 1_000  # a seed; `make what-runs` runs as many as one likes
+TEXTS: Final = 300
 SEEDS: Final = 5  # of which a day draws one
 
 
@@ -32,108 +25,37 @@ def strace() -> None:
 
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("seed", drawn(range(SEEDS)))
-def test_bash_executes_exactly_the_programs_and_arguments_of_the_tree(seed: int, tmp_path: Path) -> None:
+def test_bash_executes_exactly_the_programs_and_arguments_of_the_steps(seed: int, tmp_path: Path) -> None:
     tally = compare(seed, COMMANDS, tmp_path)
     assert tally.differences == []
     assert tally.commands >= COMMANDS
 
 
 @pytest.mark.usefixtures("strace")
-def test_a_difference_between_the_tree_and_what_ran_would_be_seen(tmp_path: Path) -> None:
-    """The tracer sees what bash executes on its own account."""
+@pytest.mark.parametrize("seed", drawn(range(SEEDS)))
+def test_a_plain_text_executes_and_opens_what_was_judged_and_what_was_meant(seed: int, tmp_path: Path) -> None:
+    tally = compare_texts(seed, TEXTS, tmp_path, beyond=0.2)
+    assert tally.differences == []
+    assert tally.rendered > TEXTS / 10
+
+
+@pytest.mark.usefixtures("strace")
+@pytest.mark.parametrize("seed", drawn(range(SEEDS)))
+def test_no_text_reads_a_secret_through_variables_loops_directories_or_functions(seed: int, tmp_path: Path) -> None:
+    """Only literal words are judged, so a secret that flows past them would be opened here."""
+    tally = compare_texts(seed, TEXTS, tmp_path, beyond=0.8)
+    assert tally.differences == []
+    assert tally.rendered > TEXTS / 20
+
+
+@pytest.mark.usefixtures("strace")
+def test_a_difference_between_the_steps_and_what_ran_would_be_seen(tmp_path: Path) -> None:
+    """The tracer sees what bash executes on its own account, and what is opened."""
     assert traced("test -v 'a[$(/bin/echo hidden)]'; /bin/true 'x\ny' é", tmp_path) == [
         ("/bin/echo", "/bin/echo", "hidden"),
         ("/bin/true", "/bin/true", "x\ny", "é"),
     ]
-
-
-# --- what has been seen to run something else ---------------------------------------------------------------
-
-# {touch} leaves a trace; each of these lines left one when it was run as it was given.
-HIDDEN: Final = (
-    "test ! ! -v 'a[$({touch})]'",
-    "test x = x -a -v 'a[$({touch})]'",
-    "test -n x -a -v 'a[$({touch})]' -o -n y",
-    "'[' ! ! -v 'a[$({touch})]' ]",
-    "'test' ! ! -v 'a[$({touch})]'",
-    "\\test ! ! -v 'a[$({touch})]'",
-    "builtin test ! ! -v 'a[$({touch})]'",
-    "command test ! ! -v 'a[$({touch})]'",
-    "eval \"test ! ! -v 'a[\\$({touch})]'\"",
-    "bash -c \"test ! ! -v 'a[\\$({touch})]'\"",
-    'bash -c "bash -c \\"test ! ! -v \'a[\\\\\\$({touch})]\'\\""',
-    "bash -s <<'E'\ntest ! ! -v 'a[$({touch})]'\nE",
-    "ssh host \"test ! ! -v 'a[\\$({touch})]'\"",
-    "ssh host bash -s <<'E'\ntest ! ! -v 'a[$({touch})]'\nE",
-    "if test ! ! -v 'a[$({touch})]'; then df; fi",
-    "df | while test ! ! -v 'a[$({touch})]'; do break; done",
-    "printf -v 'a[$({touch})]' x",
-)
-
-
-def hidden(line: str, trace: Path) -> str:
-    return line.replace("{touch}", f"/usr/bin/touch {trace}")
-
-
-def programs(directory: Path) -> str:
-    """Make an ssh that runs what it is told with bash; return the ``PATH`` with it in front."""
-    bin_directory = directory / "bin"
-    bin_directory.mkdir()
-    ssh = bin_directory / "ssh"
-    ssh.write_text('#!/bin/bash\nshift\nexec /bin/bash -c "$*"\n', encoding="utf-8")
-    ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
-    return f"{bin_directory}:/usr/local/bin:/usr/bin:/bin"
-
-
-def runs(command: str, path: str) -> str | None:
-    """Return what runs for a command at the top tier, or None where it may not run."""
-    scope = replace(SCOPE, program=lambda name: shutil.which(name, path=path))
-    found = explain(bash(command), tier=tier_policy(POLICY, 3), scope=scope)
-    return found.runs if found.verdict.kind is not VerdictKind.DENY and found.runs else None
-
-
-def run(text: str, directory: Path, path: str) -> None:
-    subprocess.run(
-        ["/bin/bash", "-c", text],
-        env={"PATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        cwd=directory,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
-
-
-@pytest.mark.parametrize("line", HIDDEN)
-def test_what_hides_in_a_word_leaves_no_trace(line: str, tmp_path: Path) -> None:
-    path, trace = programs(tmp_path), tmp_path / "trace"
-    command = line.replace("{touch}", f"/usr/bin/touch {trace}")
-    text = runs(command, path)
-    if text is not None:
-        run(text, tmp_path, path)
-    assert not trace.exists(), text
-    run(command, tmp_path, path)
-    assert trace.exists()  # as it was given it would have left one
-
-
-def test_what_hides_in_a_word_is_written_down_rather_than_refused(tmp_path: Path) -> None:
-    """So the test above is one of what runs."""
-    path = programs(tmp_path)
-    written = [line for line in HIDDEN if runs(line, path)]
-    assert len(written) >= len(HIDDEN) - 1, set(HIDDEN) - set(written)
-
-
-def test_no_variable_that_printf_sets_leads_to_a_program_of_a_hostile_repository(tmp_path: Path) -> None:
-    """``%n`` puts the count of what was printed into a variable of the shell: ``PATH=3``."""
-    path, trace = programs(tmp_path), tmp_path / "trace"
-    hostile = tmp_path / "3"
-    hostile.mkdir()
-    (hostile / "ls").write_text(f"#!/bin/bash\n: > '{trace}'\n", encoding="utf-8")
-    (hostile / "ls").chmod(0o755)
-    command = "printf 'abc%n' PATH; ls"
-    text = runs(command, path)
-    assert text is not None
-    run(text, tmp_path, path)
-    assert not trace.exists()
-    run(command, tmp_path, path)
-    assert trace.exists()
+    (tmp_path / "secret").write_text("", encoding="utf-8")
+    hidden = "f=x; eval 'f=secret'; : < $f"
+    (run,) = traced_parts([hidden], tmp_path, tmp_path)
+    assert run.opened == {str(tmp_path / "secret")}

@@ -16,7 +16,7 @@ from claudeops.engine.gate.approvals import LOOK_SECONDS, ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Question
-from support.estate import Estate
+from support.estate import Estate, here
 from support.stores import approvals_of
 from support.waiting import PATIENCE_SECONDS
 
@@ -110,7 +110,7 @@ async def talking(
         estate,
         Gate(
             session=session,
-            judge=judge,
+            judge=here(judge),
             rules=context.rules,
             verdicts=estate.store.verdicts,
             clock=context.clock,

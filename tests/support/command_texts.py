@@ -40,7 +40,7 @@ FILES: Final = (
 )  # fmt: skip
 WORDS: Final = (
     *("a", "'b c'", "\"d'e\"", "f\\ g", "{h,i}", "{1..3}", "$'j\\tk'", '"$f"', "$n", '"x$d"', '""', "'*'", "\\~", "=", "a=b", "#x'", "%n"),
-    *('"$(say l m)"', '"n $(no; say o)"', "$((1+1))", "*.log", "'if'", "-n", "!", "'$(ok)'", "\"\\$f\"", "é", "~", "$?"),
+    *('"$(say l m)"', '"n $(no; say o)"', "$((1+1))", "*.log", "'if'", "-n", "!", "'$(ok)'", '"\\$f"', "é", "~", "$?"),
 )  # fmt: skip
 SET: Final = (
     *("f=hidden/key", "f=notes", "f=$d/$n", 'f="$d/key"', "n=key", "n=notes", "d=hidden", "d=sub", "d=.", "d=../secret", "d=$(say hidden)"),
@@ -192,7 +192,7 @@ class TextMaker:
                 *(f"[[ -f $f ]] && {simple}", f"[ -f hidden/key ] && {simple}", f"trap '{simple}' EXIT", f"exec {simple}", f"time {simple}"),
                 *(f"say hidden/key | while read -r f; do {simple}; done", f"while read -r f; do {simple}; done < notes", "source notes", ". ./notes"),
                 *(f"select f in hidden/key; do {simple}; done", f"for ((n=0;n<2;n++)); do {simple}; done", f"! {{ {inner}; }}", f"command {simple}"),
-                *(f"set -- hidden/key; {simple}", f"for f do {simple}; done", f"say hidden/key | xargs show", "xargs show < notes", f"({inner}) &"),
+                *(f"set -- hidden/key; {simple}", f"for f do {simple}; done", "say hidden/key | xargs show", "xargs show < notes", f"({inner}) &"),
                 *("exec 3<hidden/key; show <&3", "show 3<hidden/key <&3", "hash -p hidden/key ok", "bash -c 'show hidden/key'", "exit 3", "shopt -s expand_aliases"),
             )
         )  # fmt: skip
@@ -245,5 +245,5 @@ def _judged_words(command: SimpleCommand, base: Path, world: World) -> tuple[Wor
 
 def _matches(pattern: str, base: Path) -> list[Word]:
     """Return the names that a pattern stands for, sorted by bytes; without any it stays as it is."""
-    names = sorted(glob.glob(pattern, root_dir=base))
+    names = sorted(glob.glob(pattern, root_dir=base))  # noqa: PTH207 - names as the shell writes them
     return [Literal(name) for name in names] or [Literal(pattern)]

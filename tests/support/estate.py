@@ -35,6 +35,7 @@ from claudeops.domain.policy import NodeScope, Scope, TierPolicy, tier_policy
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
+from claudeops.engine.gate.judging import Judging, SessionJudge
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import this_owner
 from claudeops.engine.prompt_files import PromptFiles, Template
@@ -263,12 +264,28 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         timezone="UTC",
         path=os.environ["PATH"],
         memory_budget_tokens=2000,
+        judging=judged_here,
     )
     estate = Estate(root=root, store=store, context=context, url=url, logged=logged, steps_file=steps_file, owner=owner)
     try:
         yield estate
     finally:
         await store.close()
+
+
+def here(judge: SessionJudge) -> Judging:
+    """Return what judges calls in this process, as a gate has it judge them."""
+
+    async def judged(call: ToolCall) -> Verdict:
+        return judge(call)
+
+    return judged
+
+
+@asynccontextmanager
+async def judged_here(judge: SessionJudge) -> AsyncIterator[Judging]:
+    """Judge a session's calls in this process, so that a test's own function can be the policy."""
+    yield here(judge)
 
 
 def _allow(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:  # noqa: ARG001 - as the port has it

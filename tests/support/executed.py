@@ -129,6 +129,7 @@ def _batch(trees: list[Block], programs: Programs, directory: Path, tally: Tally
         shell.block(tree)
         executed = Counter(argv[1:] for argv in run.executed)
         tally.texts += 1
+        tally.rendered += 1
         tally.commands += len(run.executed)
         if executed != Counter(shell.executed) or any(path != name for path, name, *_ in run.executed):
             missing, beside = Counter(shell.executed) - executed, executed - Counter(shell.executed)
@@ -228,16 +229,20 @@ def main() -> int:
         sys.stderr.write(f"{fault}\n")
         return os.EX_UNAVAILABLE
     differences = []
-    for name, run in (
-        ("trees", lambda place: compare(arguments.seed, arguments.commands, place)),
-        ("plain texts", lambda place: compare_texts(arguments.seed, arguments.commands, place, beyond=0.2)),
-        ("texts after a secret", lambda place: compare_texts(arguments.seed + 1, arguments.flows, place, beyond=0.8)),
+    for name, count, beyond in (
+        ("trees", arguments.commands, None),
+        ("plain texts", arguments.commands, 0.2),
+        ("texts after a secret", arguments.flows, 0.8),
     ):
         with tempfile.TemporaryDirectory() as directory:
-            tally = run(Path(directory))
+            if beyond is None:
+                tally = compare(arguments.seed, count, Path(directory))
+            else:
+                tally = compare_texts(arguments.seed, count, Path(directory), beyond=beyond)
         differences += tally.differences
-        found = f"{tally.rendered or tally.texts} run, {tally.commands} commands, {len(tally.differences)} differences"
+        found = f"{tally.rendered} run, {tally.commands} commands executed, {len(tally.differences)} differences"
         sys.stdout.write(f"{tally.texts} {name}, {found}\n")
+        sys.stdout.flush()
     sys.stdout.writelines(f"{each}\n\n" for each in differences)
     return int(bool(differences))
 

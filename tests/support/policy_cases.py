@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path
 
@@ -23,6 +24,30 @@ NAMED = Estate(
 )
 """An estate that names every host in the tables: so what they say of a command is not about its host."""
 
+VIEW = (
+    *("/etc/hosts", "/etc/shadow", "/etc/shadow.bak", "/etc/kubernetes/admin.conf", "/etc/ssl/certs/ISRG_Root_X1.pem"),
+    *("/etc/ssl/certs/web.key", "/proc/1/environ", "/proc/self/status", "/repos/app/docker-compose.yml"),
+    *("/repos/media/CLAUDE-OPS.md", "/repos/media/docker-compose.yml", "/results/session-000001.ndjson"),
+    *("/srv/web/.env", "/srv/x/.#id_rsa", "/srv/x/.bash_history", "/srv/x/.psql_history", "/srv/x/id_rsa"),
+    *("/var/lib/etcd/member/snap/db", "/var/log/nginx/access.log", "/var/log/nginx/error.log", "/var/log/syslog"),
+    *("/var/log/web.env", "/work/s1/notes"),
+)
+"""The files that patterns find; every name above them is a directory."""
+
+
+def expand(pattern: str) -> tuple[str, ...]:
+    """Return the paths in `VIEW` that an absolute pattern finds, as bash finds them."""
+    wanted = pattern.rstrip("/").split("/")
+    tops = {"/".join(path.split("/")[: len(wanted)]) for path in VIEW}
+    return tuple(sorted(top for top in tops if len(parts := top.split("/")) == len(wanted) and _fit(parts, wanted)))
+
+
+def _fit(names: list[str], patterns: list[str]) -> bool:
+    pairs = list(zip(names, patterns, strict=True))
+    hidden = any(name.startswith(".") and not pattern.startswith(".") for name, pattern in pairs)
+    return not hidden and all(fnmatch.fnmatchcase(name, pattern) for name, pattern in pairs)
+
+
 SCOPE = Scope(
     repos_dir="/repos",
     workdir="/work/s1",
@@ -30,6 +55,7 @@ SCOPE = Scope(
     home="/home/agent",
     handoff="/state/sessions/s1/state/handoff.json",
     forbidden_paths=("/state", "/results"),
+    expand=expand,
     estate=NAMED,
     look_client=("/look",),
 )

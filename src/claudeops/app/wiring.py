@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import EstateReader, Estates, read_estate
+from claudeops.engine.gate.view import SessionView
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
@@ -165,11 +165,14 @@ def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
 
 def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
     """Return the facts about this node by which calls are judged."""
+    view = SessionView()
     return NodeScope(
         repos_dir=str(settings.repos_dir),
         dry_run=dry_run,
         forbidden_paths=forbidden_paths(settings),
-        resolve=os.path.realpath,
+        resolve=view.resolve,
+        is_file=view.is_file,
+        expand=view.expand,
         program=partial(shutil.which, path=settings.path),
     )
 
@@ -338,6 +341,8 @@ def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope, estat
         repos_dir=node.repos_dir,
         forbidden_paths=node.forbidden_paths,
         resolve=node.resolve,
+        is_file=node.is_file,
+        expand=node.expand,
         program=node.program,
         workdir=f"{_NOWHERE}/work",
         tmpdir=f"{_NOWHERE}/temporary",

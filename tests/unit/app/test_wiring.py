@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, cast
@@ -22,6 +23,8 @@ from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.model import ToolCall, Trigger, VerdictKind
 from claudeops.domain.schedule import Cron, Interval
 from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.gate.judge_process import HEADER_BYTES, message
+from claudeops.engine.gate.judging import SessionJudge
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.ports import Store
 from claudeops.engine.session.context import SessionContext
@@ -76,6 +79,25 @@ def test_a_sessions_calls_are_judged_by_the_directories_that_are_its_own(tier: i
         assert verdict("Read", own / "notes") is VerdictKind.ALLOW
         assert verdict("Write", own / "notes") is may_write
     assert verdict("Write", world.base / "cells" / "000002" / "work" / "notes") is VerdictKind.DENY
+
+
+@pytest.mark.parametrize("tier", [1, 2, 3])
+async def test_the_process_that_judges_gets_the_whole_policy_and_where_things_are(tier: int, world: World) -> None:
+    settings = world.settings()
+    known = await estates(settings).look(get_logger())
+    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    judge = context_of(settings).tiers[tier].judge_in(workspace, known)
+    passed_on: SessionJudge = pickle.loads(message(judge)[HEADER_BYTES:])  # noqa: S301 - our own
+    workspace.workdir.mkdir(parents=True)
+    (workspace.workdir / "link").symlink_to("/etc/shadow")  # followed by the file system's own answer
+    for command in (
+        "uptime && df -h /",
+        f"cat {workspace.workdir}/link",
+        "docker restart web",
+        "curl https://x.example/",
+    ):
+        call = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": command})
+        assert passed_on(call) == judge(call)
 
 
 def test_dry_run_reaches_every_tiers_gate(world: World) -> None:

@@ -128,11 +128,16 @@ class CommandJudge:
 
     def _what_is_clear(self, command: SimpleCommand, place: Place, depth: int) -> str:
         """Return why the known words of a command are enough to refuse it, or ""."""
-        known = tuple(word for word in command.argv if isinstance(word, Literal))
-        if known == command.argv or known[:1] != command.argv[:1]:
+        known: list[Word] = []
+        for word in command.argv:
+            if isinstance(word, Literal):
+                known.append(word)
+            elif len(known) > 1 and shown(known[-1]).startswith("-"):
+                known.pop()  # the option whose value it is
+        if len(known) == len(command.argv) or known[:1] != [*command.argv[:1]]:
             return ""
         try:
-            self._run(replace(command, argv=known), place, depth, Finding())
+            self._run(replace(command, argv=tuple(known)), place, depth, Finding())
         except (UnclearCommandError, IncompleteError):
             return ""
         except RefusedError as refusal:

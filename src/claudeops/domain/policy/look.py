@@ -47,7 +47,25 @@ _FILE_TOOLS: Final = {"Read": "file_path", "Grep": "path", "Glob": "path", "LS":
 
 _LOOKS_AT_NOTHING: Final = frozenset(
     {"pwd", "cd", "sleep", "set", "type", "which", "whereis", "command", "wait", "jobs", "times", "umask"}
-    | {"seq", "bc", "numfmt", "cal", "date", "tee", "locale", "getconf", "ulimit", "tty"}
+    | {
+        "true",
+        "false",
+        "echo",
+        "printf",
+        "test",
+        "[",
+        "expr",
+        "seq",
+        "bc",
+        "numfmt",
+        "cal",
+        "date",
+        "tee",
+        "locale",
+        "getconf",
+        "ulimit",
+        "tty",
+    }
     | {"tr", "awk", "gawk", "mawk", "nawk", "sed", "jq", "yq", "openssl", "git", "pip", "pip3", "java", "promtool"}
     | {"crontab"}
 )

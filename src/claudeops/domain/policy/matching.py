@@ -24,6 +24,7 @@ from claudeops.domain.policy.rules import (
     CommandRule,
     Given,
     IncompleteError,
+    Option,
     RefusedError,
     UnclearCommandError,
     assign_kinds,
@@ -86,7 +87,13 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
 
 def _weight(reason: RefusedError) -> int:
     """Return how much a refusal tells: one about a value more than one about an option, an option that lacks least."""
-    return 2 if isinstance(reason, ValueRefusedError) else 0 if isinstance(reason, MissingOptionError) else 1
+    return (
+        2
+        if isinstance(reason, ValueRefusedError | UnclearCommandError)
+        else 0
+        if isinstance(reason, MissingOptionError)
+        else 1
+    )
 
 
 def _higher(found: Found, place: Place, tier: int) -> int | None:
@@ -110,7 +117,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     strangers: list[Stranger] = []
     for option, value in (*found.given, *arguments.options):
         if option.kind is not None and value is not None:
-            strangers += _refuse(option.kind, Literal(value), setting, f"{option.names[0]} {value[:40]}: ")
+            strangers += _refuse(option.kind, Literal(value), setting, f"{_spelt(option, found)} {value[:40]}: ")
     for kind, word in kinds:
         strangers += _refuse(kind, word, setting)
     if setting.deep and not any(kind == "file" for kind, _ in kinds):
@@ -132,6 +139,13 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         where=where,
         strangers=tuple(strangers),
     )
+
+
+def _spelt(option: Option, found: Found) -> str:
+    """Return an option's name as it was given."""
+    texts = [shown(word) for word in found.arguments]
+    given = (name for name in option.names for text in texts if text == name or text.startswith(f"{name}="))
+    return next(given, option.names[0])
 
 
 def _git(found: Found, place: Place) -> GitLook:

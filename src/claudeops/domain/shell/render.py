@@ -158,6 +158,8 @@ class _Writer:
             last_status = name == "exit" and arguments == (Text((Status(),)),)
             if command.environment or not (last_status or all(isinstance(word, Literal) for word in arguments)):
                 raise UnclearError(f"{name} takes literal words: write them out")
+            if name == "command" and arguments[:1] not in {(Literal("-v"),), (Literal("-V"),)}:
+                raise UnclearError("command runs what follows it: write that without command")
             program = name
         elif name.startswith("/"):
             program = name if _PROGRAM.fullmatch(name) else quoted(name)

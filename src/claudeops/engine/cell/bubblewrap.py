@@ -104,8 +104,7 @@ class BubblewrapCell:
     def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return bubblewrap with all that the session may see."""
         nothing = spec.workspace.etc / "nothing"
-        hidden = tuple(path.resolve() for path in self.hidden)
-        mounts = session_mounts(spec, hidden=hidden, nothing=nothing)
+        mounts = self.mounts(spec)
         before = (
             *(() if spec.group is None else (*_IN_GROUP, str(spec.group.door))),
             *(self.program, *_ALWAYS, *self.variant),
@@ -116,6 +115,11 @@ class BubblewrapCell:
             *("--chdir", str(spec.workspace.workdir), "--", "/bin/bash", "-c", self._limits(spec) + _WAIT_FOR_GO),
         )
         return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
+
+    def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
+        """Return everything that a session sees. Accesses the disk."""
+        hidden = tuple(path.resolve() for path in self.hidden)
+        return session_mounts(spec, hidden=hidden, nothing=spec.workspace.etc / "nothing")
 
     def counts_processes(self) -> bool:
         """Return whether the kernel bounds the processes of a session without a control group.

@@ -16,7 +16,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 import anyio
@@ -27,24 +26,17 @@ from claudeops.domain.gate.repetition import Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
+from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.gate.looks import Looks
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
 from claudeops.logs import LogEvent, Logger
-from claudeops.tasks import Threads
 
 RECORD_SECONDS: Final = 5.0
 """How long recording a verdict may take; one that is not recorded by then is a deny."""
 
-JUDGE_SECONDS: Final = 10.0
-"""How long judging a call may take; it is denied after that. The CLI waits for a minute."""
-
-MOST_JUDGED: Final = 8
-"""How many calls a daemon judges at once, including calls whose judging nobody waits for any more."""
-
-NOT_JUDGED: Final = "this call could not be judged in time: write it more plainly, in smaller steps"
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
 NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
 REPORTED: Final = "the report is delivered: nothing runs after it"
@@ -79,7 +71,7 @@ class Gate:
     """
 
     session: Session
-    judge: Callable[[ToolCall], Verdict]  # called in a thread, because it may block on a disk that does not answer
+    judge: Judging
     rules: EscalationRules
     verdicts: Verdicts
     clock: Clock
@@ -92,8 +84,6 @@ class Gate:
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
     record_seconds: float = RECORD_SECONDS
-    threads: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # for judging
-    judge_seconds: float = JUDGE_SECONDS
     asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
     allowed: set[str] = field(default_factory=set)  # tool_use_ids that were allowed
     ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input with which each of these may run
@@ -105,7 +95,7 @@ class Gate:
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
         """Judge, record and answer one request.
 
-        Bounded by ``judge_seconds``, ``record_seconds`` and the channel's own bound; if people are asked, also by the
+        Bounded by the judge's bound, ``record_seconds`` and the channel's own bound; if people are asked, also by the
         approval timeout.
         """
         self.asked.add(request.call.tool_use_id)
@@ -151,7 +141,7 @@ class Gate:
 
     async def _judge(self, call: ToolCall) -> Verdict:
         if call.tool_name == STRUCTURED_OUTPUT_TOOL:
-            return self.judge(call)
+            return await self._judged(call)
         if (closed := self._closed(call)) is not None:
             return _deny(closed)
         verdict = await self._judged(call)
@@ -166,14 +156,14 @@ class Gate:
         return verdict
 
     async def _judged(self, call: ToolCall) -> Verdict:
-        """Ask the policy, off the event loop, so that a slow call keeps no other session waiting."""
+        """Return the policy's verdict; a call that has none is denied."""
         try:
-            return await self.threads.run(partial(self.judge, call), seconds=self.judge_seconds, what="judging a call")
-        except TimeoutError as error:
+            return await self.judge(call)
+        except NotJudgedError as error:
             self.log.error(
                 LogEvent.TOOL_CALL_NOT_JUDGED, tool=call.tool_name, tool_use_id=call.tool_use_id, error=str(error)
             )
-            return _deny(NOT_JUDGED)
+            return _deny(error.answer)
 
     def _closed(self, call: ToolCall) -> str | None:
         """Return why a call does not run whatever the policy says about it, if there is a reason."""

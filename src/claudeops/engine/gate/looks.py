@@ -59,9 +59,9 @@ _SENTENCES: Final = (
     (rb"not a git repository", NO_REPOSITORY),
     (
         (
-            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a (?:valid (?:object|commit)|tree object)"
-            rb"|(?:malformed|invalid) object name|needed a single revision|does not exist in|no names found"
-            rb"|no tags can describe|no such ref|does not have any commits"
+            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a valid (?:object|commit)"
+            rb"|not a tree object|(?:malformed|invalid) object name|needed a single revision|does not exist in"
+            rb"|no names found|no tags can describe|no such ref|does not have any commits"
         ),
         "the repository has no such revision or path: give revisions first, then --, then paths",
     ),

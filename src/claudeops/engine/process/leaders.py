@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from subprocess import DEVNULL, PIPE
@@ -20,15 +21,19 @@ from claudeops.engine.process.tree import disown, own, starting
 _REAP_SECONDS: Final = 2.0
 
 
-async def open_leader(command: Sequence[str], *, stderr: int = DEVNULL) -> Process:
-    """Start a helper with pipes for stdin and stdout and an empty environment; the caller ends it with `end_leader`.
+async def open_leader(
+    command: Sequence[str], *, connection: socket.socket | None = None, stderr: int = DEVNULL
+) -> Process:
+    """Start a helper with an empty environment; the caller ends it with `end_leader`.
 
-    Raises `OSError` when it cannot be started.
+    Its stdin and stdout are pipes; with a ``connection`` that is its stdin, and its stdout is nothing. Raises `OSError`
+    when it cannot be started.
     """
+    stdin, stdout = (PIPE, PIPE) if connection is None else (connection.fileno(), DEVNULL)
     # A fork is quick, and a process whose start is cancelled half-way would belong to no caller.
     with anyio.CancelScope(shield=True), starting():
         process = await anyio.open_process(
-            command, stdin=PIPE, stdout=PIPE, stderr=stderr, env={}, start_new_session=True
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env={}, start_new_session=True
         )
         own(process.pid)
     return process

@@ -27,7 +27,7 @@ from claudeops.domain.stream import (
 )
 from claudeops.domain.stream.framing import as_text
 from claudeops.engine.cell.workspace import Workspace, workspace_name
-from claudeops.engine.session.completion import Gathered, conclude, looked
+from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.mcp_servers import CliWarnings
 from claudeops.engine.session_log.reader import LogIndexReader, log_size, open_log
@@ -223,7 +223,8 @@ class _Reading:
         )
         if (tier := context.tiers.get(session.tier)) is not None:  # otherwise its calls cannot be judged
             workspace = Workspace(context.workspaces() / workspace_name(session.id))
-            gathered = looked(gathered, tier.judge_in(workspace, context.estates.latest))
+            judge = tier.judge_in(workspace, context.estates.latest)
+            gathered = looked(gathered, {call.tool_use_id: judge(call) for call in calls_that_ran(gathered)})
         ran = said_at - (session.started_at or said_at)
         ms = max(0, ran // timedelta(milliseconds=1))
         ending = conclude(session, gathered, context.completion, at=said_at, ms=ms)

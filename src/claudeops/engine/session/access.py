@@ -17,7 +17,7 @@ from typing import Final
 
 from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
 from claudeops.domain.estate.model import Estate
-from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount, session_mounts
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
 from claudeops.engine.cell.cell import Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.session.context import SessionContext, TierSetup
@@ -140,10 +140,7 @@ def view_of(cell: Cell, sandbox: SandboxSpec) -> View:
     uid, groups = os.geteuid(), (os.getegid(), *os.getgroups())
     if not isinstance(cell, BubblewrapCell):
         return View(uid=uid, groups=groups, is_root=uid == 0)
-    hidden = tuple(path.resolve() for path in cell.hidden)
-    return View(
-        uid=uid, groups=groups, mounts=session_mounts(sandbox, hidden=hidden, nothing=workspace.etc / "nothing")
-    )
+    return View(uid=uid, groups=groups, mounts=cell.mounts(sandbox))
 
 
 # --- single facts -------------------------------------------------------------------------------------

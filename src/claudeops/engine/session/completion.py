@@ -5,7 +5,7 @@ The result waits for as long as the database is away. What the database refuses 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -87,20 +87,26 @@ class Gathered:
         return frozenset(ran - {key for key, call in calls if call.name == STRUCTURED_OUTPUT_TOOL})
 
 
-def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered:
-    """Return ``gathered`` with the looks of those calls that ran and did not fail.
+def calls_that_ran(gathered: Gathered) -> tuple[ToolCall, ...]:
+    """Return the calls that ran and did not fail, as the log has them.
 
-    The calls are judged once more, as the log has them, so that the result is the same for a running session and for a
-    log that is read again. ``judge`` may access the disk: call it off the event loop.
+    They are judged once more, so that the result is the same for a running session and for a log that is read again.
     """
-    looks = []
-    for key in gathered.ran:
-        call = gathered.transcript.tool_calls.get(key)
-        if call is None or call.is_error or not call.ended:
-            continue
-        verdict = judge(ToolCall(tool_use_id=key, tool_name=call.name, input=call.input or {}))
-        if verdict.look is not None and verdict.kind is not VerdictKind.DENY and not verdict.actions:
-            looks.append(replace(verdict.look, results_before=call.results_before, tool_use_id=key))
+    calls = ((key, gathered.transcript.tool_calls.get(key)) for key in gathered.ran)
+    return tuple(
+        ToolCall(tool_use_id=key, tool_name=call.name, input=call.input or {})
+        for key, call in calls
+        if call is not None and call.ended and not call.is_error
+    )
+
+
+def looked(gathered: Gathered, verdicts: Mapping[str, Verdict]) -> Gathered:
+    """Return ``gathered`` with the looks of `calls_that_ran`, given their verdicts by the ids of the calls."""
+    looks = [
+        replace(verdict.look, results_before=gathered.transcript.tool_calls[key].results_before, tool_use_id=key)
+        for key, verdict in verdicts.items()
+        if verdict.look is not None and verdict.kind is not VerdictKind.DENY and not verdict.actions
+    ]
     return replace(gathered, looks=tuple(sorted(looks, key=lambda look: look.results_before)))
 
 

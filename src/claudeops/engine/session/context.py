@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from claudeops.domain.model import Session, ToolCall, Verdict
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
+from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import Cell, PlainCell
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.git import GitCell
@@ -22,7 +24,8 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
 from claudeops.engine.gate.answering import AnswerWaker
-from claudeops.engine.gate.gate import MOST_JUDGED
+from claudeops.engine.gate.judging import Judging, SessionJudge, judge_in_process
+from claudeops.engine.gate.view import SessionView
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
@@ -33,7 +36,6 @@ from claudeops.errors import ErrorKind, HarnessError
 from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
-from claudeops.tasks import Threads
 
 if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server
     from claudeops.engine.meter.meter import Meter
@@ -43,7 +45,7 @@ class Judge(Protocol):
     """Decides about tool calls: the policy, through `claudeops.domain.policy.judge`."""
 
     def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
-        """Return the verdict on a call. It may access the disk, so it runs in a thread."""
+        """Return the verdict on a call. It may access the disk, and a hostile call may keep it busy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +62,16 @@ class TierSetup:
     passed_env: Mapping[str, str] = field(default_factory=dict)
     template_home: Path | None = None  # copied into each session's home
 
-    def judge_in(self, workspace: Workspace, estate: Estate) -> Callable[[ToolCall], Verdict]:
-        """Return the judge of the calls of a session that lives in ``workspace`` and looks after ``estate``."""
-        return partial(self.judge, tier=self.policy, scope=session_scope(self.scope, workspace, estate))
+    def judge_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> SessionJudge:
+        """Return the judge of the calls of a session that lives in ``workspace`` and looks after ``estate``.
+
+        ``mounts``: what it sees of the machine's files; None: all of them.
+        """
+        scope = session_scope(self.scope, workspace, estate)
+        if mounts is not None:
+            view = SessionView(mounts=mounts)
+            scope = replace(scope, resolve=view.resolve, is_file=view.is_file, expand=view.expand)
+        return partial(self.judge, tier=self.policy, scope=scope)
 
 
 def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scope:
@@ -181,7 +190,7 @@ class SessionContext:
     estates: Estates = field(default_factory=Estates)
     libraries: Libraries = field(default_factory=Libraries)
     probes: Callable[[datetime, Collection[str]], Sequence[str]] = no_probes  # their table; some services come first
-    judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # shared by all sessions
+    judging: Callable[[SessionJudge], AbstractAsyncContextManager[Judging]] = judge_in_process
 
     def current_rules(self) -> EscalationRules:
         """Return the rules with the names of the estate as it was last read."""

@@ -14,6 +14,7 @@ from claudeops.domain.model import Session, Trigger
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
@@ -43,6 +44,7 @@ class Launched:
     command: Command
     child: Child
     place: TraceContext
+    mounts: tuple[Mount, ...] | None  # what it sees of the machine's files; None: all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,14 +83,15 @@ class Launch:
                 )
             command = self.harness.command(spec)
             await files.prepare(command)
+            sandboxed, mounts = await self._sandboxed()
             child = await spawn(
                 command,
                 cwd=workspace.workdir,
                 mark=mark,
-                sandboxed=await self._sandboxed(),
+                sandboxed=sandboxed,
                 pass_fds=[given for given in (descriptor, listing) if given is not None],
             )
-        return Launched(spec=spec, command=command, child=child, place=place)
+        return Launched(spec=spec, command=command, child=child, place=place, mounts=mounts)
 
     async def _prompt(self) -> Prompt:
         context, gathering = self.context, self._gathering()
@@ -173,7 +176,7 @@ class Launch:
     def _is_metered(self) -> bool:
         return self.context.meter is not None and self.harness.capabilities.metered
 
-    async def _sandboxed(self) -> SandboxedCommand:
+    async def _sandboxed(self) -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
         context, workspace = self.context, self.workspace
         sandbox = SandboxSpec(
             workspace=workspace,
@@ -189,10 +192,10 @@ class Launch:
             look_socket=self.look_socket,
         )
 
-        def enclose() -> SandboxedCommand:
+        def enclose() -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
             cell = context.confinement.cell
             cell.hand_over(workspace)
-            return cell.enclose(sandbox)
+            return cell.enclose(sandbox), cell.mounts(sandbox) if isinstance(cell, BubblewrapCell) else None
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.live import Viewpoint
-from claudeops.domain.model import Ending, Session, ToolCall, Verdict
+from claudeops.domain.model import Ending, Session, ToolCall
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
@@ -26,13 +25,14 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
+from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.gate.looks import Looks, open_looks
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session import files
-from claudeops.engine.session.completion import Gathered, conclude, looked, never_started
+from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked, never_started
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
@@ -42,6 +42,7 @@ from claudeops.errors import ErrorKind, HarnessError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
 
+_LOOKS_SECONDS: Final = 30.0  # for judging all calls of an ended session; a thousand take three
 _SEARCH_TOOL: Final = "WebSearch"  # a tool of the CLI that has the API search the web
 
 
@@ -180,14 +181,18 @@ class _Run:
         launched = await self._launch()
         # Taken once the session runs: one that does not start would lose them.
         watch.events += (*self.context.prompts.notices.take(), *self.context.libraries.notices.take())
-        judge = self.tier.judge_in(self.workspace, self.estate)
-        conversation = self._conversation(launched, watch, judge)
-        exit_code = await conversation.run()
+        async with self.context.judging(self.tier.judge_in(self.workspace, self.estate, launched.mounts)) as judge:
+            conversation = self._conversation(launched, watch, judge)
+            exit_code = await conversation.run()
+            gathered = await self._gathered(launched, conversation, exit_code)
+            return await self._looked(gathered, judge)
+
+    async def _gathered(self, launched: Launched, conversation: Conversation, exit_code: int | None) -> Gathered:
         transcript = conversation.transcript()
         if (path := launched.command.last_message) is not None:
             left = await files.last_message(path)
             transcript = self.harness.with_last_message(transcript, self.access.redactor.text(left or ""))
-        gathered = Gathered(
+        return Gathered(
             harness=self.harness,
             transcript=transcript,
             exit_code=exit_code,
@@ -199,7 +204,15 @@ class _Run:
             stderr_tail=conversation.stderr_tail,
             handoff=await self._handoff(),
         )
-        return await anyio.to_thread.run_sync(looked, gathered, judge)
+
+    async def _looked(self, gathered: Gathered, judge: Judging) -> Gathered:
+        """Return it with its looks; a call that is not judged in time is no evidence."""
+        verdicts = {}
+        with anyio.move_on_after(_LOOKS_SECONDS):
+            for call in calls_that_ran(gathered):
+                with contextlib.suppress(NotJudgedError):
+                    verdicts[call.tool_use_id] = await judge(call)
+        return looked(gathered, verdicts)
 
     async def _launch(self) -> Launched:
         launch = Launch(
@@ -224,9 +237,7 @@ class _Run:
         )
         return launched
 
-    def _conversation(
-        self, launched: Launched, watch: BoundsWatch, judge: Callable[[ToolCall], Verdict]
-    ) -> Conversation:
+    def _conversation(self, launched: Launched, watch: BoundsWatch, judge: Judging) -> Conversation:
         context, redactor = self.context, self.access.redactor
         view = Viewpoint(root=str(self.workspace.workdir), redact=redactor.text, command_chars=COMMAND_CHARACTERS)
         live = Broadcast(session=self.session, view=view, asks=self.harness.capabilities.gate, hub=context.hub)
@@ -252,12 +263,11 @@ class _Run:
             events=watch.events,
         )
 
-    def _gate(self, judge: Callable[[ToolCall], Verdict], clocks: Clocks, live: Broadcast) -> Gate:
+    def _gate(self, judge: Judging, clocks: Clocks, live: Broadcast) -> Gate:
         context = self.context
         return Gate(
             session=self.session,
             judge=judge,
-            threads=context.judging,
             rules=context.rules.within(self.estate),
             verdicts=context.store.verdicts,
             clock=context.clock,

@@ -40,6 +40,20 @@ def test_an_operators_own_looks_are_allowed(tier: int) -> None:
     assert others == {}
 
 
+@pytest.mark.parametrize("row", rows("instead.txt"), ids=lambda row: row.partition("\t")[0][:60])
+def test_a_refusal_names_a_way_and_the_way_is_allowed(row: str) -> None:
+    command, said, way = row.split("\t")
+    refused = judged(command, 1)
+    assert (refused.kind, said in refused.reason) == (DENY, True), refused.reason
+    taken = judged(way, 1)
+    assert taken.kind is ALLOW, taken.reason
+
+
+def test_what_is_not_in_the_language_is_allowed_at_no_tier() -> None:
+    commands = [row.partition("\t")[0] for row in rows("instead.txt") if "needs tier" not in row]
+    assert [command for command in commands if judged(command, 3).kind is ALLOW] == []
+
+
 @pytest.mark.parametrize("row", rows("actions.txt"), ids=lambda row: row.partition("\t")[2][:60])
 def test_an_action_is_counted_for_the_service_it_is_about(row: str) -> None:
     expected, _, command = row.partition("\t")
@@ -184,7 +198,7 @@ def test_a_link_is_judged_by_where_it_leads() -> None:
                 ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier_policy(POLICY, 3), scope=scope
             )
             assert (verdict.kind is DENY) == (name == "Write" or given["file_path"] == "/work/s1/a")
-    for command in ("cat /work/s1/a", "cat < /work/s1/a", "ls > /work/s1/b/x", "kubectl apply -f /repos/x.yml"):
+    for command in ("cat /work/s1/a", "cat < /work/s1/a", "ls > /work/s1/b/x", "kubectl apply -f /repos/x.yml", "cat a"):
         assert judged(command, 3, scope).kind is DENY, command
     assert judged("cd /work/s1 && cat a", 3, scope).kind is DENY
 

@@ -1,0 +1,123 @@
+"""The process that judges the calls of one session, and the messages between it and the daemon.
+
+Run as a program (``python -I -m claudeops.engine.gate.judge_process SECONDS``), with a socket as stdin. A message is
+its length in eight bytes and a pickle: first the judge, then one call after another. Each call is answered by a
+verdict, or by the reason why there is none, which is the last answer. The process ends at the end of its messages.
+
+What it judges was written by a model, and the parsers that read it are written in C. So it holds no secret and has no
+environment, and the daemon takes from it the values of a verdict and nothing else (`read_answer`).
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from claudeops.domain.estate.strangers import Stranger
+from claudeops.domain.looks import Address, Look, LookCall
+from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
+
+HEADER_BYTES: Final = 8
+
+MEMORY_BYTES: Final = 256 * 1024 * 1024
+"""Address space of the process: 32 MiB with the default policy, and five times its size for a file that is written."""
+
+_ANSWER_CLASSES: Final = {
+    (each.__module__, each.__qualname__): each
+    for each in (Action, Address, Look, LookCall, Stranger, Verdict, VerdictKind)
+}
+_REASON_CHARACTERS: Final = 500
+_GRACE: Final = 1.2  # times a call's bound: the daemon, which says why, comes first
+
+
+def message(content: object) -> bytes:
+    """Return a message; raises `pickle.PicklingError` or `AttributeError` for what has no name to be found by."""
+    buffer = io.BytesIO(bytes(HEADER_BYTES))
+    buffer.seek(HEADER_BYTES)
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(content)
+    packed = buffer.getbuffer()
+    packed[:HEADER_BYTES] = (len(packed) - HEADER_BYTES).to_bytes(HEADER_BYTES, "big")
+    return bytes(packed)
+
+
+def read_answer(body: bytes) -> Verdict | str:
+    """Return the verdict, or the reason why there is none; that is what an unreadable answer becomes, too."""
+    try:
+        answer = _AnswerReader(io.BytesIO(body)).load()
+    except Exception as error:  # noqa: BLE001 - a damaged pickle raises anything
+        return f"its answer cannot be read: {_line(error)}"
+    return answer if isinstance(answer, Verdict | str) else f"its answer is a {type(answer).__name__}"
+
+
+def main() -> None:
+    """Judge until there are no more calls; a call that takes longer than the bound ends the process."""
+    seconds = float(sys.argv[1]) * _GRACE
+    with socket.socket(fileno=0) as connection, connection.makefile("rb") as messages:
+        if (first := _next(messages)) is None:
+            return
+        judge: Callable[[ToolCall], Verdict] = pickle.loads(first)  # noqa: S301 - the daemon wrote it
+        _bind()  # not before: what has been imported may be compiled and cached
+        while (body := _next(messages)) is not None:
+            # The kernel ends a call that never ends even if the daemon has gone, and whatever the code is busy with.
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            answer = _answer(judge, pickle.loads(body))  # noqa: S301 - as above
+            connection.sendall(message(answer))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if isinstance(answer, str):
+                return
+
+
+def _bind() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the daemon may have been started with it ignored
+    for limit, most in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(limit, (most, most))
+
+
+def _next(messages: io.BufferedReader) -> bytes | None:
+    header = messages.read(HEADER_BYTES)
+    return messages.read(int.from_bytes(header, "big")) if len(header) == HEADER_BYTES else None
+
+
+def _answer(judge: Callable[[ToolCall], Verdict], call: ToolCall) -> Verdict | str:
+    try:
+        return judge(call)
+    except Exception as error:  # noqa: BLE001 - memory included: the daemon denies the call, and starts another process
+        return f"judging failed: {_line(error)}"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_REASON_CHARACTERS]
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles read-only mappings, too."""
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, MappingProxyType):
+            return _read_only, (dict(value),)
+        return NotImplemented
+
+
+def _read_only(values: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(values)
+
+
+class _AnswerReader(pickle.Unpickler):
+    """Reads what a verdict consists of: a pickle may name any function, and has it called."""
+
+    def find_class(self, module: str, name: str) -> object:
+        try:
+            return _ANSWER_CLASSES[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it holds a {module}.{name}") from None
+
+
+if __name__ == "__main__":
+    main()
