@@ -41,8 +41,10 @@ SEED ?= 0
 # Executed by bash under strace, of trees drawn from SEED; as many plain texts, and texts that try to read a secret.
 COMMANDS ?= 100000
 FLOWS ?= 85000
+# Of the rules of the policy, executed under strace.
+CALLS ?= 30000
 
-.PHONY: help run shell excerpt excerpt-shell setup test test-long lint types imports check figures card soak kill-matrix what-runs format lock \
+.PHONY: help run shell excerpt excerpt-shell setup test test-long lint types imports check figures card soak kill-matrix what-runs rules-run format lock \
 	image wheel clean
 
 help:  ## Show this list
@@ -101,6 +103,9 @@ kill-matrix: $(PROJECT)  ## Kill daemons and CLIs at every point and look what i
 
 what-runs: $(PROJECT)  ## Compare what bash executes with what was judged, under strace (COMMANDS=1000, FLOWS=1000, SEED=17)
 	@PYTHONPATH=tests $(BIN)/python -m support.executed --commands $(COMMANDS) --flows $(FLOWS) --seed $(SEED)
+
+rules-run: $(PROJECT)  ## Execute what the rules of the policy let through, and see what it does besides (CALLS=30000, SEED=17)
+	@PYTHONPATH=tests $(BIN)/python -m support.rule_runs --calls $(CALLS) --seed $(SEED)
 
 format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 	@$(BIN)/ruff check --fix

@@ -35,7 +35,7 @@ VALUES: Final = (
 )
 FILES: Final = (
     *("notes", "a.log", "sub/notes", "./b.log", "hidden/key", "../secret/key", "hid'den'/k\\ey", "hidde{n,}/key", "$'hidden/k\\x65y'"),
-    *("$f", '"$f"', '"${f}"', "hidden/$n", '"$d/key"', "${d}/$n", "key", '"$(say hidden/key)"', "$(say hidden/key)", "~/key", "`say notes`"),
+    *("$f", '"$f"', '"${f}"', "hidden/$n", '"$d/key"', "${d}/$n", "key", "key", "key", '"$(say hidden/key)"', "$(say hidden/key)", "~/key", "`say notes`"),
     *("*.log", "h*/k[e]y", "../*/key", '"$d"/*', "{notes,$f}", "${f:-hidden/key}", "${f%x}", "<(say x)", "<(show $f)", '"$@"', "$1", "-"),
 )  # fmt: skip
 WORDS: Final = (
@@ -51,7 +51,7 @@ SET: Final = (
     *("shopt -s extglob", "getopts x f", "f=1 n=2 ok", "HOME=hidden", "PWD=hidden", "CDPATH=..", "test -v 'f[$(show hidden/key)]'", "echo() { show hidden/key; }"),
 )  # fmt: skip
 CDS: Final = (
-    *("cd hidden", "cd sub", "cd ..", "cd -", "cd ../secret", "cd $d", 'cd "$d"', "cd -- hidden", "cd ./hidden/../hidden", "cd", "cd ~"),
+    *("cd hidden", "cd sub", "cd ..", "cd missing", "cd ../secret", "cd $d", 'cd "$d"', "cd -- hidden", "cd -", "cd ./hidden/../hidden", "cd", "cd ~"),
     *("pushd hidden", "builtin cd hidden", "command cd hidden", "eval cd hidden", "cd hidden >/dev/null", "cd hi*", "CDPATH=. cd hidden", "cd -P hidden"),
 )  # fmt: skip
 
@@ -84,7 +84,10 @@ def make_world(root: Path) -> World:
         (world.root / directory).mkdir(parents=True)
     for name, program in (*PROGRAMS.items(), ("seq", "seq")):  # a loop over seq is unrolled, so it never runs
         Path(world.program(name)).symlink_to(f"/usr/bin/{program}")
-    for file in (*world.secrets, *(world.work / name for name in ("notes", "a.log", "b.log", "sub/notes", "x"))):
+    for file in (
+        *world.secrets,
+        *(world.work / name for name in ("notes", "a.log", "b.log", "sub/notes", "x", "key", "sub/key")),
+    ):
         file.write_text("hidden/key\n", encoding="utf-8")
     return world
 
@@ -130,7 +133,7 @@ class TextMaker:
         return self._one_of(WORDS[:17] if self._plain else WORDS)
 
     def _simple(self) -> str:
-        file = self._one_of(FILES[:15] if self._plain else FILES)
+        file = self._one_of(FILES[:18] if self._plain else FILES)
         kind = self._random.randrange(10)
         texts = {
             0: f"ok {self._word()}",
@@ -155,7 +158,18 @@ class TextMaker:
         return f"{parts[0]} {self._one_of(('&&', '||'))} {parts[1]} {self._one_of(('&&', '||', '&&'))} {parts[2]}"
 
     def _pipe(self, depth: int) -> str:
-        left = self._one_of(("ok", "say a", "show notes", "! ok b", "say hidden/key"))
+        left = self._one_of(
+            (
+                "ok",
+                "say a",
+                "show notes",
+                "! ok b",
+                "say hidden/key",
+                "no && ok 2>&1",
+                "no || ok c >/dev/null",
+                "ok d | ok 2>&1",
+            )
+        )
         return f"{left} {self._one_of(('|', '|&'))} {self._statement(depth - 1)}"
 
     def _branch(self, depth: int) -> str:
@@ -176,11 +190,11 @@ class TextMaker:
         return f"for f in $({look}); do {command} {self._one_of(('$f', chr(34) + '$f' + chr(34)))}; done"
 
     def _subshell(self, depth: int) -> str:
-        head = f"{self._one_of(CDS[:8])} && " if self._random.random() < 0.3 else ""
+        head = f"{self._one_of(CDS[:8])} && " if self._random.random() < 0.5 else ""
         return f"( {head}{self._block(depth)} ){self._one_of(('', '', ' 2>/dev/null'))}"
 
     def _group(self, depth: int) -> str:
-        head = f"{self._one_of(CDS[:8])}; " if self._random.random() < 0.1 else ""
+        head = f"{self._one_of(CDS[:8])}; " if self._random.random() < 0.2 else ""
         return f"{{ {head}{self._block(depth)}; }}{self._one_of(('', '', ' >/dev/null', ' < hidden/key', ' < $f'))}"
 
     def _strange(self, depth: int) -> str:
@@ -207,13 +221,14 @@ class Judged:
 
     commands: dict[int, SimpleCommand]
     files: frozenset[str]
+    lost: bool  # a cd fails: what is behind it does not run, and as it was given it would
 
 
 def judge(parsed: Parsed, world: World) -> Judged | None:
     """Return what may run, or None where something is refused: only literal words decide."""
     if parsed.problem or parsed.refusal:
         return None
-    commands, files = {}, set[str]()
+    commands, files, lost = {}, set[str](), False
     for command in parsed.commands:
         base = world.work / (command.cwd or "")
         opened = [each.target.text for each in command.redirections if each.operator != ">&"]
@@ -224,9 +239,11 @@ def judge(parsed: Parsed, world: World) -> Judged | None:
             if any(isinstance(word, Text) for word in argv):
                 return None
             opened += [word.text for word in argv[1:] if isinstance(word, Literal)]
+        lost = lost or (command.name == "cd" and not (base / command.line.removeprefix("cd ")).is_dir())
         commands[command.number] = replace(command, argv=argv)
         files |= {os.path.realpath(base / file) for file in opened}
-    return None if files & set(map(str, world.secrets)) else Judged(commands=commands, files=frozenset(files))
+    secret = files & set(map(str, world.secrets))
+    return None if secret else Judged(commands=commands, files=frozenset(files), lost=lost)
 
 
 def _judged_words(command: SimpleCommand, base: Path, world: World) -> tuple[Word, ...] | None:

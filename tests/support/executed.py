@@ -154,7 +154,7 @@ def compare_texts(seed: int, texts: int, directory: Path, *, beyond: float) -> T
         given = traced_parts([f"( eval {quoted(text)} )" for text, _, _ in batch], directory, world.work, **environment)
         for (text, runs, judged), run, original in zip(batch, rendered, given, strict=True):
             tally.commands += len(run.executed)
-            fault = _fault(run, judged) or (None if "xargs" in runs else _change(text, run, original))
+            fault = _fault(run, judged) or (None if judged.lost or "xargs" in runs else _change(run, original))
             if fault:
                 tally.differences.append(f"{text}\nruns as {runs}\n{fault}")
     return tally
@@ -196,13 +196,13 @@ def _fits_each(command: SimpleCommand, argv: list[str]) -> bool:
     return command.name.endswith("/xargs") and argv[: len(words) - 3] == words[3:] and len(argv) <= len(words) - 2
 
 
-def _change(text: str, run: Ran, original: Ran) -> str | None:
+def _change(run: Ran, original: Ran) -> str | None:
     """Return how what runs differs from the text as it was given."""
     rendered, given = (
         Counter((path, *argv[1:]) for path, *argv in each.executed if not path.endswith("/seq"))
         for each in (run, original)
     )
-    if rendered == given or ("cd " in text and not rendered - given):  # behind a cd that fails nothing runs
+    if rendered == given:
         return None
     return f"executed now: {rendered - given}\nexecuted as given: {given - rendered}"
 

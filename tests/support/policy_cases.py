@@ -28,9 +28,16 @@ VIEW = (
     *("/etc/hosts", "/etc/shadow", "/etc/shadow.bak", "/etc/kubernetes/admin.conf", "/etc/ssl/certs/ISRG_Root_X1.pem"),
     *("/etc/ssl/certs/web.key", "/proc/1/environ", "/proc/self/status", "/repos/app/docker-compose.yml"),
     *("/repos/media/CLAUDE-OPS.md", "/repos/media/docker-compose.yml", "/results/session-000001.ndjson"),
-    *("/srv/web/.env", "/srv/x/.#id_rsa", "/srv/x/.bash_history", "/srv/x/.psql_history", "/srv/x/id_rsa"),
+    *(
+        "/srv/web/.env",
+        "/srv/web/prod.env",
+        "/srv/x/.#id_rsa",
+        "/srv/x/.bash_history",
+        "/srv/x/.psql_history",
+        "/srv/x/id_rsa",
+    ),
     *("/var/lib/etcd/member/snap/db", "/var/log/nginx/access.log", "/var/log/nginx/error.log", "/var/log/syslog"),
-    *("/var/log/web.env", "/work/s1/notes"),
+    *("/var/log/app/web.env", "/work/s1/notes"),
 )
 """The files that patterns find; every name above them is a directory."""
 

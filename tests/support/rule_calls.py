@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 from claudeops.domain.policy.rules import CommandRule, Option, option_table
+from claudeops.domain.text import regex
 from support.rule_values import TRAPS, value
 
 Words = tuple[str, ...]
@@ -24,18 +25,86 @@ _NOT_ASKED_FOR: Final = (
 """Options that many programs have; a rule that does not name one refuses it."""
 
 _FIND: Final = (
-    *(("-name", "*.md"), ("-name", "-exec"), ("-iname", "a*"), ("-type", "f"), ("-type", "d"), ("-maxdepth", "1"), ("-empty",)),
+    *(
+        ("-name", "*.md"),
+        ("-name", "-exec"),
+        ("-iname", "a*"),
+        ("-type", "f"),
+        ("-type", "d"),
+        ("-maxdepth", "1"),
+        ("-empty",),
+    ),
     *(("-mtime", "-1"), ("-size", "+1k"), ("-print",), ("-ls",), ("-not", "-name", "x"), ("!", "-name", "y"), ("-o",)),
-    *(("-newer", "/srv/data/notes.md"), ("-path", "*/sub/*"), ("-printf", "%p\\n"), ("-print0",), ("-quit",), ("(",), (")",)),
+    *(
+        ("-newer", "/srv/data/notes.md"),
+        ("-path", "*/sub/*"),
+        ("-printf", "%p\\n"),
+        ("-print0",),
+        ("-quit",),
+        ("(",),
+        (")",),
+    ),
     *(("-delete",), ("-fprint", "/session/tmp/out"), ("-fls", "/session/tmp/out"), ("-ok", "id", ";"), ("-follow",)),
-    *(("-exec", "cat", "{}", "+"), ("-exec", "cat", "{}", ";"), ("-exec", "ls", "-l", "{}", "+"), ("-exec", "head", "-n", "2", "{}", "+")),
-    *(("-exec", "sh", "-c", "id", ";"), ("-execdir", "cat", "{}", ";"), ("-exec", "cat", "/srv/trap/plain", ";"), ("-files0-from", "/srv/trap/plain")),
-    *(("-exec", "rm", "{}", ";"), ("-exec", "stat", "{}", ";"), ("-exec", "wc", "-l", "{}", "+"), ("-exec", "du", "-sh", "{}", "+"), ("-L",), ("-D", "all")),
+    *(
+        ("-exec", "cat", "{}", "+"),
+        ("-exec", "cat", "{}", ";"),
+        ("-exec", "ls", "-l", "{}", "+"),
+        ("-exec", "head", "-n", "2", "{}", "+"),
+    ),
+    *(
+        ("-exec", "sh", "-c", "id", ";"),
+        ("-execdir", "cat", "{}", ";"),
+        ("-exec", "cat", "/srv/trap/plain", ";"),
+        ("-files0-from", "/srv/trap/plain"),
+    ),
+    *(
+        ("-exec", "rm", "{}", ";"),
+        ("-exec", "stat", "{}", ";"),
+        ("-exec", "wc", "-l", "{}", "+"),
+        ("-exec", "du", "-sh", "{}", "+"),
+        ("-L",),
+        ("-D", "all"),
+    ),
 )
 _PS: Final = (
     *("aux", "auxf", "-ef", "-e", "-A", "-eo", "pid,comm", "-o", "pid,ppid,user,cmd", "--sort=-rss", "--sort", "-pcpu"),
-    *("-p", "1", "--forest", "-C", "bash", "-L", "axo", "pid,args", "-u", "root", "e", "auxe", "-uxewww", "--no-headers"),
-    *("-o", "environ", "axe", "-f", "-T", "--ppid", "1", "f", "ww", "-ww", "1", "o", "env", "-O", "rss", "E", "-E", "--", "l"),
+    *(
+        "-p",
+        "1",
+        "--forest",
+        "-C",
+        "bash",
+        "-L",
+        "axo",
+        "pid,args",
+        "-u",
+        "root",
+        "e",
+        "auxe",
+        "-uxewww",
+        "--no-headers",
+    ),
+    *(
+        "-o",
+        "environ",
+        "axe",
+        "-f",
+        "-T",
+        "--ppid",
+        "1",
+        "f",
+        "ww",
+        "-ww",
+        "1",
+        "o",
+        "env",
+        "-O",
+        "rss",
+        "E",
+        "-E",
+        "--",
+        "l",
+    ),
 )
 
 
@@ -47,16 +116,17 @@ class CallMaker:
     name: str  # one of the rule's, with its subcommands
     random: Random
     group: str = ""  # options that may stand in front of the last subcommand
+    behind: tuple[Words, ...] = ()  # what it runs: one of these stands last
 
     def calls(self) -> Iterator[Words]:
         """Yield calls without end; each option in each spelling is among the first."""
         spelled = list(self.spelled())
         self.random.shuffle(spelled)
         for words in spelled:
-            yield words
-            yield self.call()
+            yield (*words, *self._behind())
+            yield (*self.call(), *self._behind())
         while True:
-            yield self.call()
+            yield (*self.call(), *self._behind())
 
     def spelled(self) -> Iterator[Words]:
         """Yield the shortest call, and one for each option in each spelling."""
@@ -88,6 +158,9 @@ class CallMaker:
             words[0] = words[0].removeprefix("-")
         return (*self._named(), *words)
 
+    def _behind(self) -> Words:
+        return self.random.choice(self.behind) if self.behind else ()
+
     # --- names and options --------------------------------------------------------------------------------
 
     def _named(self) -> Words:
@@ -109,8 +182,8 @@ class CallMaker:
     def _given(self) -> list[Words]:
         known = self._options()
         found = [tuple(self._required())] if self._chance(0.96) else []
-        for _ in range(self.random.choices(range(6), (25, 30, 22, 12, 7, 4))[0] if known else 0):
-            found.append(tuple(self._spelled(self.random.choice(known))))
+        count = self.random.choices(range(6), (25, 30, 22, 12, 7, 4))[0] if known else 0
+        found += [tuple(self._spelled(self.random.choice(known))) for _ in range(count)]
         if self._chance(0.05):
             found.append((self.random.choice((*_NOT_ASKED_FOR, *TRAPS)),))
         if self._chance(0.4):
@@ -131,35 +204,38 @@ class CallMaker:
         """Return an option in all ways that some program reads, and in a few that none does."""
         found: list[list[str]] = []
         for name in option.names:
-            given = value(option.kind, self.random) if option.kind is not None else ""
+            given = value(option.kind, self.random) if option.kind is not None else None
             if name == _NUMERIC:
-                found += [[f"-{self.random.randint(0, 30)}"]]
-            elif option.kind is None:
-                found += [[name], [f"{name}="]] if name.startswith("--") and self._chance(0.05) else [[name]]
-            elif name.startswith("--") or self._reading == "single":
-                found += [[f"{name}={given}"]]
-                found += [[name]] if option.attached else [[name, given]]
+                found.append([f"-{self.random.randint(0, 30)}"])
+            elif given is None:
+                found.append([name])
             else:
-                found += [[f"{name}{given}"]] if len(name) == len("-x") else [[f"{name}={given}"]]
-                found += [[name]] if option.attached else [[name, given]]
-                found += [[f"{name}={given}"]] if self._chance(0.1) else []
-            found += [[self._abbreviated(words[0]), *words[1:]] for words in found[-1:] if name.startswith("--")]
+                short = len(name) == len("-x")
+                found += [
+                    [f"{name}{given}" if short else f"{name}={given}"],
+                    [name] if option.attached else [name, given],
+                ]
+                found += [[f"{name}={given}"]] if short and self._chance(0.2) else []
+            if name.startswith("--"):
+                found += [[self._abbreviated(words[0]), *words[1:]] for words in found if words[0].startswith(name)]
+                found += [[f"{name}="]] if self._chance(0.05) else []
         return found
 
     def _abbreviated(self, word: str) -> str:
         name, equals, given = word.partition("=")
-        if not self._chance(0.5) or len(name) <= len("--ab"):
-            return word
-        return name[: self.random.randint(len("--ab"), len(name))] + equals + given
+        return name[: self.random.randint(min(len("--ab"), len(name)), len(name))] + equals + given
 
     def _bundled(self, pieces: list[Words]) -> list[Words]:
         """Join short options: ``-l -n 5`` becomes ``-ln 5``."""
-        short = [piece for piece in pieces if piece and len(piece[0]) == len("-x") and piece[0][1] not in "-="]
-        if len(short) < 2 or any(len(piece) > 1 for piece in short[:-1]):  # noqa: PLR2004
+        short = [piece for piece in pieces if piece and regex.fullmatch(r"-[^-=].*", piece[0])]
+        flags = [piece for piece in short if piece[0][2:] == "" and len(piece) == 1]
+        valued = [piece for piece in short if piece not in flags][:1]
+        if len(flags) + len(valued) < 2:
             return pieces
-        first, *rest = short[-1]
-        joined = "-" + "".join(piece[0][1] for piece in short[:-1]) + first[1:]
-        return [*(piece for piece in pieces if piece not in short), (joined, *rest)]
+        (first, *rest), *_ = valued or flags[-1:]
+        letters = "".join(piece[0][1] for piece in (flags if valued else flags[:-1]))
+        others = [piece for piece in pieces if piece not in flags and piece not in valued]
+        return [*others, (f"-{letters}{first[1:]}", *rest)]
 
     # --- arguments ----------------------------------------------------------------------------------------
 

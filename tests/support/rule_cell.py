@@ -7,7 +7,6 @@ root may write there. Calls run side by side, each under a strace of its own: so
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import shutil
@@ -33,10 +32,10 @@ _ENVIRONMENT: Final = {
     "PAGER": "cat",
     "SYSTEMD_PAGER": "cat",
 }
-_CALL_SECONDS: Final = 3
+_CALL_SECONDS: Final = 2
 _BATCH_SECONDS: Final = 900.0
-_AT_A_TIME: Final = 6
-_MOST_BLOCKS: Final = 65_536  # of 1 KiB, in what a call prints
+_AT_A_TIME: Final = 8
+_MOST_BLOCKS: Final = 8_192  # of 1 KiB, in what a call prints
 _LOOKS: Final = "open,openat,openat2,execve,execveat,connect,bind,listen,sendto,sendmsg,sendmmsg,?creat"
 _CHANGES: Final = (
     "unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,mknod,mknodat,"
@@ -49,6 +48,7 @@ _STRACE: Final = ("strace", "-f", "-qq", "-xx", "-v", "-y", "-s", "65536", "-e",
 
 _RUN: Final = f"""#!/bin/sh
 ulimit -f {_MOST_BLOCKS}
+trap "" XFSZ
 timeout -s KILL {_CALL_SECONDS} {" ".join(_STRACE)} -e 'trace={_LOOKS},{_CHANGES}' -o "/seen/$1.trace" \\
     /bin/bash --norc --noprofile "/calls/$1" </dev/null >"/seen/$1.out" 2>&1
 exit 0  # xargs ends with the first that was killed
@@ -62,7 +62,9 @@ _OPENED: Final = re.compile(
     r".*?(?:= \d+<(?P<found>[^>]*)>)?$"
 )
 _WRITING: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND|O_TMPFILE")
-_ADDRESS: Final = re.compile(r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )"((?:\\x[0-9a-f]{2})*)"')
+_ADDRESS: Final = re.compile(
+    r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )"((?:\\x[0-9a-f]{2})*)"'
+)
 _SOCKET: Final = re.compile(r'sa_family=AF_UNIX, sun_path=@?"((?:\\x[0-9a-f]{2})*)"')
 _CHANGED_BY_NETLINK: Final = re.compile(r"nlmsg_type=(RTM_(?:NEW|DEL|SET)\w+)|nlmsg_flags=[A-Z_|]*(NLM_F_CREATE)")
 _TRAP_LOOKED_UP: Final = "\\x04" + "".join(f"\\x{ord(each):02x}" for each in "trap")  # in a question of the DNS
@@ -100,7 +102,9 @@ def cell_fault() -> str | None:
     tried = run(["/bin/true a"])
     if isinstance(tried, str):
         return tried
-    return None if tried[0].executed == [("/bin/true", "/bin/true", "a")] else f"strace sees nothing in the cell: {tried}"
+    return (
+        None if tried[0].executed == [("/bin/true", "/bin/true", "a")] else f"strace sees nothing in the cell: {tried}"
+    )
 
 
 def installed(name: str) -> str | None:
@@ -125,7 +129,9 @@ def run(texts: Sequence[str], *, stand_ins: Sequence[str] = ()) -> list[Seen] | 
         traces = [root / "seen" / f"{number}.trace" for number in range(len(texts))]
         if not all(trace.exists() for trace in traces):
             return f"the cell could not be made: {done.stderr.strip()[:300]}"
-        return [read_trace(trace.read_text(encoding="ascii"), trace.with_suffix(".out").read_bytes()) for trace in traces]
+        return [
+            read_trace(trace.read_text(encoding="ascii"), trace.with_suffix(".out").read_bytes()) for trace in traces
+        ]
 
 
 def read_trace(trace: str, printed: bytes = b"") -> Seen:
@@ -201,10 +207,20 @@ def _cell(root: Path) -> list[str]:
     for name in ("usr", "etc", "bin", "sbin", "lib", "lib64", "lib32"):
         path = f"/{name}"
         if Path(path).is_symlink():
-            words += ["--symlink", os.readlink(path), path]
+            words += ["--symlink", str(Path(path).readlink()), path]
         elif Path(path).is_dir():
             words += ["--ro-bind", path, path]
-    words += ["--tmpfs", "/usr/local", "--remount-ro", "/usr/local", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    words += [
+        "--tmpfs",
+        "/usr/local",
+        "--remount-ro",
+        "/usr/local",
+        "--proc",
+        "/proc",
+        "--ro-bind",
+        "/proc/sys",
+        "/proc/sys",
+    ]
     words += ["--dev", "/dev", "--ro-bind", "/sys", "/sys"]
     for path in ("/tmp", "/run", "/var/tmp", "/var/cache", "/root"):  # noqa: S108 - the cell's own
         words += ["--tmpfs", path]

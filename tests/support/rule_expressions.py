@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re._constants as kinds
-import re._parser as reader
 import string
+from importlib import import_module
 from random import Random
 from typing import Any, Final
+
+kinds: Final[Any] = import_module("re._constants")  # Python's own, for which there are no types
+reader: Final[Any] = import_module("re._parser")
 
 _MOST_REPEATED: Final = 4
 _ANY: Final = "abcXYZ019._-"
@@ -27,25 +29,25 @@ def sample(expression: str, random: Random) -> str:
 
 
 def _drawn(kind: Any, value: Any, random: Random) -> str:
+    found = ""  # where it begins and ends
     match kind:
         case kinds.LITERAL:
-            return chr(value)
+            found = chr(value)
         case kinds.NOT_LITERAL:
-            return random.choice([each for each in _ANY if ord(each) != value])
+            found = random.choice([each for each in _ANY if ord(each) != value])
         case kinds.ANY:
-            return random.choice(_ANY)
+            found = random.choice(_ANY)
         case kinds.IN:
-            return random.choice(_members(value))
+            found = random.choice(_members(value))
         case kinds.BRANCH:
-            return _all(random.choice(value[1]), random)
+            found = _all(random.choice(value[1]), random)
         case kinds.SUBPATTERN:
-            return _all(value[-1], random)
+            found = _all(value[-1], random)
         case kinds.MAX_REPEAT | kinds.MIN_REPEAT:
             least, most, what = value
             times = random.randint(least, max(least, min(int(most), least + _MOST_REPEATED)))
-            return "".join(_all(what, random) for _ in range(times))
-        case _:  # where it begins and ends
-            return ""
+            found = "".join(_all(what, random) for _ in range(times))
+    return found
 
 
 def _all(parsed: Any, random: Random) -> str:

@@ -25,7 +25,9 @@ class Habit:
     connects: bool = False  # to the hosts that its arguments name, and to the name server
 
 
-_NET = r"/etc/(hosts|host\.conf|resolv\.conf|services|gai\.conf|networks|protocols|rpc|netconfig|bindresvport\.blacklist)"
+_NET = (
+    r"/etc/(hosts|host\.conf|resolv\.conf|services|gai\.conf|networks|protocols|rpc|netconfig|bindresvport\.blacklist)"
+)
 _OF_PROCESSES = (
     r"/proc(/\d+(/(stat|status|statm|comm|cmdline|schedstat|ctty|wchan|fdinfo|fd|maps|ns|net|task|task/\d+"
     r"(/(stat|status|comm|cmdline))?|fdinfo/\d+|mountinfo|io|smaps_rollup|limits|cgroup))?)?|/proc/self/(stat|status|fd)"
@@ -61,7 +63,7 @@ HABITS: Final = (
         opens=r"/proc/(self|\d+)/(maps|auxv|cgroup|mountinfo|mounts|limits|oom_score_adj|stat|status|fd)|/etc/group"
         rf"|{_OF_THE_KERNEL}|/dev/(null|urandom|random)",
         writes=r"/dev/null",
-        changes=r"tgkill\((\d+), \1?.*, SIGURG\b.*|tgkill\((\d+), \d+, SIGABRT\).*",  # Go's threads; abort()
+        changes=r"tgkill\((\d+), \1?.*, SIG(URG|PIPE)\b.*|tgkill\((\d+), \d+, SIGABRT\).*",  # Go's threads; abort()
     ),
     Habit(
         programs="hostname|curl|wget|dig|host|nslookup|getent|nc|ncat|netcat|ping|ping6|mtr|traceroute|traceroute6|tracepath|openssl"
@@ -77,14 +79,36 @@ HABITS: Final = (
         reason="the machine and its processes are what it shows",
         opens=_OF_PROCESSES,
     ),
-    Habit(programs="w|uptime|who|users|last|lastlog|uname|top", reason="who is here, and was", opens=r"(/var)?/run/utmp|/var/log/(wtmp|btmp|lastlog)|/proc/uptime|/run/systemd/(sessions|users|seats)(/.*)?"),
-    Habit(programs="lsblk|blkid|lshw|lsusb|lspci|lvs|vgs|pvs|udevadm|smartctl|mdadm|nvme|lsscsi|sensors|iostat|dmidecode", reason="devices are what it shows", opens=r"/dev(/[\w/.:-]*)?|/run/(udev|blkid|mdadm)(/.*)?|/etc/(blkid\.conf|udev/.*|systemd/hwdb/.*|pci\.ids|sensors.*|sensors3\.conf|mdadm.*)|/devfs|/devices"),
-    Habit(programs="dmesg", reason="the kernel's ring buffer is what it shows", opens=r"/dev/kmsg", changes=r"syslog\(\S+ /\* SYSLOG_ACTION_(SIZE_BUFFER|READ_ALL|SIZE_UNREAD) \*/.*"),
-    Habit(programs="lspci|lsusb", reason="a cache of names that `lspci -q` would write", opens=r"/root/\.pciids-cache|/session/empty/\..*"),
+    Habit(
+        programs="w|uptime|who|users|last|lastlog|uname|top",
+        reason="who is here, and was",
+        opens=r"(/var)?/run/utmp|/var/log/(wtmp|btmp|lastlog)|/proc/uptime|/run/systemd/(sessions|users|seats)(/.*)?",
+    ),
+    Habit(
+        programs="lsblk|blkid|lshw|lsusb|lspci|lvs|vgs|pvs|udevadm|smartctl|mdadm|nvme|lsscsi|sensors|iostat|dmidecode",
+        reason="devices are what it shows",
+        opens=r"/dev(/[\w/.:-]*)?|/run/(udev|blkid|mdadm)(/.*)?|/etc/(blkid\.conf|udev/.*|systemd/hwdb/.*|pci\.ids|sensors.*|sensors3\.conf|mdadm.*)|/devfs|/devices",
+    ),
+    Habit(
+        programs="dmesg",
+        reason="the kernel's ring buffer is what it shows",
+        opens=r"/dev/kmsg",
+        changes=r"syslog\(\S+ /\* SYSLOG_ACTION_(SIZE_BUFFER|READ_ALL|SIZE_UNREAD) \*/.*",
+    ),
+    Habit(
+        programs="lspci|lsusb",
+        reason="a cache of names that `lspci -q` would write",
+        opens=r"/root/\.pciids-cache|/session/empty/\..*",
+    ),
     Habit(programs="file", reason="its own descriptions of kinds of files", opens=r"/etc/magic(\.mgc)?"),
     Habit(programs="named-checkconf", reason="the configuration is what it checks", opens=r"/etc/bind/.*"),
     Habit(programs="lvs|vgs|pvs", reason="its configuration", opens=r"/etc/(lvm|multipath)(/.*)?|/etc/multipath\.conf"),
-    Habit(programs="mariadb-admin|mysqladmin", reason="its configuration; the server of this machine", opens=r"/etc/mysql(/.*)?|/etc/my\.cnf.*", sockets=r"(/var)?/run/mysqld/mysqld\.sock"),
+    Habit(
+        programs="mariadb-admin|mysqladmin",
+        reason="its configuration; the server of this machine",
+        opens=r"/etc/mysql(/.*)?|/etc/my\.cnf.*",
+        sockets=r"(/var)?/run/mysqld/mysqld\.sock",
+    ),
     Habit(
         programs="pg_isready|psql",
         reason="Debian's wrapper chooses a version of the client; perl reads the shadow entry with the passwd entry",
@@ -93,26 +117,62 @@ HABITS: Final = (
         executes=r"/usr/lib/postgresql/\d+/bin/(pg_isready|psql)",
         sockets=r"(/var)?/run/postgresql/\.s\.PGSQL\.\d+|/tmp/\.s\.PGSQL\.\d+",
     ),
-    Habit(programs="curl|wget|openssl|yq|lsb_release|certbot", reason="certificates of authorities, and the library's settings", opens=r"/etc/ssl(/.*)?|/etc/wgetrc|/etc/(gnutls|pki)/.*"),
-    Habit(programs="jq|yq|dig|rg|kubectl|curl", reason="looks for its settings in the home, which is empty", opens=r"/session/empty(/.*)?"),
+    Habit(
+        programs="curl|wget|openssl|yq|lsb_release|certbot",
+        reason="certificates of authorities, and the library's settings",
+        opens=r"/etc/ssl(/.*)?|/etc/wgetrc|/etc/(gnutls|pki)/.*",
+    ),
+    Habit(
+        programs="jq|yq|dig|rg|kubectl|curl",
+        reason="looks for its settings in the home, which is empty",
+        opens=r"/session/empty(/.*)?",
+    ),
     Habit(
         programs="systemctl",
-        reason="units are what it shows; whether the machine is a container is told by the environment of its first process",
+        reason="units are what it shows; the first process tells whether this is a container",
         opens=r"/(etc|run|usr/lib|usr/local/lib)/systemd(/.*)?|/proc/1/(environ|cmdline|comm)|/run/host(/.*)?|/etc|/run|/usr|/usr/local",
         sockets=r"(/var)?/run/(dbus/system_bus_socket|systemd/private)",
     ),
-    Habit(programs="journalctl", reason="the journal is what it shows", opens=r"(/run|/var)/log/journal(/.*)?|/etc/machine-id|/proc/sys/kernel/random/boot_id"),
+    Habit(
+        programs="journalctl",
+        reason="the journal is what it shows",
+        opens=r"(/run|/var)/log/journal(/.*)?|/etc/machine-id|/proc/sys/kernel/random/boot_id",
+    ),
     Habit(programs="sar", reason="the daily figures are what it shows", opens=r"/var/log/(sysstat|sa)(/.*)?"),
-    Habit(programs="which|whereis|type", reason="the directories of programs are what it searches", opens=r"/(usr(/\w+)*|bin|sbin|opt(/bin)?|etc)(/[\w.+-]*)*"),
-    Habit(programs="netstat|ss|lsof|ifconfig|arp|route|ip|nft|iptables|iptables-save|bridge", reason="names of ports and tables", opens=r"/etc/(services|protocols|iproute2/.*|ethertypes|networks|hosts)"),
+    Habit(
+        programs="which|whereis|type",
+        reason="the directories of programs are what it searches",
+        opens=r"/(usr(/\w+)*|bin|sbin|opt(/bin)?|etc)(/[\w.+-]*)*",
+    ),
+    Habit(
+        programs="netstat|ss|lsof|ifconfig|arp|route|ip|nft|iptables|iptables-save|bridge",
+        reason="names of ports and tables",
+        opens=r"/etc/(services|protocols|iproute2/.*|ethertypes|networks|hosts)",
+    ),
     Habit(programs="wg", reason="its devices", opens=r"(/var)?/run/wireguard"),
-    Habit(programs="zcat|zgrep|gunzip|bzcat|xzcat|zstdcat|egrep|fgrep|lsb_release|ntpstat|apache2ctl|apachectl|pg_isready|psql|service|whereis|yq|certbot|supervisorctl|firewall-cmd", reason="a script reads itself", opens=r"/usr/s?bin/\w[\w.+-]*|/etc/lsb-release|/usr/pyvenv\.cfg|/usr/local/lib/python.*"),
-    Habit(programs="zcat|gunzip|zgrep", reason="a script around gzip", executes=r"/usr/bin/(gzip|zcat|grep|sed|printf)"),
+    Habit(
+        programs="zcat|zgrep|gunzip|bzcat|xzcat|zstdcat|egrep|fgrep|lsb_release|ntpstat|apache2ctl|apachectl|pg_isready|psql|service|whereis|yq|certbot|supervisorctl|firewall-cmd",
+        reason="a script reads itself",
+        opens=r"/usr/s?bin/\w[\w.+-]*|/etc/lsb-release|/usr/pyvenv\.cfg|/usr/local/lib/python.*",
+    ),
+    Habit(
+        programs="zcat|gunzip|zgrep", reason="a script around gzip", executes=r"/usr/bin/(gzip|zcat|grep|sed|printf)"
+    ),
     Habit(programs="egrep|fgrep", reason="a script around grep", executes=r"/usr/bin/grep"),
-    Habit(programs="tar", reason="it unpacks by these programs, which get no file's name", executes=r"/usr/bin/(gzip|bzip2|xz|zstd|lzma|compress)"),
+    Habit(
+        programs="tar",
+        reason="it unpacks by these programs, which get no file's name",
+        executes=r"/usr/bin/(gzip|bzip2|xz|zstd|lzma|compress)",
+    ),
     Habit(programs="lsb_release", reason="a script", executes=r"/usr/bin/(getopt|tr|cut|basename|which|dpkg|sed)"),
     Habit(programs="dig|host|nslookup", reason="names its threads", writes=r"/proc/self/task/\d+/comm"),
-    Habit(programs="java", reason="its own memory and its statistics, in the temporary directory", opens=r"/tmp/hsperfdata_\w+|/etc/java.*", writes=r"/proc/self/coredump_filter|/tmp/hsperfdata_\w+/\d+", changes=r"(mkdir|unlink|ftruncate|fchmod).*hsperfdata.*"),
+    Habit(
+        programs="java",
+        reason="its own memory and its statistics, in the temporary directory",
+        opens=r"/tmp/hsperfdata_\w+|/etc/java.*",  # noqa: S108 - seen, not used
+        writes=r"/proc/self/coredump_filter|/tmp/hsperfdata_\w+/\d+",
+        changes=r"(mkdir|unlink|ftruncate|fchmod).*hsperfdata.*",
+    ),
     Habit(programs="tee|wget|curl|[", reason="what it prints", writes=r"/dev/(stdout|stderr)|/proc/\d+/fd/\d+"),
     Habit(
         programs="find",
@@ -138,7 +198,7 @@ HABITS: Final = (
         reason="packages are what it shows; it asks dpkg for the architectures",
         opens=r"/etc/(dpkg|apt)(/.*)?|/var/(lib|cache)/(dpkg|apt)(/.*)?|/session/empty/\.dpkg\.cfg|/etc/debian_version|/usr/bin/dpkg.*",
         executes=r"/usr/bin/dpkg(-query|-deb)?",
-        writes=r"/tmp/file\w*|/session/tmp(/\w+)?",  # apt maps its cache in a file without a name
+        writes=r"/tmp/file\w*|/session/tmp(/\w+)?",  # noqa: S108 - apt maps its cache in a file without a name
         changes=r"(unlink|fchmod|ftruncate)\(.*",
     ),
     Habit(
@@ -156,41 +216,194 @@ HABITS: Final = (
     ),
     Habit(programs="kill", reason="it asks whether a process is there", changes=r"kill\(-?\d+, 0\).*"),
     Habit(programs="dig|host|nslookup", reason="it ends itself by a signal", changes=r"kill\((\d+), SIGTERM\).*"),
-    Habit(programs="ps|systemd-cgtop|pgrep|top", reason="whether it is in a container is told by the first process", opens=r"/proc/\d+/environ|/dev/tty|/run/systemd/container|/run/host/.*"),
-    Habit(programs="logrotate", reason="its configuration and the logs are what it checks", opens=r"/etc/(popt|logrotate\.(conf|d|status)|popt\.d)(/.*)?|/session/empty/\.popt|/var/(log|lib/logrotate)(/.*)?"),
-    Habit(programs="nginx", reason="its configuration is what it checks, at tier 2, and for that it opens its logs", opens=r"/etc/(nginx|ssl|letsencrypt)(/.*)?", writes=r"(/var)?/run/nginx\.pid|/var/log/nginx/.*|/var/lib/nginx/.*", changes=r"(mkdir|chown|rmdir|unlink)\(\"/var/lib/nginx.*"),
-    Habit(programs="haproxy", reason="its configuration is what it checks; it looks up the names in it", opens=r"/etc/haproxy(/.*)?|" + _NET, connects=True),
+    Habit(
+        programs="ps|systemd-cgtop|pgrep|top",
+        reason="whether it is in a container is told by the first process",
+        opens=r"/proc/\d+/environ|/dev/tty|/run/systemd/container|/run/host/.*",
+    ),
+    Habit(
+        programs="logrotate",
+        reason="its configuration and the logs are what it checks",
+        opens=r"/etc/(popt|logrotate\.(conf|d|status)|popt\.d)(/.*)?|/session/empty/\.popt|/var/(log|lib/logrotate)(/.*)?",
+    ),
+    Habit(
+        programs="nginx",
+        reason="its configuration is what it checks, at tier 2, and for that it opens its logs",
+        opens=r"/etc/(nginx|ssl|letsencrypt)(/.*)?",
+        writes=r"(/var)?/run/nginx\.pid|/var/log/nginx/.*|/var/lib/nginx/.*",
+        changes=r"(mkdir|chown|rmdir|unlink)\(\"/var/lib/nginx.*",
+    ),
+    Habit(
+        programs="haproxy",
+        reason="its configuration is what it checks; it looks up the names in it",
+        opens=r"/etc/haproxy(/.*)?|" + _NET,
+        connects=True,
+    ),
     Habit(programs="named-checkconf", reason="its configuration is what it checks", opens=r"/etc/bind(/.*)?"),
-    Habit(programs="snap", reason="it asks its daemon", opens=r"/var/lib/snapd/.*|/root/\.snap/.*|/session/empty/.*", sockets=r"/run/snapd(-snap)?\.socket"),
-    Habit(programs="virsh", reason="it asks its daemon, by the socket on which nothing can be changed", opens=r"/etc/libvirt(/.*)?", sockets=r"/var/run/libvirt/(libvirt-sock-ro|virtqemud-sock-ro|virtproxyd-sock-ro)"),
-    Habit(programs="supervisorctl", reason="it asks its daemon", opens=r"/etc/supervisor.*", sockets=r"(/var)?/run/supervisor\.sock"),
-    Habit(programs="fail2ban-client", reason="it asks its daemon", opens=r"/etc/fail2ban(/.*)?", sockets=r"/var/run/fail2ban/fail2ban\.sock"),
-    Habit(programs="chronyc", reason="it asks its daemon, by a socket of its own", writes=r"(?!)", changes=r"(unlink|chmod)\(\"/(var/)?run/chrony/chronyc\.\d+\.sock\".*", sockets=r"/(var/)?run/chrony/chronyd\.sock", connects=True, opens=_NET),
+    Habit(
+        programs="snap",
+        reason="it asks its daemon",
+        opens=r"/var/lib/snapd/.*|/root/\.snap/.*|/session/empty/.*",
+        sockets=r"/run/snapd(-snap)?\.socket",
+    ),
+    Habit(
+        programs="virsh",
+        reason="it asks its daemon, by the socket on which nothing can be changed",
+        opens=r"/etc/libvirt(/.*)?",
+        sockets=r"/var/run/libvirt/(libvirt-sock-ro|virtqemud-sock-ro|virtproxyd-sock-ro)",
+    ),
+    Habit(
+        programs="supervisorctl",
+        reason="it asks its daemon",
+        opens=r"/etc/supervisor.*",
+        sockets=r"(/var)?/run/supervisor\.sock",
+    ),
+    Habit(
+        programs="fail2ban-client",
+        reason="it asks its daemon",
+        opens=r"/etc/fail2ban(/.*)?",
+        sockets=r"/var/run/fail2ban/fail2ban\.sock",
+    ),
+    Habit(
+        programs="chronyc",
+        reason="it asks its daemon, by a socket of its own",
+        writes=r"(?!)",
+        changes=r"(unlink|chmod)\(\"/(var/)?run/chrony/chronyc\.\d+\.sock\".*",
+        sockets=r"/(var/)?run/chrony/chronyd\.sock",
+        connects=True,
+        opens=_NET,
+    ),
     Habit(programs="ntpstat|ntpq", reason="it asks the daemon of this machine", connects=True, opens=_NET),
     Habit(programs="fuser", reason="the resolver orders its own addresses", connects=True, opens=_NET),
-    Habit(programs="lxc|incus|docker", reason="it asks its daemon", opens=r"/session/empty(/.*)?", sockets=r"/var/(lib|snap)/.*unix\.socket|/(var/)?run/docker\.sock"),
-    Habit(programs="ipmitool", reason="the interface of the hardware is opened for both", writes=r"/dev/ipmi(/|dev/)?\d+", opens=r"/session/empty/.*|/etc/iana.*"),
-    Habit(programs="ip", reason="it asks whether the kernel knows a message that names nothing", changes=r"sendto RTM_NEWLINK"),
+    Habit(
+        programs="lxc|incus|docker",
+        reason="it asks its daemon",
+        opens=r"/session/empty(/.*)?",
+        sockets=r"/var/(lib|snap)/.*unix\.socket|/(var/)?run/docker\.sock",
+    ),
+    Habit(
+        programs="ipmitool",
+        reason="the interface of the hardware is opened for both",
+        writes=r"/dev/ipmi(/|dev/)?\d+",
+        opens=r"/session/empty/.*|/etc/iana.*",
+    ),
+    Habit(
+        programs="ip",
+        reason="it asks whether the kernel knows a message that names nothing",
+        changes=r"sendto RTM_NEWLINK",
+    ),
     Habit(programs="mtr", reason="it sends by a program of its own", executes=r"/usr/bin/mtr-packet"),
     Habit(programs="yq", reason="it is a script around jq", executes=r"/usr/bin/jq", opens=r"/session/empty(/.*)?"),
-    Habit(programs="ufw", reason="it shows what iptables says", executes=r"/usr/sbin/ip6?tables", opens=r"/etc/(ufw|default|services|protocols)(/.*)?", writes=r"/run/ufw\.lock"),
-    Habit(programs="tac", reason="what cannot be read backwards is kept beside it", writes=r"/session/tmp/tac\w+", changes=r"unlink\(\"/session/tmp/tac\w+\"\).*"),
-    Habit(programs="mount|lshw", reason="names of devices without a directory are looked for in the working directory", opens=r"/session/work/[\w.-]+"),
-    Habit(programs="pip|pip3", reason="its settings, of which --isolated takes none", opens=r"/etc/pip\.conf|/etc/xdg(/.*)?|/session/empty(/.*)?"),
+    Habit(
+        programs="ufw",
+        reason="it shows what iptables says",
+        executes=r"/usr/sbin/ip6?tables",
+        opens=r"/etc/(ufw|default|services|protocols)(/.*)?",
+        writes=r"/run/ufw\.lock",
+    ),
+    Habit(
+        programs="tac",
+        reason="what cannot be read backwards is kept beside it",
+        writes=r"/session/tmp/tac\w+",
+        changes=r"unlink\(\"/session/tmp/tac\w+\"\).*",
+    ),
+    Habit(
+        programs="mount|lshw",
+        reason="names of devices without a directory are looked for in the working directory",
+        opens=r"/session/work/[\w.-]+",
+    ),
+    Habit(
+        programs="pip|pip3",
+        reason="its settings, of which --isolated takes none",
+        opens=r"/etc/pip\.conf|/etc/xdg(/.*)?|/session/empty(/.*)?",
+    ),
+    Habit(programs="nice", reason="that is its task", changes=r"setpriority\(PRIO_PROCESS, 0, -?\d+\).*"),
+    Habit(programs="timeout", reason="that is its task", changes=r"kill\((0|\d+), SIG\w+\).*"),
+    Habit(
+        programs="ssh",
+        reason="the keys and hosts of its user, by the passwd entry; a jump is a second ssh",
+        opens=r"/root/\.ssh(/.*)?|/etc/ssh(/.*)?|" + _NET,
+        executes=r"/bin/sh|/usr/bin/(ssh|bash|dash)",
+        changes=r"mkdir\(\"/root/\.ssh\".*|kill\(\d+, SIG\w+\).*",
+        connects=True,
+    ),
+    Habit(programs="lsof", reason="whether a file system answers", opens=r"/"),
+    Habit(
+        programs="service",
+        reason="scripts that the machine's owner installed say how their services are, and run what they need for it",
+        opens=r"/etc(/.*)?|/proc(/\d+/.*)?|/run(/.*)?|/var/(log|lib|run)(/.*)?|/usr/s?bin(/.*)?|/session/empty(/.*)?",
+        executes=r"(/usr)?/s?bin/.*|/usr/lib/.*|/etc/init\.d/.*",
+        sockets=r".*",
+        changes=r"kill\(-?\d+, 0\).*",
+    ),
+    Habit(
+        programs="apachectl|apache2ctl",
+        reason="a script of the distribution makes the directories of the server's locks",
+        opens=r"/etc/(apache2|group|mime\.types|ssl)(/.*)?|" + _NET,
+        executes=r"(/usr)?/s?bin/(id|mkdir|stat|mktemp|chmod|chown|rm|rmdir|apache2|install)",
+        writes=r"/var/log/apache2/.*|(/var)?/run/apache2/.*",
+        changes=r"(mkdir|rmdir|unlink|f?ch(own|mod)(at)?)\(.*",
+        connects=True,
+    ),
+    Habit(
+        programs="rabbitmqctl|rabbitmq-diagnostics",
+        reason="a script of the distribution becomes the server's user, by su or runuser",
+        opens=r"/etc/(pam\.d|security|login\.defs|default|rabbitmq|shadow|environment)(/.*)?|/etc/shadow|/usr/s?bin/.*|/root(/.*)?",
+        executes=r"(/usr)?/s?bin/(sed|basename|id|su|runuser|grep|unix_chkpwd|bash|dash|sh|cat|dirname|readlink|rabbitmq\S*)",
+        sockets=r"/dev/log|/run/systemd/.*",
+        writes=r"/dev/console|/var/log/btmp",
+        changes=r"setpriority\(.*",
+    ),
     Habit(programs="ceph", reason="its settings", opens=r"/etc/(ceph|libnl)(/.*)?"),
-    Habit(programs="sar", reason="it is fed by its collector", executes=r"/usr/lib/sysstat/sadc", opens=r"/etc/sensors.*|/dev/disk/by-id|/usr/lib/sysstat/.*"),
-    Habit(programs="ipvsadm", reason="the kernel's module is asked for, as root only", executes=r"/sbin/modprobe", opens=r"/etc/modprobe\.d(/.*)?"),
+    Habit(
+        programs="sar",
+        reason="it is fed by its collector",
+        executes=r"/usr/lib/sysstat/sadc",
+        opens=r"/etc/sensors.*|/dev/disk/by-id|/usr/lib/sysstat/.*",
+    ),
+    Habit(
+        programs="ipvsadm",
+        reason="the kernel's module is asked for, as root only",
+        executes=r"/sbin/modprobe",
+        opens=r"/etc/modprobe\.d(/.*)?",
+    ),
     Habit(programs="lspci", reason="modules that may drive a device", opens=r"/etc/modprobe\.d(/.*)?"),
-    Habit(programs="nft|conntrack|iptables|ip6tables", reason="names of labels and protocols", opens=r"/etc/(connlabel\.conf|iproute2/.*|protocols|services|ethertypes|xtables.*|nsswitch\.conf)"),
+    Habit(
+        programs="nft|conntrack|iptables|ip6tables",
+        reason="names of labels and protocols",
+        opens=r"/etc/(connlabel\.conf|iproute2/.*|protocols|services|ethertypes|xtables.*|nsswitch\.conf)",
+    ),
     Habit(programs="ss|netstat", reason="the security context of a process", opens=r"/proc/\d+/attr/current"),
     Habit(programs="pidstat", reason="the memory of a process", opens=r"/proc/\d+/(smaps|task/\d+/schedstat)"),
-    Habit(programs="mount|findmnt|lsblk|df|swapon", reason="what is mounted", opens=r"/etc/(fstab|mtab)|/run/mount/utab|/dev/[\w/-]+"),
-    Habit(programs="btrfs", reason="devices are what it shows", opens=r"/dev(/.*)?|/etc/blkid\.conf|/run/blkid/.*|/devfs|/devices"),
+    Habit(
+        programs="mount|findmnt|lsblk|df|swapon",
+        reason="what is mounted",
+        opens=r"/etc/(fstab|mtab)|/run/mount/utab|/dev/[\w/-]+",
+    ),
+    Habit(
+        programs="btrfs",
+        reason="devices are what it shows",
+        opens=r"/dev(/.*)?|/etc/blkid\.conf|/run/blkid/.*|/devfs|/devices",
+    ),
     Habit(programs="sysctl", reason="settings of the kernel are what it shows", opens=r"/proc/sys|/etc/sysctl.*"),
     Habit(programs="lshw", reason="names of devices", opens=r"/usr/local/share/.*"),
-    Habit(programs="systemctl", reason="units of the user, of whom there are none", opens=r"/(session/empty|etc/xdg|usr/local/share)(/.*)?"),
-    Habit(programs="promtool|restic|kubectl|caddy|helm", reason="Go starts; programs beside it could be plug-ins of kubectl", opens=r"/etc/machine-id|/proc/self/cpuset|/proc/\d+/cpuset|/usr/s?bin|/s?bin|/opt/bin"),
-    Habit(programs="kubectl", reason="it compares two directories of its own making, by diff", executes=r"/usr/bin/diff", writes=r"/session/tmp/(LIVE|MERGED)-\d+/.*", changes=r"(mkdirat|unlinkat|mkdir)\(AT_FDCWD[^\"]*\"/session/tmp/(LIVE|MERGED)-.*"),
+    Habit(
+        programs="systemctl",
+        reason="units of the user, of whom there are none",
+        opens=r"/(session/empty|etc/xdg|usr/local/share)(/.*)?",
+    ),
+    Habit(
+        programs="promtool|restic|kubectl|caddy|helm",
+        reason="Go starts; programs beside it could be plug-ins of kubectl",
+        opens=r"/etc/machine-id|/proc/self/cpuset|/proc/\d+/cpuset|/usr/s?bin|/s?bin|/opt/bin",
+    ),
+    Habit(
+        programs="kubectl",
+        reason="it compares two directories of its own making, by diff",
+        executes=r"/usr/bin/diff",
+        writes=r"/session/tmp/(LIVE|MERGED)-\d+/.*",
+        changes=r"(mkdirat|unlinkat|mkdir)\(AT_FDCWD[^\"]*\"/session/tmp/(LIVE|MERGED)-.*",
+    ),
 )
 """In the order of the rules' files."""
 

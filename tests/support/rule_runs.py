@@ -13,15 +13,15 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Policy, Scope, explain, parse_policy, tier_policy
 from claudeops.domain.policy.document import read_document
+from claudeops.domain.policy.rule_book import FIND, SHELLS, WRAPPERS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.settings.load import default_text
 from support import rule_world as world
@@ -30,14 +30,26 @@ from support.rule_cell import STAND_INS, Seen, cell_fault, installed, run
 from support.rule_habits import Habit, fits, habits_of
 
 LEAST: Final = 90  # calls of each rule
-_TRIES: Final = 12  # for each call that is to be run
+_VAIN: Final = 250  # calls in a row after which a rule is taken to have no further form
 _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
-_ROOMS: Final = frozenset({"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"})  # on the way
+_ROOMS: Final = frozenset(
+    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"}
+)  # on the way
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
-_FIND: Final = CommandRule(name="find")
+_FIND: Final = CommandRule(name=FIND)
+_WRAPPED: Final = (
+    ("df", "-h", world.DATA),
+    ("cat", f"{world.DATA}/notes.md"),
+    ("tail", "-n", "3", "/var/log/app/app.log"),
+    ("ls", "-la", world.DATA),
+    ("uptime",),
+    ("cat", f"{world.DATA}/server.key"),
+    ("sh", "-c", "id"),
+)
+_WRAPPING: Final = frozenset(wrapper.name.split()[0] for wrapper in WRAPPERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +64,14 @@ class Call:
     def words(self) -> tuple[str, ...]:
         """The program and its arguments, as bash reads them."""
         return tuple(shlex.split(self.runs))
+
+    @property
+    def inner(self) -> tuple[tuple[str, ...], ...]:
+        """What a command that runs others may start: the last of its words, or those of a text for a shell in them."""
+        if self.program not in _WRAPPING:
+            return ()
+        texts = [tuple(shlex.split(word)) for word in self.words[1:] if " " in word]
+        return tuple(each[start:] for each in (self.words, *texts) for start in range(len(each)))
 
     @property
     def program(self) -> str:
@@ -96,30 +116,43 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
     for number, rule in enumerate((*document.commands, _FIND)):
         for name in rule.name.split("|"):
             if not rule.action and not rule.writes and not rule.look and name != "git":
-                shared = " ".join(
-                    group.options for group in document.groups if f"{name} ".startswith(f"{group.name} ")
-                )
-                yield CallMaker(rule=rule, name=name, random=Random(f"{seed} {number} {name}"), group=shared)
+                shared = " ".join(group.options for group in document.groups if f"{name} ".startswith(f"{group.name} "))
+                random = Random(f"{seed} {number} {name}")  # noqa: S311 - no secret
+                yield CallMaker(rule=rule, name=name, random=random, group=shared)
+
+
+def wrapping_makers(text: str, seed: int) -> Iterator[CallMaker]:
+    """Yield who draws calls of the commands that run others, for each of their names."""
+    document = read_document(text, default="", fragments={})
+    for wrapper in WRAPPERS:
+        rule = CommandRule(name=wrapper.name, reading="ordered", options=wrapper.options, arguments=wrapper.before)
+        texts = tuple((*(("-c",) if wrapper.name in SHELLS else ()), " ".join(words)) for words in _WRAPPED)
+        for name in wrapper.name.split("|"):
+            if name in document.wrappers and name != FIND:
+                random = Random(f"{seed} {name}")  # noqa: S311 - no secret
+                yield CallMaker(rule=rule, name=name, random=random, behind=texts if wrapper.text else _WRAPPED)
 
 
 def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally:
     """Draw calls of every rule that only looks, until the gate has allowed enough different ones."""
     tally, where, policy = Tally(), scope(), parse_policy(text)
-    for maker in makers(text, seed):
+    for maker in (*makers(text, seed), *wrapping_makers(text, seed)):
         rule, name = maker.rule, maker.name
         if only and name not in only and name.split()[0] not in only:
             continue
         found: dict[str, Call] = {}
-        for words in islice(maker.calls(), quota * _TRIES):
-            tally.tried += 1
+        vain = 0  # calls in a row that were nothing new
+        for words in maker.calls():
+            tally.tried, vain = tally.tried + 1, vain + 1
             given = " ".join(map(shlex.quote, words))
             runs = what_runs(given, policy, rule.tier, where)
             if runs and runs not in found:
+                vain = 0
                 found[runs] = Call(rule=f"{name}: {rule.options[:30]} {rule.arguments}", given=given, runs=runs)
                 again = what_runs(runs, policy, rule.tier, where)
                 if again != runs:
                     tally.findings.append((found[runs], f"judged again it would run {again or 'not at all'}"))
-            if len(found) >= quota:
+            if len(found) >= quota or vain > _VAIN:
                 break
         tally.calls += found.values()
     return tally
@@ -138,7 +171,7 @@ def what_runs(command: str, policy: Policy, tier: int, where: Scope) -> str:
 
 def findings(call: Call, seen: Seen) -> list[str]:
     """Return what a call did that it may not."""
-    habits = habits_of(call.program)
+    habits = {habit for words in ((call.program,), *call.inner) for habit in habits_of(posixpath.basename(words[0]))}
     found = [*_executed(call, seen, habits), *_opened(call, seen, habits), *_connected(call, seen, habits)]
     found += [
         f"changes something: {each}" for each in seen.changed if not any(fits(habit.changes, each) for habit in habits)
@@ -148,7 +181,7 @@ def findings(call: Call, seen: Seen) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
+def _executed(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
     first, *others = seen.executed or [()]
     own = call.words[0].startswith("/")  # and not built into the shell
     if own and first[1:] != call.words:
@@ -156,25 +189,29 @@ def _executed(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
     elif not own and first:
         others = [first, *others]
     for path, *words in others:
-        if not any(fits(habit.executes, path) for habit in habits):
+        if (path, *words[1:]) not in call.inner and not any(fits(habit.executes, path) for habit in habits):
             yield f"executes {path}: {' '.join(words)}"
 
 
-def _opened(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
-    named = _paths(call.words) | {call.words[0]}
+def _opened(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
+    named = _paths((*call.words[1:], *(word for words in call.inner for word in words))) | {call.words[0]}
     for opened in seen.opened:
-        what = opened.found if opened.found.startswith("/") else opened.path
-        if opened.writing and not any(fits(habit.writes, each) for habit in habits for each in (opened.path, what)):
-            yield f"opens {opened.path} for writing"
-        elif not opened.writing and not any(fits(habit.opens, each) for habit in habits for each in (opened.path, what)):
-            if not any(_is_named(each, named, directory=opened.directory) for each in {opened.path, what}):
-                yield f"opens {opened.path}" + (f", which is {what}" if what != opened.path else "")
+        where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
+        given = (opened.path, where)
+        if opened.writing:
+            allowed = any(fits(habit.writes, path) for habit in habits for path in given)
+        else:
+            allowed = _is_named(where, named, directory=opened.directory)
+            allowed = allowed or any(fits(habit.opens, path) for habit in habits for path in given)
+        if not allowed:
+            which = f", which is {where}" if where != opened.path else ""
+            yield f"opens {opened.path}{which}{' for writing' * opened.writing}"
 
 
 def _paths(words: Sequence[str]) -> set[str]:
     """Return the paths that a call names, and where their links lead."""
     found = {world.WORKDIR}
-    for word in words[1:]:
+    for word in words:
         for text in (word, word.partition("=")[2]):
             if text.startswith(("/", "./")):
                 found.add(posixpath.normpath(posixpath.join(world.WORKDIR, text)))
@@ -184,8 +221,10 @@ def _paths(words: Sequence[str]) -> set[str]:
 def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     if world.is_trap(path):
         return False
-    if path in named or _PACKED.sub("", path) in named or any(
-        path.startswith(f"{each}/") for each in named if each != world.WORKDIR
+    if (
+        path in named
+        or _PACKED.sub("", path) in named
+        or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR)
     ):
         return True
     if directory and ("/" in named or path in _ROOMS):
@@ -193,7 +232,7 @@ def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     return directory and any(each.startswith(f"{path.rstrip('/')}/") for each in named)  # on the way there
 
 
-def _connected(call: Call, seen: Seen, habits: Sequence[Habit]) -> Iterator[str]:
+def _connected(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
     asks = any(habit.connects for habit in habits)
     allowed = {world.NAME_SERVER, *_THIS_MACHINE, *_addresses(call)} if asks else set()
     for address, port in seen.connected:

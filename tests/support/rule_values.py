@@ -14,17 +14,50 @@ from support import rule_world as world
 from support.rule_expressions import sample
 
 TRAPS: Final = (
-    *("-o", "-rf", "-", "--", "---", "--help", "--version", "-V", "-h", "-e", "-i", "-f", "-x", "-exec", "-ok", "-delete"),
+    *(
+        "-o",
+        "-rf",
+        "-",
+        "--",
+        "---",
+        "--help",
+        "--version",
+        "-V",
+        "-h",
+        "-e",
+        "-i",
+        "-f",
+        "-x",
+        "-exec",
+        "-ok",
+        "-delete",
+    ),
     *(f"-f{world.TRAP}/asks", f"-f={world.TRAP}/asks", f"--file={world.TRAP}/plain", f"@{world.TRAP}/names"),
     *(f"--files0-from={world.TRAP}/plain", f"--output={world.TMPDIR}/out", f"-o{world.TMPDIR}/out", "-o=-", "-oout"),
     *(f"={world.TRAP}/plain", f"{world.TRAP}/plain", f"../../..{world.TRAP}/plain", f"file:{world.TRAP}/plain"),
     *(f"file://{world.TRAP}/plain", f"/inet/tcp/0/{world.TRAP_ADDRESS}/9", f"http://{world.TRAP_ADDRESS}/x"),
     *(f"http://{world.TRAP_HOST}/x", f"@{world.TRAP_ADDRESS}", world.TRAP_HOST, f"user@{world.TRAP_HOST}:/x"),
-    *(f"|{world.TRAP}/canary", f"{world.TRAP}/canary|", f";{world.TRAP}/canary", f"$({world.TRAP}/canary)"),
+    *(
+        f"{world.TRAP}/canary",
+        f"|{world.TRAP}/canary",
+        f"{world.TRAP}/canary|",
+        f";{world.TRAP}/canary",
+        f"$({world.TRAP}/canary)",
+    ),
     *(f"`{world.TRAP}/canary`", f"!{world.TRAP}/canary", f"\\! {world.TRAP}/canary", f"%({world.TRAP}/canary)"),
     *("%n", "%s%s%s", "%99999999d", "", " ", "\n", "a\nb", "a\tb", "é", "\u202e", "\ud7ff", "a" * 300, "{}", "+", "+1"),
     *("{};", ";", "a=b", "PATH=/x", "LD_PRELOAD=/x.so", "a[0]", "a[$(id)]", "*", "?", "~", "~root", "$HOME", "${IFS}"),
-    *("0", "-1", "1e9", "0x10", "99999999999999999999", "NaN", "/dev/tcp/127.6.6.6/9", "/proc/self/environ", "/dev/zero"),
+    *(
+        "0",
+        "-1",
+        "1e9",
+        "0x10",
+        "99999999999999999999",
+        "NaN",
+        "/dev/tcp/127.6.6.6/9",
+        "/proc/self/environ",
+        "/dev/zero",
+    ),
     *("/etc/shadow", "/etc/passwd", "unixexec:path=/bin/id", "system", "e", "I", "set", "add", "flush", "restart"),
 )
 
@@ -42,9 +75,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_FILES: Final = tuple(
-    f"{directory}/{name}" for directory in (world.DATA, "/var/log/app") for name in world.PLAIN_NAMES
-)
+_FILES: Final = tuple(f"{directory}/{name}" for directory in (world.DATA, "/var/log/app") for name in world.PLAIN_NAMES)
 _ODD_FILES: Final = (
     *(f"{world.DATA}/{name}" for name in (*world.ODD_NAMES, *world.PACKED_NAMES, "link", "sub/../notes.md")),
     *(f"./{name}" for name in world.ODD_NAMES),
@@ -77,7 +108,9 @@ _URLS: Final = Values(
     ),
 )
 _NAMES: Final = Values(
-    _words("shop web-1 nginx ssh db_1 a.b root"), _words("shop@1 a:b a/b UPPER 1 a,b"), ("-shop", "a b", "shop;id", "../x")
+    _words("shop web-1 nginx ssh db_1 a.b root"),
+    _words("shop@1 a:b a/b UPPER 1 a,b"),
+    ("-shop", "a b", "shop;id", "../x"),
 )
 _UNITS: Final = Values(_words("nginx nginx.service ssh cron shop@1.service"), ("ssh*", "a b"), ("-.mount", "--all"))
 
@@ -92,7 +125,7 @@ _BY_KIND: Final[dict[str, Values]] = {
     "archive": Values(
         tuple(f"{world.DATA}/{name}" for name in ("a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz")),
         ("a:b", f"{world.DATA}/a:b", "-", f"{world.DATA}/notes.md"),
-        ("web.example:/a.tar", f"|{world.TRAP}/canary"),
+        ("web.example:/a.tar", f"{world.TRAP}/canary", f"|{world.TRAP}/canary"),
     ),
     "ports": Values(_words("80 443 22-25"), _words("0 99999 http")),
     "format": Values(("+%s", "+%F %T"), ("+", "+%n"), ("%s", "01020304", "--set=2020-01-01")),
@@ -112,7 +145,9 @@ _BY_KIND: Final[dict[str, Values]] = {
     "manifest": Values((f"{world.REPOS}/shop/conf.yaml",), (f"{world.REPOS}/shop",), ("http://trap.example/x.yaml",)),
     "project": Values((f"{world.REPOS}/shop/conf.yaml",), (f"{world.REPOS}/shop",), ("oci://trap.example/x",)),
     "sink": Values(("/dev/null", "-"), ("/dev/stdout", "/dev/stderr"), (f"{world.TMPDIR}/out", "/dev/tcp/127.6.6.6/9")),
-    "device": Values(_words("/dev/sda /dev/nvme0n1 /dev/md0"), _words("/dev/sda1 /dev/../etc/shadow sda"), ("/dev/zero",)),
+    "device": Values(
+        _words("/dev/sda /dev/nvme0n1 /dev/md0"), _words("/dev/sda1 /dev/../etc/shadow sda"), ("/dev/zero",)
+    ),
     "url": _URLS,
     "page": _URLS,
     "dig": Values(
@@ -124,29 +159,75 @@ _BY_KIND: Final[dict[str, Values]] = {
     "hostport": Values(
         tuple(f"{host}:443" for host in _HOSTS.good), (*_HOSTS.odd, "web.example:https"), ("trap.example:443", ":443")
     ),
-    "target": Values(tuple(f"ops@{host}" for host in world.HOSTS), _HOSTS.good, ("-oProxyCommand=id", "ops@trap.example")),
-    "header": Values(("Accept: */*", "X-A: b"), ("Host: web.example", "X;", "A:b"), ("@/srv/trap/plain", "Host: trap.example")),
-    "writeout": Values(("%{http_code}\\n", "%{time_total}"), ("%{url}", "%%"), ("@/srv/trap/plain", "%output{/session/tmp/x}%{url}")),
+    "target": Values(
+        tuple(f"ops@{host}" for host in world.HOSTS), _HOSTS.good, ("-oProxyCommand=id", "ops@trap.example")
+    ),
+    "header": Values(
+        ("Accept: */*", "X-A: b"), ("Host: web.example", "X;", "A:b"), ("@/srv/trap/plain", "Host: trap.example")
+    ),
+    "writeout": Values(
+        ("%{http_code}\\n", "%{time_total}"), ("%{url}", "%%"), ("@/srv/trap/plain", "%output{/session/tmp/x}%{url}")
+    ),
     "awk": Values(
         ("{print $1}", "$2 > 5 {print $1, $2}", "/error/ {n++} END {print n}", "NR==1", "1"),
-        ('{printf "%s\\n", $1}', "BEGIN {FS=\",\"} {print $2}", "{print length($0)}", "{gsub(/a/, \"b\"); print}"),
+        ('{printf "%s\\n", $1}', 'BEGIN {FS=","} {print $2}', "{print length($0)}", '{gsub(/a/, "b"); print}'),
         (
-            *('BEGIN {system("id")}', '{print > "/session/tmp/x"}', '{print | "id"}', 'BEGIN {"id" | getline x; print x}'),
-            *('BEGIN {while ((getline x < "/srv/trap/plain") > 0) print x}', 'BEGIN {print ENVIRON["PATH"]}', '@load "readfile"'),
-            *('@include "/srv/trap/program.awk"', 'BEGIN {print |& "/inet/tcp/0/127.6.6.6/9"}', "BEGIN {ARGV[1]=\"/srv/trap/plain\"; ARGC=2} 1"),
-            *("BEGIN {f=\"sys\" \"tem\"; @f(\"id\")}", "{print $1 >\n\"/session/tmp/x\"}", "-f/srv/trap/program.awk", "{close(\"id\")}"),
+            *(
+                'BEGIN {system("id")}',
+                '{print > "/session/tmp/x"}',
+                '{print | "id"}',
+                'BEGIN {"id" | getline x; print x}',
+            ),
+            *(
+                'BEGIN {while ((getline x < "/srv/trap/plain") > 0) print x}',
+                'BEGIN {print ENVIRON["PATH"]}',
+                '@load "readfile"',
+            ),
+            *(
+                '@include "/srv/trap/program.awk"',
+                'BEGIN {print |& "/inet/tcp/0/127.6.6.6/9"}',
+                'BEGIN {ARGV[1]="/srv/trap/plain"; ARGC=2} 1',
+            ),
+            *(
+                'BEGIN {f="sys" "tem"; @f("id")}',
+                '{print $1 >\n"/session/tmp/x"}',
+                "-f/srv/trap/program.awk",
+                '{close("id")}',
+            ),
         ),
     ),
     "sed": Values(
         ("1,5p", "s/a/b/g", "/error/p", "$d", "2q"),
         ("s|/|_|g", "1~2d", "/a/,/b/p", "=;p", "s/x/\\n/"),
-        ("1e id", "s/a/id/e", "w /session/tmp/x", "s/a/b/w /session/tmp/x", "r /srv/trap/plain", "R /srv/trap/plain", "F", "1,$!{e id\n}", "s/.*/id/;e"),
+        (
+            "1e id",
+            "s/a/id/e",
+            "w /session/tmp/x",
+            "s/a/b/w /session/tmp/x",
+            "r /srv/trap/plain",
+            "R /srv/trap/plain",
+            "F",
+            "1,$!{e id\n}",
+            "s/.*/id/;e",
+        ),
     ),
-    "jq": Values((".", ".name", ".items[] | .id", "length"), ("keys", "[.items[].state]", "tojson"), ("env", "$ENV.PATH", "input_filename", 'import "a" as a; .', "@sh")),
+    "jq": Values(
+        (".", ".name", ".items[] | .id", "length"),
+        ("keys", "[.items[].state]", "tojson"),
+        ("env", "$ENV.PATH", "input_filename", 'import "a" as a; .', "@sh"),
+    ),
     "yq": Values((".", ".name"), (".port",), ("env(PATH)", 'load("/srv/trap/plain")', "$ENV")),
-    "template": Values(("{{.State.Status}}", "{{.Name}}"), ("{{json .Mounts}}", "x {{.Id}} y"), ("{{.Config.Env}}", "{{.}}", "{{json .}}")),
-    "properties": Values(_words("ActiveState ActiveState,SubState MainPID"), ("Id",), ("Environment", "ActiveState,Environment")),
-    "resource": Values(_words("pods deployments nodes svc"), _words("pods,svc pods/x"), _words("secrets pods,secrets secret/x")),
+    "template": Values(
+        ("{{.State.Status}}", "{{.Name}}"),
+        ("{{json .Mounts}}", "x {{.Id}} y"),
+        ("{{.Config.Env}}", "{{.}}", "{{json .}}"),
+    ),
+    "properties": Values(
+        _words("ActiveState ActiveState,SubState MainPID"), ("Id",), ("Environment", "ActiveState,Environment")
+    ),
+    "resource": Values(
+        _words("pods deployments nodes svc"), _words("pods,svc pods/x"), _words("secrets pods,secrets secret/x")
+    ),
     "container": _NAMES,
     "service": _NAMES,
     "unit": _UNITS,
@@ -164,10 +245,21 @@ _BY_KIND: Final[dict[str, Values]] = {
     "sql": Values(
         ("select 1", "select count(*) from orders"),
         ("show tables", "select 'x'"),
-        ("drop table a", "select 1 \\! id", "\\! id", "select pg_read_file('/srv/trap/plain')", "select 1; select 2", "copy a to program 'id'", ".shell id", "select readfile('/srv/trap/plain')"),
+        (
+            "drop table a",
+            "select 1 \\! id",
+            "\\! id",
+            "select pg_read_file('/srv/trap/plain')",
+            "select 1; select 2",
+            "copy a to program 'id'",
+            ".shell id",
+            "select readfile('/srv/trap/plain')",
+        ),
     ),
     "role": Values(("reader", "shop_ro", "monitor"), (), ("root", "host=trap.example user=reader")),
-    "cloudword": Values(("eu-west-1", "shop", "i-0123"), ("a,b", "Name=x"), ("file:///srv/trap/plain", "@/srv/trap/plain")),
+    "cloudword": Values(
+        ("eu-west-1", "shop", "i-0123"), ("a,b", "Name=x"), ("file:///srv/trap/plain", "@/srv/trap/plain")
+    ),
     "redisword": Values(("shop:1", "10"), ("a",), ("-1", "eval")),
     "connection": Values(("web.example:80:web.example:80", "::127.0.0.1:9"), (), ("web.example:80:trap.example:80",)),
 }
@@ -186,15 +278,18 @@ def values(kind: str, random: Random) -> Values:
     if name == "int":
         low, _, high = parameter.rpartition("-")
         least, most = int(low or 0), int(high or 50)
-        return Values(tuple(str(random.randint(least, min(most, least + 40))) for _ in range(3)), ("0", "-1", "+1", "007", str(most + 1)))
+        return Values(
+            tuple(str(random.randint(least, min(most, least + 40))) for _ in range(3)),
+            ("0", "-1", "+1", "007", str(most + 1)),
+        )
     return _BY_KIND.get(name, Values(("shop", "1")))
 
 
 def value(kind: str, random: Random) -> str:
     """Return a value for a kind: most are good, some odd, few a trap."""
     found, dice = values(kind, random), random.random()
-    if dice < 0.75:  # noqa: PLR2004 - of what a run wants to see, most
+    if dice < 0.75:
         return random.choice(found.good)
-    if dice < 0.9 and found.odd:  # noqa: PLR2004
+    if dice < 0.9 and found.odd:
         return random.choice(found.odd)
     return random.choice((*found.traps * 4, *TRAPS))

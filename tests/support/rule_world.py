@@ -7,8 +7,10 @@ names a file to be read is below `TRAP`, so a program that opens one took anothe
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import posixpath
 import tarfile
 import zipfile
@@ -126,30 +128,29 @@ def write_files(root: Path) -> None:
 
 
 def hosts_file() -> str:
-    """Return the text of ``/etc/hosts``; traps are resolved too, so a program that asks one is seen to connect."""
+    """Return the text of ``/etc/hosts``, without the trap: whoever asks it asks the name server first."""
     names = [f"{address} {name} {name.partition('.')[0]}" for name, address in HOSTS.items()]
-    return "\n".join(("127.0.0.1 localhost", *names, f"{TRAP_ADDRESS} {TRAP_HOST} trap", ""))
+    return "\n".join(("127.0.0.1 localhost", *names, ""))
 
 
 def _packed(content: bytes) -> dict[str, bytes]:
     """Return archives and compressed files; names within them are as odd as those outside."""
-    tarred = {mode: io.BytesIO() for mode in ("w", "w:gz", "w:bz2", "w:xz")}
-    for mode, buffer in tarred.items():
-        with tarfile.open(fileobj=buffer, mode=mode) as archive:
-            for name in ("a.txt", "dir/b.txt", "--checkpoint-action=exec=id", "../up"):
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
-    zipped = io.BytesIO()
-    with zipfile.ZipFile(zipped, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("a.txt"), content)
-        archive.writestr(zipfile.ZipInfo("-x"), content)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in ("a.txt", "dir/b.txt", "--checkpoint-action=exec=id", "../up"):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    tarred, zipped = buffer.getvalue(), io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as both:
+        both.writestr(zipfile.ZipInfo("a.txt"), content)
+        both.writestr(zipfile.ZipInfo("-x"), content)
     return {
         "app.log.1.gz": gzip.compress(content, mtime=0),
-        "a.tar": tarred["w"].getvalue(),
-        "a.tar.gz": tarred["w:gz"].getvalue(),
-        "a.tar.bz2": tarred["w:bz2"].getvalue(),
-        "a.tar.xz": tarred["w:xz"].getvalue(),
+        "a.tar": tarred,
+        "a.tar.gz": gzip.compress(tarred, mtime=0),
+        "a.tar.bz2": bz2.compress(tarred),
+        "a.tar.xz": lzma.compress(tarred),
         "a.zip": zipped.getvalue(),
     }
 

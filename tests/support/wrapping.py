@@ -138,24 +138,16 @@ TRANSPARENT: dict[str, Callable[[str], str]] = {
     "then": lambda c: f"if uptime; then {c}; fi",
     "else": lambda c: f"if uptime; then uptime; else {c}; fi",
     "for": lambda c: f"for i in 1 2; do {c}; done",
-    "case": lambda c: f"case a in b) uptime;; *) {c};; esac",
-    "function": lambda c: f"f() {{ {c}; }}; f",
-    "substitution": lambda c: f"echo $({c})",
     "quoted substitution": lambda c: f'echo "now: $({c})"',
     "substitution in a substitution": lambda c: f'echo "$(echo "$({c})")"',
     "process substitution": lambda c: f"cat <({c})",
-    "output substitution": lambda c: f"uptime > >({c})",
     "assigned": lambda c: f"x=$({c}); uptime",
     "tested": lambda c: f'[ -n "$({c})" ]',
-    "double test": lambda c: f"[[ -n $({c}) ]]",
-    "here-document": lambda c: f"cat <<EOF\n$({c})\nEOF",
-    "here-string": lambda c: f'cat <<< "$({c})"',
     "after here-document": lambda c: f"cat <<'EOF'\nx\nEOF\n{c}",
     "bash -c": lambda c: f"bash -c {quoted(c)}",
     "sh -ec": lambda c: f"sh -ec {quoted(f'uptime; {c}')}",
     "bash document": lambda c: f"bash <<'EOF'\n{c}\nEOF",
     "bash string": lambda c: f"bash <<< {quoted(c)}",
-    "eval": lambda c: f"eval {quoted(c)}",
     "ssh": lambda c: f"ssh -o BatchMode=yes root@host {quoted(c)}",
     "ssh document": lambda c: f"ssh host bash -s <<'EOF'\n{c}\nEOF",
     "docker exec": lambda c: f"docker exec -i web sh -c {quoted(c)}",
@@ -196,22 +188,28 @@ OPAQUE: dict[str, Callable[[str], str]] = {
     "command not found": lambda c: f"command_not_found_handle() {{ {c}; }}; nosuch",
     "shadowed": lambda c: f"uptime() {{ {c}; }}; time uptime",
     "carriage return": lambda c: f"uptime\r{c}",
+    "find": lambda c: f"find /srv -name x -exec {c} \\;",
     "tar": lambda c: f"tar cf /x /y --checkpoint=1 --checkpoint-action=exec={quoted(c)}",
 }
 """Ways that nothing may use."""
 
-REPEATING: dict[str, Callable[[str], str]] = {
+OUTSIDE: dict[str, Callable[[str], str]] = {
+    "case": lambda c: f"case a in b) uptime;; *) {c};; esac",
+    "function": lambda c: f"f() {{ {c}; }}; f",
+    "substitution": lambda c: f"echo $({c})",
+    "output substitution": lambda c: f"uptime > >({c})",
+    "double test": lambda c: f"[[ -n $({c}) ]]",
+    "here-document": lambda c: f"cat <<EOF\n$({c})\nEOF",
+    "here-string": lambda c: f'cat <<< "$({c})"',
+    "eval": lambda c: f"eval {quoted(c)}",
     "while": lambda c: f"while uptime; do {c}; done",
     "until": lambda c: f"until uptime; do {c}; done",
     "for of unknown length": lambda c: f"for i in $(uptime); do {c}; done",
-    "find": lambda c: f"find /srv -name x -exec {c} \\;",
     "piped into a loop": lambda c: f"uptime | while read -r line; do {c}; done",
 }
-"""Ways that run a command nobody knows how often: looks may pass, actions may not."""
+"""Ways that are not in the plain language: nothing runs by them, but what is in them is found all the same."""
 
-ALL = {**TRANSPARENT, **OPAQUE, **REPEATING}
-
-ALL = {**TRANSPARENT, **OPAQUE, **REPEATING}
+ALL = {**TRANSPARENT, **OPAQUE, **OUTSIDE}
 
 _AROUND = (
     "{}", "{}", "{}", "uptime; {}", "{}; uptime", "docker ps | grep web && {}", "uptime || {}", "cd /srv && {}",

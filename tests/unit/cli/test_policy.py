@@ -62,7 +62,7 @@ def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.Capt
             "parts": ["docker ps", "docker restart web"],
             "actions": [{"kind": "restart", "service": "web"}],
             "writes": [],
-            "runs": f"{docker} 'ps'\n{docker} 'restart' 'web'",
+            "runs": f"{docker} 'ps'\n{docker} 'restart' '--' 'web'",
             "needed": 0,
         }
     ]
@@ -122,7 +122,7 @@ def test_what_is_shown_means_the_same(capsys: pytest.CaptureFixture[str]) -> Non
     assert read_document(shown) == read_document(DEFAULT_TEXT)
     extended = read_document(
         'extends = "default"\nwithout = ["ssh"]\n[tiers.4]\ntools = ["Bash"]\n[[tools]]\nname = "mcp__a__b"\n'
-        'changes = false\n[[commands]]\nname = "x"\nline = ""\n[services]\nweb = ["a\\"b", "ü"]\n',
+        'changes = false\n[[commands]]\nname = "x"\nreading = "words"\n[services]\nweb = ["a\\"b", "ü"]\n',
         default=DEFAULT_TEXT,
     )
     again = parse_policy(render(extended))
@@ -184,3 +184,18 @@ def test_a_file_may_extend_a_fragment(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert call(["policy", "show", "--file", str(file)]) == 0
     assert "aws ec2 describe-instances" in capsys.readouterr().out
+
+
+def test_a_file_of_the_old_form_is_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.toml"
+    old = 'extends = "default"\n[[commands]]\nname = "backupctl"\nline = "status"\n'
+    mine.write_text(old, encoding="utf-8")
+    assert call(["policy", "test", "--file", "mine.toml", "backupctl status"]) == 78
+    assert 'line 4: \'line\' is of the old form: write reading = "words", arguments = "re:status"' in (
+        capsys.readouterr().err
+    )
+    assert call(["policy", "migrate", "mine.toml"]) == 0
+    assert mine.read_text(encoding="utf-8") == old
+    mine.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert call(["policy", "test", "--file", "mine.toml", "--expect", "allow", "backupctl status"]) == 0
+    assert call(["policy", "test", "--file", "mine.toml", "--expect", "deny", "backupctl status now"]) == 0

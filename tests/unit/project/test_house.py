@@ -54,6 +54,8 @@ SMALL: Final = {
     "claudeops.domain.probe.hosts": "what widens the sessions' reach, to be read alone",
     "claudeops.domain.recovery": "what follows a death, beside what follows an end: neither knows the other",
     "claudeops.domain.retention": "the operator's days as moments; engine and store share the value",
+    "claudeops.domain.shell.exit_status": "a question of its own to the steps of a text",
+    "claudeops.domain.shell.refusals": "sentences, to be read beside each other",
     "claudeops.domain.shell.syntax": "the one door to tree-sitter",
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
     "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",

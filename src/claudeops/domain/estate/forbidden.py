@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.estate.model import Estate, Prohibition
-from claudeops.domain.estate.names import counted_by, other_names_of
+from claudeops.domain.estate.names import container_of, counted_by, forms, other_names_of
 from claudeops.domain.text import NAME_LENGTH, casefold_key, one_line, parts, regex
 
 EVERY_SERVICE: Final = "*"
 _LONGEST_RULE: Final = 200  # characters of a rule in a sentence
-_REPLICA: Final = regex.Pattern(r"[-_]\d{1,3}$")
-_UNIT: Final = regex.Pattern(r"(?:@[^/]*)?\.(?:service|socket|timer)$|@[^/]*$")
-_OWNERS: Final = frozenset({"container", "project"})
-"""Places that are services themselves: what runs in a forbidden container is forbidden too."""
-
 _NOT_KNOWN: Final = "the repositories do not answer, so nobody knows what their manifests forbid"
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[^{regex.WORD}.:@/-]+")
 _ACTING: Final = regex.Pattern(
@@ -34,15 +29,24 @@ _ACTING: Final = regex.Pattern(
 def refuse_action(kind: str, names: Sequence[str], estate: Estate, counted: Mapping[str, str]) -> str | None:
     """Return why a manifest forbids an action on a service, or None.
 
-    ``names``: every name of the service, its whole name first; ``counted``: the other names of services.
+    ``names``: every name of the service in every form, its whole name first; ``counted``: the other names of services.
     """
     if estate.unread:
         return f"{kind} of {names[0]}: {_NOT_KNOWN}"
-    called = {form for name in names for form in _forms(casefold_key(name))}
+    called = set(map(casefold_key, names))
     within = {place for name in names for place in parts(casefold_key(name))}
     for each in _prohibitions(estate, counted):
         if not called.isdisjoint(each.services) or each.repository in within:
             return f"{kind} of {names[0]} is {each.sentence}"
+    return None
+
+
+def refuse_stack(stack: str, estate: Estate, counted: Mapping[str, str]) -> str | None:
+    """Return why a manifest forbids to deploy a stack of swarm, which changes every service that it has, or None."""
+    begins = f"{casefold_key(stack)}_"
+    for each in _prohibitions(estate, counted):
+        if any(name.startswith(begins) for name in each.services):
+            return f"the stack {stack} holds what is {each.sentence}"
     return None
 
 
@@ -55,8 +59,8 @@ def refuse_text(text: str, estate: Estate, counted: Mapping[str, str]) -> str | 
         return None
     if estate.unread:
         return _NOT_KNOWN
-    names = (casefold_key(word) for word in _BETWEEN_NAMES.split(text) if len(word) <= NAME_LENGTH)
-    words = {form for name in names for form in _forms(name)}
+    names = (word for word in _BETWEEN_NAMES.split(text) if len(word) <= NAME_LENGTH)
+    words = {form for name in names for each in (name, container_of(name)) for form in forms(each)}
     for each in _prohibitions(estate, counted):
         if not words.isdisjoint(each.services):
             return f"it names what is {each.sentence}"
@@ -93,17 +97,3 @@ def _sentence(given: Prohibition) -> str:
     source = given.source
     place = source.path if source.line is None else f"{source.path}:{source.line}"
     return f'forbidden by {place}, at any tier: "{rule}"'
-
-
-def _forms(name: str) -> Iterator[str]:
-    """Yield a name in every form that may stand for a service: whole, without its place, unit and replica."""
-    yield name
-    pieces = name.split("/")
-    owners = [rest for kind, _, rest in (piece.partition(":") for piece in pieces) if kind in _OWNERS]
-    for piece in (pieces[-1], *owners):
-        unit = _UNIT.sub("", piece)
-        yield from (piece, unit)
-        replica = _REPLICA.sub("", unit)
-        if replica != unit:  # PROJECT-SERVICE-1, where either may hold dashes
-            yield replica
-            yield from (replica[at + 1 :] for at, letter in enumerate(replica) if letter in "-_")

@@ -83,6 +83,7 @@ class Manifest:
     capabilities: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()  # hosts that compose files and further lines name
     same_hosts: tuple[tuple[str, ...], ...] = ()  # names and addresses of one host each
+    directories: tuple[str, ...] = ()  # absolute and normal, that its text names anywhere
     projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # compose service → its names with project
     digest: str = ""  # SHA-256 of the manifest's text, in hexadecimal digits; "": no manifest was read
     faults: tuple[Fault, ...] = ()
@@ -108,6 +109,11 @@ class Estate:
     def expected(self) -> tuple[str, ...]:
         """Return the names of the services that a whole round looks at."""
         return tuple(service.name for service in self.services)
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Return the directories that the manifests name: compose may act on projects in them and below."""
+        return tuple(directory for manifest in self.manifests for directory in manifest.directories)
 
     @property
     def prohibitions(self) -> tuple[Prohibition, ...]:

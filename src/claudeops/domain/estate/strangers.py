@@ -1,4 +1,4 @@
-"""The hosts that ``{estate}`` stands for in a policy, and the reason that refuses every other one.
+"""The hosts that ``{estate}`` stands for in a policy, and the reason that refuses what is not in the estate.
 
 A host is within the estate by its exact name: ``a.shop.example.com`` is another host than ``shop.example.com``, because
 a session could write what it has read into the names below a host that it knows.
@@ -30,7 +30,7 @@ _LONGEST: Final = 80  # characters of a host in a sentence
 
 
 class Stranger(str):
-    """A reason: a host that the estate does not name. A tier may put it to a person; no other reason can be."""
+    """A reason: a host or directory that the estate does not name. A tier may put it to a person; no other can be."""
 
     __slots__ = ()
 

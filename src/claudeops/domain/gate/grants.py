@@ -25,7 +25,7 @@ from typing import Final
 from claudeops.domain import escalation
 from claudeops.domain.cooldown import over_limit
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.estate.names import counted_by, other_names_of
+from claudeops.domain.estate.names import container_of, counted_by, names_of_container, other_names_of
 from claudeops.domain.model import (
     LOWEST_TIER,
     Action,
@@ -93,7 +93,7 @@ def grant(
 def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO_NAMES) -> bool:
     """Tell whether a service is known to be unwell, by any of its names in any case."""
     names = (service, *other_names_of(service, other_names))
-    return any(_named(name.strip().casefold(), findings) for name in names)
+    return any(_named(each.strip().casefold(), findings) for name in names for each in names_of_container(name))
 
 
 def findings(
@@ -106,7 +106,10 @@ def findings(
     known = (*reported, *probed, *handed_over)
     return Findings(
         unwell=frozenset(
-            clip(service).strip().casefold() for service, status in known if status != ServiceStatus.HEALTHY.value
+            clip(name).strip().casefold()
+            for service, status in known
+            if status != ServiceStatus.HEALTHY.value
+            for name in (service, container_of(service))
         ),
         request=request or "",
     )

@@ -8,22 +8,23 @@ from typing import Final, TypeAlias
 
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.policy import paths, programs, reach, statements
+from claudeops.domain.policy.identity import pod_owners, refuse_id
 from claudeops.domain.shell.values import Given, Glob, Literal, Stream, Text, Word, shown
 from claudeops.domain.text import regex
 
 LONGEST_SLEEP: Final = 60.0  # seconds
+STDIN: Final = "-"  # in the place of a file
 
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
 _NAMES: Final = regex.Pattern(r"[\w,.-]+")
 _CONTAINER: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]*\d[0-9a-f]*|[0-9a-f]{12,}")
+_SWARM_ID: Final = regex.Pattern(r"[a-z0-9]{1,25}")  # or the beginning of one
 _UNIT: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.@:\\-]*")
 _WORKLOAD: Final = regex.Pattern(
     r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?/([a-z0-9][a-z0-9.-]*)"
 )
 _WORKLOAD_TYPE: Final = regex.Pattern(r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?")
 _KUBERNETES_NAME: Final = regex.Pattern(r"[a-z0-9][a-z0-9.-]*")
-_POD_SUFFIX: Final = regex.Pattern(r"(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})$")
 _SIZE: Final = regex.Pattern(r"[+-]?\d+(?:[kKMGTPEb]i?B?)?")
 _DURATION: Final = regex.Pattern(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|days?)?")
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -76,9 +77,9 @@ def _leading(text: str, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _archive(text: str, _parameter: str, setting: Setting) -> str | None:
-    if ":" in text:
-        return f"{text}: an archive's name with a colon would be another host"
-    return paths.readable(text, setting.place)
+    if regex.search(r"[:*?\[\\]", text):  # tar reads a colon as a host, unzip the others as a pattern
+        return f"{text}: write the name of one archive, without : * ? [ and backslashes"
+    return _file(text, "", setting)
 
 
 def _expression(text: str, parameter: str, _setting: Setting) -> str | None:
@@ -117,6 +118,8 @@ def _sleep(text: str, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _file(text: str, _parameter: str, setting: Setting) -> str | None:
+    if text == STDIN:  # to a few programs it is a file of this name
+        return paths.readable(text, setting.place) if setting.place.local else None
     if setting.deep:
         return paths.searchable(text, setting.place, setting.searched)
     return paths.readable(text, setting.place) or paths.refuse_other_than_file(text, setting.place)
@@ -193,11 +196,18 @@ def _resource(text: str, _parameter: str, _setting: Setting) -> str | None:
     return None if plain else f"{text!r} is not a plain name"
 
 
-def _container(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _container(text: str, _parameter: str, setting: Setting) -> str | None:
     if not _CONTAINER.fullmatch(text):
         return f"{text!r} is not a plain container name"
-    if _CONTAINER_ID.fullmatch(text):
-        return f"{text} looks like a container id: name the container"
+    return refuse_id(text, setting.place.services, f"docker compose -p PROJECT restart {text}")
+
+
+def _swarm(text: str, _parameter: str, setting: Setting) -> str | None:
+    """Check the name of a swarm's service, which may also be given by the beginning of its id."""
+    if not _CONTAINER.fullmatch(text):
+        return f"{text!r} is not a plain service name"
+    if _SWARM_ID.fullmatch(text) and not setting.place.services.knows(text):
+        return f"{text} could be the beginning of a service's id: name it in a CLAUDE-OPS.md"
     return None
 
 
@@ -290,12 +300,14 @@ _CHECKS: Final[dict[str, Check]] = {
     "resource": _resource,
     "container": _container,
     "service": _matching(_CONTAINER, "service name"),
+    "swarm": _swarm,
+    "stack": _matching(_CONTAINER, "name of a stack"),
     "unit": _matching(_UNIT, "unit name"),
     "workload": _matching(_WORKLOAD, "deployment/NAME"),
     "workloadtype": _matching(_WORKLOAD_TYPE, "kind of workload"),
     "workloadname": _matching(_KUBERNETES_NAME, "name"),
-    "pod": _matching(_KUBERNETES_NAME, "pod name"),
-    "podref": _matching(regex.Pattern(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]*"), "pod/NAME"),
+    "pod": _matching(regex.Pattern(r"[a-z0-9][a-z0-9.-]{0,61}"), "pod name"),  # longer ones may have lost their end
+    "podref": _matching(regex.Pattern(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]{0,61}"), "pod/NAME"),
     "gitrev": _git_revision,
     "gitrange": _git_range,
     "gitfile": _git_file,
@@ -314,25 +326,21 @@ KINDS: Final = frozenset(_CHECKS)
 """The names of all kinds."""
 
 
-def _as_is(text: str, _setting: Setting) -> str:
-    return text
+def _as_is(text: str, _setting: Setting) -> tuple[str, ...]:
+    return (text,)
 
 
-def _pod_owner(text: str, _setting: Setting) -> str:
-    """Return what a pod belongs to: its name without the suffix of a ReplicaSet or StatefulSet."""
-    return _POD_SUFFIX.sub("", text.rpartition("/")[2])
+def _pod(text: str, _setting: Setting) -> tuple[str, ...]:
+    return pod_owners(text.rpartition("/")[2])
 
 
-_SERVICES: Final[dict[str, Callable[[str, Setting], str]]] = {
-    "container": _as_is,
-    "service": _as_is,
-    "unit": lambda text, _setting: text.removesuffix(".service"),
-    "workload": lambda text, _setting: text.rpartition("/")[2],
-    "workloadname": _as_is,
-    "pod": _pod_owner,
-    "podref": _pod_owner,
-    "release": _as_is,
-    "manifest": lambda text, setting: paths.deployed_name(text, setting.place),
+_SERVICES: Final[dict[str, Callable[[str, Setting], tuple[str, ...]]]] = {
+    **dict.fromkeys(("container", "service", "swarm", "stack", "workloadname", "release"), _as_is),
+    "unit": lambda text, _setting: (text.removesuffix(".service"),),
+    "workload": lambda text, _setting: (text.rpartition("/")[2],),
+    "pod": _pod,
+    "podref": _pod,
+    "manifest": lambda text, setting: (paths.deployed_name(text, setting.place),),
 }
 
 SERVICE_KINDS: Final = frozenset(_SERVICES)
@@ -356,13 +364,15 @@ def check(kind: str, word: Word, setting: Setting) -> str | None:
 
 def form(kind: str, text: str, setting: Setting) -> str:
     """Return the one text in which a value of this kind is written: a path is absolute."""
-    return paths.absolute(text, setting.place) or text if kind.partition(":")[0] in _PLACES else text
+    if text == STDIN or kind.partition(":")[0] not in _PLACES:
+        return text
+    return paths.absolute(text, setting.place) or text
 
 
-def service_of(kind: str, text: str, setting: Setting) -> str | None:
-    """Return the service that a text of this kind names, or None for kinds that name none."""
-    name = _SERVICES.get(kind.partition(":")[0])
-    return name(text, setting) if name else None
+def services_of(kind: str, text: str, setting: Setting) -> tuple[str, ...]:
+    """Return every service that a text of this kind may name; none for kinds that name no service."""
+    names = _SERVICES.get(kind.partition(":")[0])
+    return names(text, setting) if names else ()
 
 
 def _unknown(word: Word) -> str:

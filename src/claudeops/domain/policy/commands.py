@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from claudeops.domain.estate import forbidden
-from claudeops.domain.estate.names import counted_by, counted_names, other_names_of
+from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Look, LookCall
 from claudeops.domain.model import Action
@@ -16,19 +15,19 @@ from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
 from claudeops.domain.policy.git import GitLook
-from claudeops.domain.policy.identity import plain_name, whole_name, wrapper_parts, wrapper_user
+from claudeops.domain.policy.identity import uncertainty, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.matching import Match, match
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
-from claudeops.domain.policy.reach import Reach, matches
+from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
 from claudeops.domain.policy.unfold import unfold
 from claudeops.domain.shell.render import BUILTINS
-from claudeops.domain.shell.values import Glob, Literal, Redirection, SimpleCommand, UnclearError, Word, shown
+from claudeops.domain.shell.values import Glob, Literal, Named, Redirection, SimpleCommand, UnclearError, Word, shown
 from claudeops.domain.text import glob, regex
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
@@ -81,11 +80,11 @@ class Finding:
         for what, count in other.people.items():
             self.people[what] = max(count, self.people.get(what, 0))
 
-    def act(self, action: Action, counted: Mapping[str, str]) -> None:
+    def act(self, action: Action, services: ServiceNames) -> None:
         """Add an action on a service, given by its whole name; it goes by the name that the service is counted by."""
-        main = counted_by(counted)(action.service)
+        main = services.counts_as(action.service)
         self.actions.append(replace(action, service=main))
-        self.names[main] = {*self.names.get(main, ()), *names_of(action.service, counted)}
+        self.names[main] = {*self.names.get(main, ()), *services.all_of(action.service)}
 
     @property
     def refusal(self) -> str:
@@ -103,7 +102,6 @@ class CommandJudge:
         self._tier = tier.level
         self._judged = 0
         self._looks = 0
-        self._counted: Mapping[str, str] | None = None
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Judge a command with everything that it wraps."""
@@ -197,11 +195,14 @@ class CommandJudge:
             raise RefusedError(f"{fits.path}: tier {self._tier} has no right to a {fits.rule.action}")
         if fits.actions and command.repeated:
             raise RefusedError(f"{fits.path}: in a loop it cannot be counted: write each one out")
+        if fits.actions:
+            _refuse(place.unsure)
         for action in fits.actions:
             whole = replace(action, service=whole_name((*place.where, *fits.where), action.service))
-            names = self._names(place)
-            _refuse(refuse_action(whole, names, self._policy, place.reach))
-            finding.act(whole, names)
+            _refuse(refuse_action(whole, place, self._policy))
+            if fits.rule.arguments == "stack":
+                _refuse(refuse_stack(action.service, place, self._policy))
+            finding.act(whole, place.services)
         finding.writes += [command.line] if fits.rule.writes else []
         if fits.rule.approvals:
             finding.people[fits.path] = fits.rule.approvals
@@ -240,18 +241,14 @@ class CommandJudge:
         except UnclearError as error:
             raise UnclearCommandError(str(error)) from error
 
-    def _names(self, place: Place) -> Mapping[str, str]:
-        """Return the other names of services; they are gathered for the first action of a call."""
-        if self._counted is None:
-            self._counted = counted_names(place.scope.estate, self._policy.other_names)
-        return self._counted
-
     def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> Redirection:
         """Judge a redirection; return it with an absolute path. Raises `RefusedError`."""
         target, operator = redirection.target.text, redirection.operator
         if operator == ">&" or target == "/dev/null":
             return redirection
         path = paths.absolute(target, place) or target
+        if path.startswith(("/dev/tcp/", "/dev/udp/")):
+            raise RefusedError("whether a port answers, nc says: nc -z -w 3 HOST PORT")
         if operator == "<":
             _refuse(paths.readable(target, place) or paths.refuse_other_than_file(target, place))
         elif target not in _SCREEN:
@@ -264,25 +261,28 @@ class CommandJudge:
         return replace(redirection, target=Literal(path))
 
 
-def refuse_action(action: Action, counted: Mapping[str, str], policy: Policy, reach: Reach) -> str | None:
+def refuse_action(action: Action, place: Place, policy: Policy) -> str | None:
     """Return why an action on a service, given by its whole name, is refused, or None.
 
     A service is forbidden by each of its names, wherever it runs and whoever calls it that, but allowed only by its
     whole name, or by the policy's own name for it: a manifest widens nothing.
     """
     name = action.service
-    names = names_of(name, counted)
+    names = place.services.all_of(name)
     if any(matches(each, pattern) for pattern in policy.never.services for each in names):
         return f"{name} is a service that the policy forbids at every tier"
-    by_name = reach.refuse_service(name, *names)
-    refused = by_name and reach.refuse_service(policy.counted_name(name), *names)
-    return refused or forbidden.refuse_action(action.kind, names, reach.estate, counted)
+    by_name = place.reach.refuse_service(name, *names)
+    refused = by_name and place.reach.refuse_service(policy.counted_name(name), *names)
+    return refused or forbidden.refuse_action(action.kind, names, place.scope.estate, place.services.counted)
 
 
-def names_of(name: str, counted: Mapping[str, str]) -> tuple[str, ...]:
-    """Return every name of a service that is given by its whole name, itself and its plain name among them."""
-    main = counted_by(counted)(name)
-    return tuple(dict.fromkeys((name, main, plain_name(name), *other_names_of(main, counted))))
+def refuse_stack(stack: str, place: Place, policy: Policy) -> str | None:
+    """Return why a stack of swarm may not be deployed, or None: that changes every service STACK_NAME."""
+    excluded = (*policy.never.services, *(each[1:] for each in place.reach.services if each.startswith("!")))
+    pattern = next((each for each in excluded if glob.overlap(f"{stack}_*".lower(), each.lower())), None)
+    if pattern is not None:
+        return f"the stack {stack} could hold {pattern}, on which nothing may act"
+    return forbidden.refuse_stack(stack, place.scope.estate, place.services.counted)
 
 
 def _program(name: str, written: str, place: Place) -> Literal:
@@ -307,6 +307,7 @@ def _placed(found: Found, wrapper: Wrapper, own: Arguments, place: Place, inside
         cwd=directory if wrapper.elsewhere else inside.cwd,
         where=(*inside.where, *wrapper_parts(found.path, own, found.given, place)),
         user=inside.user if user is None else user,
+        unsure=inside.unsure or uncertainty(found, own, place),
     )
 
 
@@ -326,7 +327,7 @@ def _expanded(word: Word, place: Place) -> tuple[Word, ...]:
     found = place.scope.expand(paths.absolute(word.pattern, place) or word.pattern)
     if len(found) > _MOST_NAMES:
         raise RefusedError(f"{word.pattern} finds more than {_MOST_NAMES} names: use find, or name a directory")
-    return tuple(map(Literal, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
+    return tuple(map(Named, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
 
 
 def _environment(command: SimpleCommand) -> tuple[tuple[str, str], ...]:

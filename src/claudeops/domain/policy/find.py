@@ -26,6 +26,7 @@ TESTS: Final = (
 )
 """What an expression may hold besides ``-exec``, written like options."""
 
+_ACTS: Final = frozenset({"-delete", "-execdir", "-ok", "-okdir", "-fls", "-fprint", "-fprint0", "-fprintf"})
 _CHOICES: Final = frozenset({"-o", "-or", "!", "-not", ",", "("})
 _SHOW_METADATA: Final = frozenset({"ls", "du", "stat"})
 _BEGINS_EXPRESSION: Final = regex.Pattern(r"(?s)-.*|[(),!]")
@@ -46,13 +47,17 @@ class Search:
         words: tuple[Word, ...] = tuple(map(Literal, ("-P", *self.roots, *self.tests)))
         if not self.program:
             return words
-        if self.program[0].text.rpartition("/")[2] not in _SHOW_METADATA:  # a link to a file would be followed
+        reads = self.program[0].text.rpartition("/")[2] not in _SHOW_METADATA
+        if reads and self.tests[-2:] != ("-type", "f"):  # a link to a file would be followed
             words = (*words, Literal("-type"), Literal("f"))
         return (*words, Literal("-exec"), *program, Literal(self.end))
 
 
 def read_find(words: tuple[Word, ...], setting: Setting) -> Search:
     """Read the words behind ``find``. Raises `RefusedError`."""
+    acts = next((word.text for word in words if isinstance(word, Literal) and word.text in _ACTS), None)
+    if acts:
+        raise RefusedError(f"find {acts} is not allowed: find may only look")
     if not all(isinstance(word, Literal) for word in words):
         raise UnclearCommandError("find: quote its patterns, and write everything out")
     texts = [word.text for word in words if isinstance(word, Literal)]

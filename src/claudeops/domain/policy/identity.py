@@ -5,7 +5,7 @@ is put in front of the name, one part for each step, so that two services that s
 
     web1/web                          on another host, by ssh; web1:2222/web at another port; a/b/web through a
     project:media/web                 in a compose project: -p, or the directory of the compose file
-    namespace:media/web               in a namespace of the cluster
+    namespace:media/web               in a namespace of the cluster, or of nerdctl
     context:prod/namespace:media/web  in another cluster
     container:app/worker              in a container or pod
     user:ops/web                      a unit of a user
@@ -20,7 +20,10 @@ import posixpath
 from collections.abc import Iterable
 from typing import Final
 
+from claudeops.domain.estate.names import ServiceNames
+from claudeops.domain.policy.compose import refuse_project
 from claudeops.domain.policy.paths import Place
+from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import Arguments, Given, RefusedError
 from claudeops.domain.shell.values import shown
 from claudeops.domain.text import regex
@@ -30,7 +33,15 @@ LONGEST: Final = 255  # characters of a whole name; a column holds no more, and 
 _LOCAL: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "[::1]"})
 _CLUSTER_TOOLS: Final = frozenset({"kubectl", "helm", "flux", "argocd", "oc"})
 _USUAL_PORTS: Final = frozenset({"", "22"})
-_POD: Final = regex.Pattern(r"(.+?)(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})")
+_REPLICASETS: Final = frozenset({"replicasets", "replicaset", "rs", "jobs", "job"})
+_PODS: Final = frozenset({"", "pods", "pod", "po"})
+_BY_ID: Final = frozenset({"docker exec", "docker container exec"})
+
+_GENERATED: Final = regex.Pattern(r"(.+)-[bcdfghjklmnpqrstvwxz0-9]{5}")  # Kubernetes' own alphabet
+_HASH: Final = regex.Pattern(r"(.+)-[bcdf4-9]{8,10}")  # of a template: decimal digits, written in these letters
+_MAYBE: Final = regex.Pattern(r"(.+)-(?:[bcdf4-9]{1,7}|\d{1,10})")  # a short hash, a CronJob's minutes, or a name
+_ORDINAL: Final = regex.Pattern(r"(.+)-\d{1,4}")  # of a StatefulSet's pod
+_CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]{1,64}")  # or the beginning of one
 
 
 def command_parts(path: str, given: Given, place: Place) -> tuple[str, ...]:
@@ -48,6 +59,7 @@ def command_parts(path: str, given: Given, place: Place) -> tuple[str, ...]:
     if tool != "docker":
         return _part("machine", _only(given, "--machine")) + _part("engine", _only(given, "--host"))
     engine = _part("engine", _only(given, "--context", "--connection")) + _part("engine", _only(given, "--host"))
+    engine += _part("namespace", _only(given, "--namespace"))
     if path.startswith("docker compose "):
         return (*engine, *_part("project", _project(given, place)))
     return engine
@@ -61,11 +73,61 @@ def wrapper_parts(path: str, arguments: Arguments, given: Given, place: Place) -
         jump = _only(options, "-J")
         port = _only(options, "-p")
         return (*_host(jump or "localhost", ""), *_host(named, port))
+    if path == "lxc-attach":
+        named = _only(options, "--name")
+        if not named:
+            raise RefusedError("name the container: lxc-attach --name=NAME -- COMMAND")
+        return _part("container", named)
     if path.endswith(" exec"):
-        owner = named.rpartition("/")[2]
-        pod = _POD.fullmatch(owner) if path.startswith("kubectl") else None
-        return (*command_parts(path, options, place), *_part("container", pod[1] if pod else owner))
+        if "/" in named and not path.startswith("kubectl"):  # the client takes ``x/../db`` for db
+            raise RefusedError(f"{named!r} is not a plain container name")
+        owner = _workload(named) if path.startswith("kubectl") else named
+        return (*command_parts(path, options, place), *_part("container", owner))
     return ()
+
+
+def uncertainty(found: Found, arguments: Arguments, place: Place) -> str:
+    """Return why an action within a wrapper could be one on another service than it says, or ""."""
+    named = shown(arguments.positionals[0]) if arguments.positionals else ""
+    if found.path in _BY_ID:
+        return refuse_id(named, place.services, f"docker compose -p PROJECT exec {named}") or ""
+    if found.path == "docker compose exec":
+        return refuse_project(found, place) or ""
+    return ""
+
+
+def refuse_id(name: str, services: ServiceNames, instead: str) -> str | None:
+    """Return why a name may not be given to an engine that also knows its containers by the beginnings of ids."""
+    if not _CONTAINER_ID.fullmatch(name) or services.knows(name):
+        return None
+    return f"{name} could be the beginning of a container's id: name it in a CLAUDE-OPS.md, or write {instead}"
+
+
+def pod_owners(name: str) -> tuple[str, ...]:
+    """Return what a pod may belong to, by its name: two where its end could be a hash and part of a name as well."""
+    generated = _GENERATED.fullmatch(name)
+    if generated:
+        return _template_owners(generated[1])
+    ordinal = _ORDINAL.fullmatch(name)
+    return (ordinal[1],) if ordinal else (name,)
+
+
+def _template_owners(name: str) -> tuple[str, ...]:
+    """Return what made a ReplicaSet or Job of this name, or a DaemonSet itself."""
+    certain, maybe = _HASH.fullmatch(name), _MAYBE.fullmatch(name)
+    if certain:
+        return (certain[1],)
+    return (name, maybe[1]) if maybe else (name,)
+
+
+def _workload(named: str) -> str:
+    """Return what the pod belongs to in which ``kubectl exec`` runs a command."""
+    kind, _, name = named.rpartition("/")
+    kind = kind.lower().partition(".")[0]
+    owners = pod_owners(name) if kind in _PODS else _template_owners(name) if kind in _REPLICASETS else (name,)
+    if len(owners) > 1:
+        raise RefusedError(f"{named} could be a pod of {' or of '.join(owners)}: write deployment/NAME")
+    return owners[0]
 
 
 def wrapper_user(path: str, arguments: Arguments) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from claudeops.domain.estate import forbidden
-from claudeops.domain.estate.names import counted_names
+from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import combined
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Action, ToolCall, Verdict, VerdictKind
@@ -92,6 +92,7 @@ def _place(tier: TierPolicy, scope: Scope, call: ToolCall) -> Place:
         cwd=call.cwd or scope.workdir,
         call=call.tool_use_id,
         never=tier.policy.never.paths,
+        services=ServiceNames(scope.estate, tier.policy.other_names),
         reach=Reach(
             hosts=rules.hosts,
             urls=rules.urls,
@@ -144,7 +145,8 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     for own in (scope.workdir, scope.tmpdir):
         text = text.replace(own, "")
     never = refuse_text(text, scope.forbidden_paths)
-    never = never or forbidden.refuse_text(text, scope.estate, counted_names(scope.estate, tier.policy.other_names))
+    services = ServiceNames(scope.estate, tier.policy.other_names)
+    never = never or forbidden.refuse_text(text, scope.estate, services.counted)
     if never is not None:
         return _deny(never)
     if scope.dry_run:
@@ -276,11 +278,10 @@ def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, pla
         return Finding(denial=f"{named.name}: name the service in {named.service!r}")
     if named.action not in tier.action_kinds:
         return Finding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
-    names = counted_names(place.scope.estate, tier.policy.other_names)
     action = Action(kind=named.action, service=service)
-    reason = refuse_service(plain_name(service), unit=False) or refuse_action(action, names, tier.policy, place.reach)
+    reason = refuse_service(plain_name(service), unit=False) or refuse_action(action, place, tier.policy)
     finding = Finding(denial=reason or "")
-    finding.act(action, names)
+    finding.act(action, place.services)
     return finding
 
 
@@ -362,6 +363,8 @@ def _path(path: object, tool: str) -> tuple[str | None, str]:
         return None, f"{tool} needs a path: name it, by its absolute path"
     if not path.startswith("/"):
         return None, f"{path}: write the absolute path"
+    if ".." in path.split("/"):  # the tool gets it as it is, and behind a link it leads elsewhere than it seems to
+        return None, f"{path}: write the path without '..'"
     return path, ""
 
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from claudeops.domain.looks import Address, Look, address_of
 from claudeops.domain.model import ToolCall
-from claudeops.domain.policy.arguments import Setting, service_of
+from claudeops.domain.policy.arguments import Setting, services_of
 from claudeops.domain.policy.identity import command_parts, whole_name
 from claudeops.domain.policy.matching import Match
 from claudeops.domain.policy.paths import Place
@@ -284,7 +284,7 @@ def _known_as(path: str, text: str, place: Place) -> set[str]:
     """Return the names that the actions of the same program would use for something."""
     setting = Setting(place=place)
     kinds = _KINDS_OF_NAMES.get(path.partition(" ")[0], ("container",))
-    return {name for kind in kinds if (name := service_of(kind, text, setting))}
+    return {name for kind in kinds for name in services_of(kind, text, setting) if name}
 
 
 def _filtered(names: tuple[str, ...], text: str) -> str:

@@ -12,7 +12,8 @@ from typing import Final
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
-from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, service_of
+from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, services_of
+from claudeops.domain.policy.compose import located, refuse_project
 from claudeops.domain.policy.git import GitLook, read_git
 from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
@@ -28,13 +29,14 @@ from claudeops.domain.policy.rules import (
     RefusedError,
     UnclearCommandError,
     assign_kinds,
+    beyond,
     option_table,
     read_arguments,
     written,
 )
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import Given as GivenWord
-from claudeops.domain.shell.values import Glob, Literal, Stream, Text, Word, shown
+from claudeops.domain.shell.values import Glob, Literal, Named, Stream, Text, Word, shown
 
 _SHORT: Final = 160  # characters of the values that a sentence shows
 
@@ -111,9 +113,10 @@ def _higher(found: Found, place: Place, tier: int) -> int | None:
 def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     if rule.reading == "git":
         return Match(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
+    found = located(found, place) if rule.check == "compose" else found
     arguments = _arguments(rule, found)
     setting = _setting(rule, arguments, place)
-    kinds = assign_kinds(rule.arguments, arguments.positionals)
+    kinds = _without_left_out(assign_kinds(rule.arguments, arguments.positionals), setting)
     strangers: list[Stranger] = []
     for option, value in (*found.given, *arguments.options):
         if option.kind is not None and value is not None:
@@ -123,7 +126,9 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     if setting.deep and not any(kind == "file" for kind, _ in kinds):
         raise RefusedError("name the directory that is to be searched, by its absolute path")
     if rule.check and (reason := ARGUMENT_CHECKS[rule.check](found, arguments, place)):
-        raise ValueRefusedError(reason)
+        if not isinstance(reason, Stranger):
+            raise ValueRefusedError(reason)
+        strangers.append(reason)
     words = (
         read_ps(found.arguments) if rule.reading == "ps" else _written(rule, found, arguments.options, kinds, setting)
     )
@@ -139,6 +144,20 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         where=where,
         strangers=tuple(strangers),
     )
+
+
+def _without_left_out(kinds: list[tuple[str, Word]], setting: Setting) -> list[tuple[str, Word]]:
+    """Leave out what a pattern found that is no file where files are read, or that nobody lists; keep at least one."""
+    kept = [
+        (kind, word)
+        for kind, word in kinds
+        if not isinstance(word, Named)
+        or not (
+            (kind == "file" and not setting.deep and paths.refuse_other_than_file(word.text, setting.place))
+            or (kind == "listing" and paths.listable(word.text, setting.place))
+        )
+    ]
+    return kept or kinds
 
 
 def _spelt(option: Option, found: Found) -> str:
@@ -181,7 +200,7 @@ def _arguments(rule: CommandRule, found: Found) -> Arguments:
         return Arguments()
     always = tuple(map(Literal, rule.always.split()))
     words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
-    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading)
+    arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading, rule.first)
     given = arguments.names() | {name for option, _ in found.given for name in option.names}
     for needed in rule.required.split():
         if not given & set(needed.split("|")):
@@ -197,7 +216,7 @@ def _written(
     for given, subcommand in found.steps:
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
-    words += written(_formed(options, setting), attached=rule.attached)
+    words += written(_formed(beyond(rule.always, options), setting), attached=rule.attached)
     dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):
@@ -252,12 +271,10 @@ def _actions(rule: CommandRule, options: Given, kinds: list[tuple[str, Word]], s
     named += [(kind, word.text) for kind, word in kinds if isinstance(word, Literal)]
     names: list[str] = []
     for kind, text in named:
-        service = service_of(kind, text, setting)
-        if service is None:
-            continue
-        if (reason := refuse_service(service, unit=kind == "unit")) is not None:
-            raise RefusedError(f"{service}: {reason}")
-        names.append(service)
+        for service in services_of(kind, text, setting):
+            if (reason := refuse_service(service, unit=kind == "unit")) is not None:
+                raise RefusedError(f"{service}: {reason}")
+            names.append(service)
     if not all(names or [rule.service]):
         raise RefusedError("name the services")
     return tuple(Action(kind=rule.action, service=name) for name in names or [rule.service])
@@ -288,11 +305,7 @@ def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
 
 
 def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
-    """Refuse to deploy a project from a directory that others can write to, if only the directory identifies it."""
-    named = {name for option, _ in found.given for name in option.names}
-    if named & {"--file", "--project-directory"} or place.cwd is None:
-        return None
-    return paths.project(place.cwd, place)
+    return refuse_project(found, place)
 
 
 def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:

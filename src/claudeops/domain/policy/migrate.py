@@ -79,6 +79,10 @@ def _forms(rule: Mapping[str, object]) -> Iterator[dict[str, object]]:
             yield {"reading": "words", "arguments": arguments}
         return
     if "tokens" in rule:
+        try:
+            regex.check(str(rule["tokens"]))
+        except regex.ExpressionError:
+            return
         yield {"reading": "words", "arguments": f"re:{_blankless(str(rule['tokens']))}*"}
         return
     reading = next((new for old, new in _READINGS.items() if rule.get(old)), None)
@@ -105,7 +109,14 @@ def _words(line: str) -> str | None:
             regex.check(word)
     except regex.ExpressionError:  # a group spans several words
         return None
-    return " ".join(f"re:{_blankless(word)}{repeat}" for word, repeat in kinds)
+    if any(" " in word for word, _ in kinds):  # so does this one
+        return None
+    return " ".join(f"re:{_closed(word) if not repeat else word}{repeat}" for word, repeat in kinds)
+
+
+def _closed(word: str) -> str:
+    """Return an expression that does not end in a sign that a kind would take for its own."""
+    return f"({word})" if word[-1:] in {"?", "*", "+"} else word
 
 
 def _tail(word: str) -> tuple[str, tuple[str, str] | None]:

@@ -8,11 +8,12 @@ could match a secret name.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.policy.places import (
     ANY_DEPTH,
     CERTIFICATE_TREES,
@@ -66,6 +67,8 @@ class Place:
     user: str = ""  # that the commands run as; "" = the usual one
     call: str = ""  # the id of the tool call
     local: bool = True  # False: on another host or in a container, where nothing can be looked up
+    services: ServiceNames = field(default_factory=ServiceNames)  # that the policy and the manifests name
+    unsure: str = ""  # why nothing is changed here, although it may be looked at: it could be another service's place
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -195,8 +198,13 @@ def deployable(text: str, place: Place) -> str | None:
 
 def in_repositories(path: str, place: Place) -> bool:
     """Whether an absolute path, with its links followed, is below the repositories' directory."""
-    roots = {_names(place.scope.repos_dir), _names(_resolved(place.scope.repos_dir, place))}
-    return any(_below(_names(_resolved(path, place)), root) for root in roots)
+    return is_within(path, (place.scope.repos_dir,), place)
+
+
+def is_within(path: str, directories: Iterable[str], place: Place) -> bool:
+    """Whether an absolute path, with its links followed, is one of these directories or below one."""
+    names = _names(_resolved(path, place))
+    return any(_below(names, _names(root)) for each in directories for root in {each, _resolved(each, place)})
 
 
 def project(text: str, place: Place) -> str | None:

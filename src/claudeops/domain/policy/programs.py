@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import regex
 
 _AWK_WORDS: Final = regex.Pattern(r"\b(?:system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)\b|@|\\\n")
@@ -90,6 +91,8 @@ def refuse_yq(text: str) -> str | None:
     found = _YQ_WORDS.search(text)
     if found:
         return f"yq may not use {found[0]!r} here"
+    if "/" in text or is_secret_name(text):
+        return f"{text[:80]!r} could be a file's name, which one of the programs called yq would show"
     reason = refuse_jq(text)
     return reason and reason.replace("jq", "yq", 1)
 

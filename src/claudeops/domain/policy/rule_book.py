@@ -145,8 +145,10 @@ REASONS: Final = {
     "crictl inspect": "it shows the environment",
     "crictl info": "it shows the environment",
     "certbot": "it writes logs and locks: openssl x509 -noout -dates -in /etc/letsencrypt/live/NAME/cert.pem",
-    "exportfs": "it writes its state: cat /etc/exports, showmount -e HOST",
-    "monit": "it writes its state: systemctl status monit",
+    "exportfs": "it locks its table: cat /var/lib/nfs/etab, or showmount -e HOST",
+    "monit": "it writes its log and state: tail -n 50 /var/log/monit.log",
+    "pm2": "it starts a daemon: ps -e -o pid,ppid,etime,args",
+    "caddy": "it writes into its home: dpkg-query -s caddy, or docker inspect for its image",
     "helm get": "values hold secrets: helm status, helm history",
 }
 """Why a command is in no rule, where there is a reason to give."""

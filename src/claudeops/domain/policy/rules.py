@@ -52,6 +52,7 @@ class CommandRule:
     always: str = ""  # words that are written first, whether given or not
     options: str = ""
     arguments: str = ""
+    first: str = ""  # the option whose value is the first argument where it is not given: ``-e``
     required: str = ""  # options that must be given; ``-l|-t`` = one of these
     action: str = ""  # what it changes: the kind of action, counted for each argument that names a service
     service: str = ""  # the service of an action whose arguments name none
@@ -94,6 +95,7 @@ class Option:
     names: tuple[str, ...]
     kind: str | None  # None: a flag
     attached: bool = False  # takes its value only as ``--name=value``
+    several: bool = False  # takes every word up to the next option
 
     def written(self, value: str | None, *, attached: bool = True) -> tuple[str, ...]:
         """Return its words, in its one spelling."""
@@ -102,7 +104,7 @@ class Option:
             return (name,)
         if self.attached or (attached and name.startswith("--")):
             return (f"{name}{value}" if len(name) == _LETTER else f"{name}={value}",)
-        return (name, value)
+        return (name, value) if name else (value,)
 
 
 Given = tuple[tuple[Option, str | None], ...]
@@ -129,12 +131,15 @@ def option_table(options: str) -> Mapping[str, Option]:
     for token in options.split():
         spelled, given, kind = token.partition("=")
         names = tuple(spelled.split("|"))
-        option = Option(names, kind.removeprefix("?") if given else None, kind.startswith("?"))
+        plain = kind.removeprefix("?")
+        several = plain.endswith("+") and not plain.startswith("re:")
+        plain = plain.removesuffix("+") if several else plain
+        option = Option(names, plain if given else None, kind.startswith("?"), several)
         table |= dict.fromkeys(names, option)
     return table
 
 
-def read_arguments(words: tuple[Word, ...], options: str, reading: str = "getopt") -> Arguments:
+def read_arguments(words: tuple[Word, ...], options: str, reading: str = "getopt", first: str = "") -> Arguments:
     """Separate options from arguments. Raises `RefusedError`, also for an option that the rule spells otherwise."""
     if reading == "words":
         return Arguments(positionals=words)
@@ -153,6 +158,11 @@ def read_arguments(words: tuple[Word, ...], options: str, reading: str = "getopt
         if reader.dashed or reading == "ordered":
             reader.positionals += reader.rest
             break
+    if first and not any(first in option.names for option, _ in reader.options):
+        if not reader.positionals:
+            raise IncompleteError("an argument is missing: name what it is about")
+        reader.rest, reader.positionals = reader.positionals[:1], reader.positionals[1:]
+        reader.option(first)
     return Arguments(tuple(reader.options), tuple(reader.positionals), reader.dashed)
 
 
@@ -172,6 +182,12 @@ def assign_kinds(arguments: str, positionals: tuple[Word, ...]) -> list[tuple[st
 def written(given: Iterable[tuple[Option, str | None]], *, attached: bool = True) -> tuple[Word, ...]:
     """Return options as they are written."""
     return tuple(Literal(text) for option, value in given for text in option.written(value, attached=attached))
+
+
+def beyond(always: str, given: Iterable[tuple[Option, str | None]]) -> Given:
+    """Return the options that do not stand among the words that are always written."""
+    fixed = f" {always} "
+    return tuple(pair for pair in given if f" {' '.join(pair[0].written(pair[1]))} " not in fixed)
 
 
 def _is_option(word: Word) -> bool:
@@ -226,10 +242,15 @@ class _Reader:
         if option.kind is None and value is not None:
             raise RefusedError(f"the option {name} takes no value")
         if option.kind is not None and value is None and not option.attached:
-            if not self.rest:
-                raise RefusedError(f"the value of {name} is missing")
-            word = self.rest.pop(0)
-            if not isinstance(word, Literal):
-                raise UnclearCommandError(f"the value of {name} is not known before it runs: write it out")
-            value = word.text
+            value = self._value(name)
         self.options.append((option, value))
+        while option.several and self.rest and not _is_option(self.rest[0]):
+            self.options.append((Option(("",), option.kind), self._value(name)))
+
+    def _value(self, name: str) -> str:
+        if not self.rest:
+            raise RefusedError(f"the value of {name} is missing")
+        word = self.rest.pop(0)
+        if not isinstance(word, Literal):
+            raise UnclearCommandError(f"the value of {name} is not known before it runs: write it out")
+        return word.text

@@ -262,7 +262,7 @@ def _check_name(name: str) -> None:
 
 def _check_words(rule: CommandRule) -> None:
     given = option_table(rule.options).keys()
-    for key, named in (("required", rule.required.replace("|", " ")), ("deep", rule.deep)):
+    for key, named in (("required", rule.required.replace("|", " ")), ("first", rule.first), ("deep", rule.deep)):
         for option in named.split():
             if option not in given and option != "*":
                 raise RuleFault(key, f"{option} is not among the options: add it there")
@@ -296,6 +296,10 @@ def _check_options(key: str, options: str) -> None:
 def _check_kinds(key: str, kinds: Iterable[str]) -> None:
     for kind in kinds:
         name, _, parameter = kind.partition(":")
+        if name == "path":
+            raise RuleFault(
+                key, "the kind 'path' is now 'file' ('claudeops policy migrate FILE' writes the whole file so)"
+            )
         if name not in KINDS:
             near = difflib.get_close_matches(name, KINDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KINDS))}"

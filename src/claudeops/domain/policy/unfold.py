@@ -21,6 +21,7 @@ from claudeops.domain.policy.rules import (
     UnclearCommandError,
     Wrapper,
     assign_kinds,
+    beyond,
     read_arguments,
     written,
 )
@@ -63,12 +64,11 @@ class _Wrapped:
         words: list[Word] = []
         for given, subcommand in self.found.steps:
             words += [*written(given), Literal(subcommand)]
-        always = self.wrapper.always.split()
-        words += map(Literal, always)
+        words += map(Literal, self.wrapper.always.split())
         words += written(
             (option, value if value is None or option.kind is None else form(option.kind, value, self.setting))
-            for option, value in self.own.options
-            if option.names[0] not in always and "--tty" not in option.names  # there is no terminal
+            for option, value in beyond(self.wrapper.always, self.own.options)
+            if "--tty" not in option.names  # there is no terminal
         )
         words += self.own.positionals
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)
@@ -207,7 +207,8 @@ def _text(wrapped: _Wrapped) -> Unfolded:
         words: tuple[Word, ...] = (command.argv[0], *written(kept), Literal("-c"))
     else:
         text, fed = (" ".join(_literals(wrapped.rest)), False) if wrapped.rest else (_stdin(command), True)
-        alone = () if command.piped or (command.stdin is not None and not fed) else (Literal("-n"),)
+        reads = command.piped or (command.stdin is not None and not fed)
+        alone = () if reads or "-n" in own.names() else (Literal("-n"),)
         words = (command.argv[0], *alone, *wrapped.before())
     outer = replace(command, stdin=None) if fed else command
     read = parse(text, known=wrapped.setting.place.variables if shell else {})

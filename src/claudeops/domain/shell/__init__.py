@@ -11,13 +11,14 @@ from types import MappingProxyType
 from typing import Final
 
 from claudeops.domain.shell.exit_status import with_certainty
-from claudeops.domain.shell.lexical import check_source, check_tree
+from claudeops.domain.shell.lexical import check_source, check_tree, end_lines
 from claudeops.domain.shell.reader import Reader
 from claudeops.domain.shell.syntax import syntax_tree
 from claudeops.domain.shell.values import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word
 
 __all__ = ["Certainty", "Parsed", "Redirection", "SimpleCommand", "Word", "parse"]
 
+_MOST_ENDINGS: Final = 4  # times that a text is parsed again
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -30,6 +31,11 @@ def parse(command: str, *, known: Mapping[str, str] = _NOTHING) -> Parsed:
     try:
         source = check_source(command)
         root = syntax_tree(source)
+        for _ in range(_MOST_ENDINGS):
+            ended = end_lines(root, source)
+            if ended == source:
+                break
+            source, root = ended, syntax_tree(ended)
         check_tree(root, source)
     except UnclearError as error:
         return Parsed(problem=str(error))

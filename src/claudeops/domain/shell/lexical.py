@@ -63,6 +63,22 @@ def check_source(text: str) -> bytes:
     return text.encode()
 
 
+def end_lines(root: Node, source: bytes) -> bytes:
+    """Return the text with a semicolon wherever the parser reads two lines as one command.
+
+    It does so for ``a | b | c``, a newline and a command with redirections.
+    """
+    ends, nodes = {len(source)}, [root]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children
+        words = [child for child in node.children if child.type != "comment"] if node.type == "command" else []
+        for before, after in pairwise(words):
+            if b"\n" in source[before.end_byte : after.start_byte].replace(_CONTINUED, b""):
+                ends.add(before.end_byte)
+    return b";".join(source[start:end] for start, end in pairwise([0, *sorted(ends)]))
+
+
 def check_tree(root: Node, source: bytes) -> None:
     """Raise `UnclearError` unless bash would read every token of the tree the same way."""
     if not _is_blank(source[: root.start_byte]) or not _is_blank(source[root.end_byte :]):

@@ -194,11 +194,16 @@ class Reader:
             if sign.type == "|&":
                 elements[place] = parts[2 * place], ERRORS_TOO
         elements[-1] = parts[-1], behind
+        (first, own), *rest = elements
+        body = first.child_by_field_name("body") if first.type == "redirected_statement" else first
+        if body is not None and body.type in {"list", "pipeline", "negated_command"}:
+            # In ``a && b 2>&1 | c`` and ``! a | b`` the parser takes too much for the first element.
+            return self._statement(first, scope, own.then(Behind(piped=tuple(rest))))
         return self._piped((), elements, scope)
 
     def _piped(self, steps: tuple[Step, ...], elements: Iterable[tuple[Node, Behind]], scope: Scope) -> Step | None:
         """Read the elements of a pipeline behind its first steps."""
-        feeds = scope.feeds if not steps else ()
+        feeds = scope.feeds
         for node, behind in elements:
             start = len(self.commands)
             unassignable = "in a pipeline" if node.type.startswith("variable_assignment") else ""
@@ -209,8 +214,6 @@ class Reader:
             if step is not None:  # ``a | b >c | d`` is one pipeline
                 steps = (*steps, *(step.steps if isinstance(step, Pipeline) else (step,)))
             feeds = (*(feeds or ()), *self.commands[start:])
-        if steps and isinstance(steps[0], Negated):  # ``! a | b`` negates the whole pipeline
-            return Negated(Pipeline((steps[0].step, *steps[1:])))
         return Pipeline(steps) if steps else None
 
     def _negated(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
@@ -242,7 +245,7 @@ class Reader:
         if not behind.piped or step is None:
             return step
         feeds = (*(scope.feeds or ()), *self.commands[start:])
-        return self._piped((step,), [(node, NOTHING) for node in behind.piped], replace(scope, feeds=feeds))
+        return self._piped((step,), behind.piped, replace(scope, feeds=feeds))
 
     def _subshell(self, node: Node, scope: Scope) -> Step:
         return Subshell(self._sequence(node.children, replace(scope.apart(), head=True)))
@@ -333,7 +336,10 @@ class Reader:
         used = more or command.type != "command" or any(self._mentions(word, name) for word in words)
         if not given or used or behind != Behind(files=behind.files) or behind.feeds:
             shown = self._words.shown(look)[2:-1][:60]
-            raise UnclearError(f"run {shown} first, then write the names out: for {name} in NAME NAME; do …")
+            error = UnclearError(f"run {shown} first, then write the names out: for {name} in NAME NAME; do …")
+            self._keep(error)
+            self._look_inside(body, replace(scope, repeated=True))
+            raise error
         start = len(self.commands)
         printed = one_step(self._substituted(look, scope))
         inner = replace(scope.apart(), feeds=(*(scope.feeds or ()), *self.commands[start:]))

@@ -24,7 +24,7 @@ class Behind:
     files: tuple[Redirection, ...] = ()
     arguments: tuple[Word, ...] = ()  # words after a redirection, which are still the command's
     stdin: str | None = None
-    piped: tuple[Node, ...] = ()  # ``cat <<EOF | …``
+    piped: tuple[tuple[Node, Behind], ...] = ()  # ``cat <<EOF | …``, the rest of the pipeline
     following: tuple[tuple[str, Node], ...] = ()  # ``cat <<EOF && …``, by its operator: no single command's
 
     @property
@@ -127,7 +127,7 @@ class RedirectionReader:
         parts += [child for child in last.children if child.type != "|"] if last.type == "pipeline" else [last]
         if any(part.type == "|&" for part in parts):
             raise unclear(node, self._source)
-        return Behind(piped=tuple(parts), following=tuple(following))
+        return Behind(piped=tuple((part, NOTHING) for part in parts), following=tuple(following))
 
 
 def operands(node: Node, operator: str = "") -> list[tuple[str, Node]]:

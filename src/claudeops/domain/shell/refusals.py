@@ -17,7 +17,7 @@ _LEAVE: Final = "is not taken: leave it out, and write only the rounds of the lo
 INSTEAD: Final = {
     "&": "a command in the background is not allowed: run it in the foreground with timeout",
     "[[": _TEST,
-    "while_statement": f"while {_LOOP}",
+    "while_statement": f"while or until {_LOOP}",
     "c_style_for_statement": "write the loop as: for i in 1 2 3; do …; done",
     "case_statement": _CASE,
     "function_definition": "a function is not taken: write its commands out where it is called",
@@ -27,15 +27,14 @@ INSTEAD: Final = {
 """By the type of a node."""
 
 INSTEAD_OF_COMMANDS: Final = {
-    "eval": "eval is not taken: write its commands out",
-    "source": "source is not taken: write its commands out",
-    ".": "source is not taken: write its commands out",
     "coproc": "coproc is not taken: use a pipe",
+    "alias": "alias is not taken: write the command out",
     "let": "let is not taken: write the number out",
     "trap": "trap is not taken: write the command at the end",
     "exec": "exec is not taken: write the command without it",
+    **{name: f"{name} is not taken: write its commands out" for name in ("eval", "source", ".")},
     **{name: f"{name} {_READ}" for name in ("read", "mapfile", "readarray")},
-    **{name: f"{name} {_SET}" for name in ("export", "declare", "typeset", "local", "readonly", "unset", "alias")},
+    **{name: f"{name} {_SET}" for name in ("export", "declare", "typeset", "local", "readonly", "unset")},
     **{name: f"{name} {_LEAVE}" for name in ("break", "continue", "return", "shift")},
 }
 """Builtins, by their names."""

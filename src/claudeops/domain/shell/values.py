@@ -46,6 +46,10 @@ class Literal(Struct, frozen=True):
     text: str
 
 
+class Named(Literal, frozen=True):
+    """A path that a pattern has found: one of several, of which some may be left out."""
+
+
 class Output(Struct, frozen=True):
     """Within `Text`: what a look prints, ``$(…)``."""
 

@@ -118,9 +118,12 @@ class WordReader:
     def value(self, node: Node | None, scope: Scope) -> Literal | Text:
         """Return what an assignment stores, or the text of a here-string: no splitting, no globs, no braces."""
         pieces = [] if node is None else self._pieces(node, scope, quoted=True)
-        text = _text(pieces) or Literal(self._home(_joined(pieces), scope, node).text)
-        self._take([text])
-        return text
+        literal, text = _joined(pieces), _text(pieces)
+        if text is not None and node is not None and _TILDE.search(literal.mask):
+            raise unclear(node, self._source)
+        value = text or Literal(self._home(literal, scope, node).text)
+        self._take([value])
+        return value
 
     def document(self, body: Node | None, here: HereDocument, scope: Scope) -> str:
         """Return the text of a here-document."""

@@ -26,6 +26,7 @@ _KUBECTL_VALUED: Final = frozenset(
 )
 _DEPLOYMENTS: Final = frozenset({"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"})
 _PODS: Final = frozenset({"pod", "pods", "po"})
+_SAFE: Final = str.maketrans("0123456789", "456789bcdf")  # as Kubernetes writes digits, so that no word comes of them
 
 
 # --- docker ------------------------------------------------------------------------------------------
@@ -246,5 +247,6 @@ def _pod_state(running: Running) -> tuple[str, str]:
 
 
 def _pod(running: Running) -> str:
-    revision = hashlib.sha256(f"{running.name}/{len(running.deployments)}".encode()).hexdigest()
-    return f"{running.name}-{revision[:9]}-{revision[9:13]}{running.restarts % 10}"
+    revision = int(hashlib.sha256(f"{running.name}/{len(running.deployments)}".encode()).hexdigest(), 16)
+    digits = f"{str(revision)[:13]}{running.restarts % 10}".translate(_SAFE)
+    return f"{running.name}-{digits[:9]}-{digits[9:]}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.gate.grants import Findings, found
+from claudeops.domain.gate.grants import Findings, findings, found
+from support.store_values import running
 
 UNWELL = Findings(unwell=frozenset({"shop/cart", "web1/web", "namespace:media/jellyfin", "db"}))
 
@@ -47,3 +48,16 @@ def test_a_request_names_a_service_by_all_that_says_where(
     is_known: bool,
 ) -> None:
     assert found(service, Findings(request=request_text)) is is_known
+
+
+@pytest.mark.parametrize("called", ["docker-web", "systemd-web", "web.1.k3v9q2m8x7w5t1r6p4n0b2c7d", "web"])
+def test_a_container_is_found_by_the_names_that_swarm_podman_and_systemd_have_for_it(called: str) -> None:
+    reported = findings(reported=[(called, "down")], probed=[], session=running(2), request=None)
+    assert found("web", reported)
+    assert not found("other/web", reported)
+    assert not found("docker", reported)
+
+
+@pytest.mark.parametrize(("unit", "is_known"), [("docker-web", True), ("container-web", True), ("nginx-web", False)])
+def test_a_request_may_name_the_unit_of_a_container(unit: str, is_known: bool) -> None:
+    assert found("web", Findings(request=f"{unit} is down")) is is_known

@@ -52,7 +52,7 @@ def test_a_file_that_only_extends_changes_nothing() -> None:
 
 
 def test_a_file_that_extends_nothing_stands_alone() -> None:
-    alone = parse_policy('[tiers.1]\ntools = ["Bash"]\n[[commands]]\nname = "uptime"\nline = ""')
+    alone = parse_policy('[tiers.1]\ntools = ["Bash"]\n[[commands]]\nname = "uptime"')
     assert kind(alone, "uptime", 1) is ALLOW
     assert kind(alone, "uptime -p", 1) is DENY
     assert kind(alone, "df -h", 1) is DENY
@@ -102,7 +102,8 @@ def test_what_is_out_of_scope_is_denied() -> None:
         ("ping -c 1 10.1.2.3", ALLOW), ("ping -c 1 11.1.2.3", DENY), ("nc -z 10.0.0.1 80", ALLOW),
         ("curl http://x.internal/health", ALLOW), ("curl http://example.org/", DENY),
         ("docker restart web", ALLOW), ("docker restart db", DENY), ("ssh web1 docker restart db", DENY),
-        ("cat /var/log/syslog", ALLOW), ("cat /etc/hosts", DENY), ("cat /work/s1/x", ALLOW), ("cat hosts", DENY),
+        ("cat /var/log/syslog", ALLOW), ("cat /etc/hosts", DENY), ("cat /work/s1/x", ALLOW),
+        ("cat hosts", ALLOW), ("cd /etc && cat hosts", DENY),
     ):  # fmt: skip
         assert kind(policy, command) is expected, command
 
@@ -112,8 +113,8 @@ def test_a_person_is_asked_where_the_file_says_so() -> None:
         '[tiers.3.ask]\ncommands = ["docker compose up"]\nactions = ["redeployment"]\nservices = ["db*"]\n'
         'tools = ["Write"]'
     )
-    asked = verdict(policy, "sudo docker compose up -d web")
-    assert (asked.kind, [action.service for action in asked.actions]) == (ASK, ["web"])
+    asked = verdict(policy, "cd /srv/media && sudo docker compose up -d web")
+    assert (asked.kind, [action.service for action in asked.actions]) == (ASK, ["project:media/web"])
     assert kind(policy, "docker restart db-x") is ASK
     assert kind(policy, "helm rollback web 3") is ASK
     assert kind(policy, "docker restart web") is ALLOW
@@ -127,9 +128,9 @@ def test_a_person_is_asked_where_the_file_says_so() -> None:
     [
         pytest.param(
             "[actions.redeployment]\napprovals = 2",
-            "docker compose up -d web",
+            "docker compose -f /srv/media/compose.yml up -d web",
             2,
-            "redeployment of web needs 2 people's yes",
+            "redeployment of project:media/web needs 2 people's yes",
             id="a kind of action, which no tier need ask about",
         ),
         pytest.param(
@@ -162,7 +163,7 @@ def test_a_person_is_asked_where_the_file_says_so() -> None:
         ),
         pytest.param(
             "[actions.restart]\napprovals = 2",
-            "docker restart web && docker compose up -d db",
+            "docker restart web && kubectl rollout undo deploy/db",
             2,
             "restart of web needs 2 people's yes",
             id="beside what nobody is asked about",
@@ -238,8 +239,9 @@ def test_the_file_can_forbid_more() -> None:
 
 
 def test_other_names_of_a_service_count_as_the_same() -> None:
-    policy = extended('[services]\nweb = ["media-web-1", "web_old"]')
-    actions = verdict(policy, "docker restart media-web-1 && docker compose restart web", 2).actions
+    policy = extended('[services]\nweb = ["media-web-1", "project:media/web"]')
+    command = "docker restart media-web-1 && docker compose -f /srv/media/compose.yml restart web"
+    actions = verdict(policy, command, 2).actions
     assert [action.service for action in actions] == ["web", "web"]
 
 
@@ -337,13 +339,14 @@ def test_tools_of_servers_are_denied_unless_named() -> None:
 def test_no_file_switches_off_what_is_never_allowed(command: str) -> None:
     names = ("docker", "kubectl", "iptables", "ip", "git", "psql", "mysql", "redis-cli", "systemctl", "rm", "cat",
              "resolvectl", "curl")  # fmt: skip
-    rules = "".join(f'[[commands]]\nname = "{name}"\ninert = true\narguments = "any*"\n' for name in names)
-    rules += '[[commands]]\nname = "cat"\narguments = "path*"\n[[commands]]\nname = "curl"\narguments = "url*"\n'
+    kinds = {"cat": "file*", "curl": "url*"}
+    rules = "".join(
+        f'[[commands]]\nname = "{name}"\nreading = "words"\narguments = "{kinds.get(name, "any*")}"\n' for name in names
+    )
     tier = '[tiers.1]\ntools = ["Bash"]\nnot_understood = "ask"\n[wrappers]\nssh = 1\nsudo = 1\n'
     policy = parse_policy(tier + rules)
-    if command.split(maxsplit=1)[0] in {"cat", "curl"}:
-        policy = parse_policy(tier + rules.replace('inert = true\narguments = "any*"\n', 'line = "x"\n'))
     assert kind(policy, command, 1) is DENY
+    assert kind(policy, "docker ps", 1) is ALLOW
 
 
 # --- mistakes -----------------------------------------------------------------------------------------
@@ -382,15 +385,15 @@ def test_no_file_switches_off_what_is_never_allowed(command: str) -> None:
         ("without = ['docker restrat']", 2, "did you mean 'docker restart'?"),
         ("[[commands]]\nname = 'x'\ntier = 7", 4, "there is no tier 7: tiers go from 1 to 3"),
         ("[[commands]]\nname = 'y'\n[[commands]]\nname = 'x'\noptions = '--n=itn'", 6, "did you mean 'int'?"),
-        ("[[commands]]\nname = 'x'\narguments = 'paht*'", 4, "'paht' is not a kind of value: did you mean 'path'?"),
-        ("[[commands]]\nname = 'x'\ntokens = '('", 4, "is not a regular expression"),
+        ("[[commands]]\nname = 'x'\narguments = 'paht*'", 4, "'paht' is not a kind of value: known are any, archive"),
+        ("[[commands]]\nname = 'x'\narguments = 'flie*'", 4, "did you mean 'file'?"),
+        ("[[commands]]\nname = 'x'\nreading = 'getop'", 4, "'getop' is not known: known are getopt, ordered"),
+        ("[[commands]]\nname = 'x'\nreading = 'words'\noptions = '-a'", 5, "leave the options out"),
+        ("[[commands]]\nname = 'x'\nlook = 'svn'", 4, "'svn' is not known: known is 'git'"),
         ("[[commands]]\nname = 'x'\noptions = '--n=re:('", 4, "is not a regular expression"),
-        ("[[commands]]\nname = 'x'\nline = '(?!y)z'", 4, "no look-around: say in 'excludes'"),
-        ("[[commands]]\nname = 'x'\ntokens = '(?<=y)z'", 4, "no look-around: say in 'excludes'"),
-        ("[[commands]]\nname = 'x'\ntokens = 'a{1,2000}'", 4, "is not a regular expression of google-re2"),
-        ("[[commands]]\nname = 'x'\nline = 'a'\nexcludes = '('", 5, "is not a regular expression"),
-        ("[[commands]]\nname = 'x'\nexcludes = 'a'", 4, "needs 'tokens' or 'line'"),
-        ("[[commands]]\nname = 'x'\nline = 'y'\narguments = 'path'", 5, "leave one of them out"),
+        ("[[commands]]\nname = 'x'\noptions = '--n=re:(?!y)z'", 4, "it has no look-around"),
+        ("[[commands]]\nname = 'x'\narguments = 're:(?<=y)z*'", 4, "it has no look-around"),
+        ("[[commands]]\nname = 'x'\narguments = 're:a{1,2000}'", 4, "is not a regular expression of google-re2"),
         ("[[commands]]\nname = 'x'\noptions = '-a'\nrequired = '-b'", 5, "-b is not among the options"),
         ("[[commands]]\nname = 'x'\noptions = 'verbose'", 4, "'verbose' is not an option"),
         ("[[commands]]\nname = 'x'\naction = 'reboot'", 4, "the action 'reboot' has no limit"),
@@ -436,20 +439,39 @@ def test_lines_are_found_in_any_valid_spelling() -> None:
 
 def test_every_line_of_the_default_is_found() -> None:
     lines = key_lines(DEFAULT_TEXT)
-    commands = [number for number, line in enumerate(DEFAULT_TEXT.splitlines(), 1) if line == "[[commands]]"]
+    commands = [number for number, line in enumerate(DEFAULT_TEXT.splitlines(), 1) if line.startswith("[[commands]]")]
     assert [lines["commands", index] for index in range(len(commands))] == commands
     assert len(commands) > 250
     assert re.findall(r"^name = .*", DEFAULT_TEXT, flags=re.MULTILINE)
 
 
-def test_what_a_rule_excludes_is_refused_wherever_it_stands() -> None:
-    policy = extended('[[commands]]\nname = "look"\nline = "[a-z,]+( [a-z,]+)*"\nexcludes = "secret"')
-    assert kind(policy, "look a b,c", 1) is ALLOW
-    assert kind(policy, "look secret", 1) is DENY
-    assert kind(policy, "look a b,secrets c", 1) is DENY
-    policy = extended('[[commands]]\nname = "look"\ntokens = "[a-z]+"\nexcludes = "^a b"')
-    assert kind(policy, "look b a", 1) is ALLOW
-    assert kind(policy, "look a b", 1) is DENY
+@pytest.mark.parametrize(
+    ("keys", "line", "said"),
+    [
+        ("line = '-h'", 4, """'line' is of the old form: write reading = "words", arguments = "re:-h" ("""),
+        (
+            "line = 'a|b c'",
+            4,
+            """write reading = "words", arguments = "re:a"; or reading = "words", arguments = "re:b re:c""",
+        ),
+        ("tokens = '[a-z]+'", 4, """'tokens' is of the old form: write reading = "words", arguments = "re:[a-z]+*"""),
+        ("tier = 2\ntokens = 'a'\nexcludes = 'b'", 5, "is of the old form: write options and arguments ("),
+        (
+            "inert = true\narguments = 'any*'",
+            4,
+            """'inert' is of the old form: write reading = "words", arguments = "any*""",
+        ),
+        ("ordered = true\noptions = '-a'", 4, """write reading = "ordered", options = "-a" ("""),
+        ("long_options = true\noptions = '-a'", 4, """write reading = "single", options = "-a" ("""),
+        ("output = 'names'", 4, "'output' is of the old form: write options and arguments ("),
+    ],
+)
+def test_a_rule_of_the_old_form_is_refused_with_its_line_and_the_new_form(keys: str, line: int, said: str) -> None:
+    with pytest.raises(PolicyFault) as refused:
+        extended(f"[[commands]]\nname = 'x'\n{keys}")
+    assert said in str(refused.value)
+    assert "'claudeops policy migrate FILE' writes the whole file so" in str(refused.value)
+    assert refused.value.line == line
 
 
 def test_lines_of_strings_that_end_in_quotes_and_go_over_several_lines_are_known() -> None:

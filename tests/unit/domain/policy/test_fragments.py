@@ -73,7 +73,10 @@ def test_what_is_never_allowed_stays_so_beside_a_fragment(name: str) -> None:
 
 
 def test_fragments_add_up_and_the_file_stands_before_them() -> None:
-    policy = extended(*FRAGMENTS, text='without = ["redis-cli"]\n[[commands]]\nname = "psql"\nline = "--version"')
+    policy = extended(
+        *FRAGMENTS,
+        text='without = ["redis-cli"]\n[[commands]]\nname = "psql"\noptions = "--version"\nrequired = "--version"',
+    )
     assert verdict(policy, "psql --version", 1) is ALLOW
     assert verdict(policy, "psql -X -w -U web_ro -d web -c 'SELECT 1'", 1) is ALLOW
     assert verdict(policy, "redis-cli --user web_ro GET x", 1) is DENY

@@ -14,7 +14,14 @@ from support.library_texts import shipped
 from support.policy_cases import judged
 
 ESTATE = Estate(hosts=("host1", "web.example.org"))
-SCOPE = Scope(repos_dir="/repos", workdir="/w/1/work", tmpdir="/w/1/tmp", home="/w/1/home", estate=ESTATE)
+SCOPE = Scope(
+    repos_dir="/repos",
+    workdir="/w/1/work",
+    tmpdir="/w/1/tmp",
+    home="/w/1/home",
+    estate=ESTATE,
+    look_client=("/look",),
+)
 PLACEHOLDERS = {
     "NAMESPACE": "prod",
     "SERVICE": "web",

@@ -12,7 +12,14 @@ from support.checkout import ROOT
 from support.policy_cases import NAMED, POLICY
 
 PROMPTS = ROOT / "prompts"
-SCOPE = Scope(repos_dir="/repos", workdir="/w/1/work", tmpdir="/w/1/tmp", home="/w/1/home", estate=NAMED)
+SCOPE = Scope(
+    repos_dir="/repos",
+    workdir="/w/1/work",
+    tmpdir="/w/1/tmp",
+    home="/w/1/home",
+    estate=NAMED,
+    look_client=("/look",),
+)
 
 PLACEHOLDERS = {
     "NAMESPACE": "prod",

@@ -198,7 +198,13 @@ def test_a_link_is_judged_by_where_it_leads() -> None:
                 ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier_policy(POLICY, 3), scope=scope
             )
             assert (verdict.kind is DENY) == (name == "Write" or given["file_path"] == "/work/s1/a")
-    for command in ("cat /work/s1/a", "cat < /work/s1/a", "ls > /work/s1/b/x", "kubectl apply -f /repos/x.yml", "cat a"):
+    for command in (
+        "cat /work/s1/a",
+        "cat < /work/s1/a",
+        "ls > /work/s1/b/x",
+        "kubectl apply -f /repos/x.yml",
+        "cat a",
+    ):
         assert judged(command, 3, scope).kind is DENY, command
     assert judged("cd /work/s1 && cat a", 3, scope).kind is DENY
 

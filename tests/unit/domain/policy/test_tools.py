@@ -166,7 +166,6 @@ def test_the_handoff_is_a_report_and_no_change() -> None:
     [
         "$CLAUDEOPS_STATE_DIR/other.json",
         "$CLAUDEOPS_STATE_DIR/../handoff.json",
-        "$CLAUDEOPS_STATE_DIR/x/../handoff.json",
         "/state/handoff.json",
         "/state/claudeops.db",
         "$HOME/handoff.json",

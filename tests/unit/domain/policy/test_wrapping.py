@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.model import VerdictKind
+from claudeops.domain.policy import explain, tier_policy
 from claudeops.domain.policy.identity import plain_name
 from support.doses import drawn
-from support.policy_cases import judged, rows
-from support.wrapping import ALL, FORBIDDEN, OPAQUE, REPEATING, TRANSPARENT
+from support.policy_cases import POLICY, SCOPE, bash, judged, rows
+from support.wrapping import ALL, FORBIDDEN, OPAQUE, OUTSIDE, TRANSPARENT
+
+UNSEEN = {"output substitution"}
+"""What the parser's tree does not show; a person who is asked reads the text."""
 
 
 def allowed(command: str) -> bool:
@@ -44,10 +48,25 @@ def test_what_can_be_seen_through_lets_harmless_commands_pass(wrapping: str) -> 
     assert judged(TRANSPARENT[wrapping]("docker ps"), 1).kind is VerdictKind.ALLOW
 
 
-@pytest.mark.parametrize("wrapping", REPEATING)
-def test_an_action_that_may_repeat_is_denied(wrapping: str) -> None:
-    assert allowed(REPEATING[wrapping]("docker ps"))
-    assert not allowed(REPEATING[wrapping]("docker restart web"))
+@pytest.mark.parametrize("wrapping", OUTSIDE)
+def test_what_is_not_in_the_language_runs_nothing_and_hides_nothing(wrapping: str) -> None:
+    look, action = OUTSIDE[wrapping]("docker ps"), OUTSIDE[wrapping]("docker restart web")
+    for command in (look, action):
+        assert judged(command, 2).kind is VerdictKind.DENY
+        judgement = explain(bash(command), tier=tier_policy(POLICY, 3), scope=SCOPE)
+        assert (judgement.verdict.kind is VerdictKind.ALLOW, judgement.runs) == (False, "")
+    asked = judged(action, 3)
+    if asked.kind is VerdictKind.ASK and wrapping not in UNSEEN:
+        assert [action.service for action in asked.actions] == ["web"]
+
+
+@pytest.mark.parametrize(
+    "repeated", ["echo web | xargs {}", "docker ps -q | xargs -n 1 {}", "ls /repos | xargs -I% {} %"]
+)
+def test_what_xargs_repeats_only_looks(repeated: str) -> None:
+    assert judged(repeated.format("docker logs --tail 5"), 1).kind is VerdictKind.ALLOW
+    for action in ("docker restart", "docker restart web", "systemctl restart", "docker rm -f", "cat", "curl"):
+        assert judged(repeated.format(action), 3).kind is not VerdictKind.ALLOW, action
 
 
 @pytest.mark.parametrize("wrapping", TRANSPARENT)
