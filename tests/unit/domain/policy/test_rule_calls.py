@@ -120,6 +120,14 @@ def test_a_host_that_is_named_may_be_asked_and_no_other() -> None:
     assert findings(call, replace(done, connected=[(world.TRAP_ADDRESS, 80)])) == ["connects to 127.6.6.6:80"]
 
 
+def test_a_command_that_runs_others_runs_what_it_names_and_nothing_else() -> None:
+    call = Call(rule="bash", given="", runs="/usr/bin/bash -c '/usr/bin/cat -- /srv/data/notes.md'")
+    own = ("/usr/bin/bash", "/usr/bin/bash", "-c", "/usr/bin/cat -- /srv/data/notes.md")
+    done = Seen(executed=[own, *DONE.executed], opened=[opened("/srv/data/notes.md")])
+    assert findings(call, done) == []
+    assert findings(call, replace(done, executed=[own, ("/usr/bin/id", "id")])) == ["executes /usr/bin/id: id"]
+
+
 def test_a_trace_is_read() -> None:
     hexed = "".join(f"\\x{each:02x}" for each in b"/srv/a b")
     bash, root = '7 execve("\\x2f", ["\\x62"], []) = 0\n', "\\x2f\\x73"
