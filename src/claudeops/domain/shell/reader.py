@@ -235,7 +235,7 @@ class Reader:
         own = self._redirections.read(behind.redirects, scope, errors_too=behind.errors_too)
         if own.arguments:
             raise UnclearError("words after the redirection of a group are not clear: leave them out")
-        start, inner, opening = len(self.commands), scope, None
+        start, inner, opening, before = len(self.commands), scope, None, dict(scope.values)
         if own != Redirects():
             opening = self._note(SimpleCommand(argv=(), redirections=own.files, stdin=own.stdin), scope)
             if own.feeds:
@@ -244,6 +244,8 @@ class Reader:
         scope.moved = inner.moved
         if step is not None and opening is not None:
             step = Redirected(step, opening)
+        if any(each.operator != ">&" and each.target.text != "/dev/null" for each in own.files):
+            scope.doubt(before)  # without the file nothing of it runs
         return self._before_pipe(step, start, scope, behind)
 
     def _before_pipe(self, step: Step | None, start: int, scope: Scope, behind: Behind) -> Step | None:
