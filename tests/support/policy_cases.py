@@ -6,7 +6,7 @@ import fnmatch
 import re
 from pathlib import Path
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Scope, TierPolicy, judge, parse_policy, tier_policy
 from claudeops.settings.load import default_text
@@ -14,7 +14,15 @@ from claudeops.settings.load import default_text
 DEFAULT_TEXT = default_text()
 POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
+MANIFEST = Source(path="tables/CLAUDE-OPS.md", line=1)
 NAMED = Estate(
+    manifests=(
+        Manifest(
+            repository="tables",
+            services=tuple(Service(name=name, source=MANIFEST) for name in ("a", "b", "db", "web")),
+            directories=("/srv",),
+        ),
+    ),
     hosts=(
         *("a", "a.example", "b", "b.example", "bastion", "cache", "consul", "db", "db.internal", "db1"),
         *("evil", "evil.example", "example.com", "example.org", "grafana", "host", "host1", "ifconfig.me"),
@@ -22,7 +30,7 @@ NAMED = Estate(
         *("web", "web.example", "web.internal", "web1", "web2", "web3", "x", "1.1.1.1", "8.8.8.8"),
     )
 )
-"""An estate that names every host in the tables: so what they say of a command is not about its host."""
+"""An estate that names what the tables name: so what they say of a command is not about its host or directory."""
 
 VIEW = (
     *("/etc/hosts", "/etc/shadow", "/etc/shadow.bak", "/etc/kubernetes/admin.conf", "/etc/ssl/certs/ISRG_Root_X1.pem"),
