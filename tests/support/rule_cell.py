@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -32,10 +33,10 @@ _ENVIRONMENT: Final = {
     "PAGER": "cat",
     "SYSTEMD_PAGER": "cat",
 }
-_CALL_SECONDS: Final = 2
+_CALL_SECONDS: Final = 3
 _BATCH_SECONDS: Final = 900.0
 _AT_A_TIME: Final = 8
-_MOST_BLOCKS: Final = 8_192  # of 1 KiB, in what a call prints
+_MOST_BLOCKS: Final = 8_192  # of 512 bytes, in what a call prints
 _LOOKS: Final = "open,openat,openat2,execve,execveat,connect,bind,listen,sendto,sendmsg,sendmmsg,?creat"
 _CHANGES: Final = (
     "unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,mknod,mknodat,"
@@ -51,6 +52,7 @@ ulimit -f {_MOST_BLOCKS}
 trap "" XFSZ
 timeout -s KILL {_CALL_SECONDS} {" ".join(_STRACE)} -e 'trace={_LOOKS},{_CHANGES}' -o "/seen/$1.trace" \\
     /bin/bash --norc --noprofile "/calls/$1" </dev/null >"/seen/$1.out" 2>&1
+[ $? -ne {128 + signal.SIGKILL} ] || : >"/seen/$1.cut"
 exit 0  # xargs ends with the first that was killed
 """
 _LINE: Final = re.compile(r"(?:\d+ +)?(?P<name>\w+)\((?P<rest>.*)")
@@ -92,6 +94,7 @@ class Seen:
     connected: list[tuple[str, int]] = field(default_factory=list)  # addresses with ports
     sockets: list[str] = field(default_factory=list)  # that it connected to, by their paths
     printed: bytes = b""
+    cut: bool = False  # it took too long, and was killed
 
 
 def cell_fault() -> str | None:
@@ -117,7 +120,6 @@ def run(texts: Sequence[str], *, stand_ins: Sequence[str] = ()) -> list[Seen] | 
     with tempfile.TemporaryDirectory(prefix="rule-cell-") as directory:
         root = Path(directory)
         _lay_out(root, texts, stand_ins)
-        # strace is a parent, not a namespace's stranger: it needs no right but its own user's.
         done = subprocess.run(
             [*_cell(root), "xargs", "-P", str(_AT_A_TIME), "-n", "1", "-a", "/calls/all", "/bin/sh", "/calls/run"],
             stdin=subprocess.DEVNULL,
@@ -129,9 +131,13 @@ def run(texts: Sequence[str], *, stand_ins: Sequence[str] = ()) -> list[Seen] | 
         traces = [root / "seen" / f"{number}.trace" for number in range(len(texts))]
         if not all(trace.exists() for trace in traces):
             return f"the cell could not be made: {done.stderr.strip()[:300]}"
-        return [
-            read_trace(trace.read_text(encoding="ascii"), trace.with_suffix(".out").read_bytes()) for trace in traces
-        ]
+        return [_seen(trace) for trace in traces]
+
+
+def _seen(trace: Path) -> Seen:
+    seen = read_trace(trace.read_text(encoding="ascii"), trace.with_suffix(".out").read_bytes())
+    seen.cut = trace.with_suffix(".cut").exists()
+    return seen
 
 
 def read_trace(trace: str, printed: bytes = b"") -> Seen:

@@ -115,7 +115,7 @@ def makers(text: str, seed: int) -> Iterator[CallMaker]:
     document = read_document(text, default="", fragments={})
     for number, rule in enumerate((*document.commands, _FIND)):
         for name in rule.name.split("|"):
-            if not rule.action and not rule.writes and not rule.look and name != "git":
+            if not rule.action and not rule.writes and not rule.look:
                 shared = " ".join(group.options for group in document.groups if f"{name} ".startswith(f"{group.name} "))
                 random = Random(f"{seed} {number} {name}")  # noqa: S311 - no secret
                 yield CallMaker(rule=rule, name=name, random=random, group=shared)
@@ -184,7 +184,7 @@ def findings(call: Call, seen: Seen) -> list[str]:
 def _executed(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
     first, *others = seen.executed or [()]
     own = call.words[0].startswith("/")  # and not built into the shell
-    if own and first[1:] != call.words:
+    if own and first[1:] != call.words and not (seen.cut and not first):
         yield f"bash executes {first[1:]!r}"
     elif not own and first:
         others = [first, *others]

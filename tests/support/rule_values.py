@@ -229,6 +229,8 @@ _BY_KIND: Final[dict[str, Values]] = {
         _words("pods deployments nodes svc"), _words("pods,svc pods/x"), _words("secrets pods,secrets secret/x")
     ),
     "container": _NAMES,
+    "swarm": _NAMES,
+    "stack": _NAMES,
     "service": _NAMES,
     "unit": _UNITS,
     "workload": Values(_words("deployment/shop deploy/web"), _words("sts/db"), _words("secret/x deployment/-x")),

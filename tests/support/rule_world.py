@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.estate.model import Estate
+from support.certificates import make_authority
 
 MARKER: Final = "marker-5e1f-of-a-secret"
 
@@ -41,6 +42,7 @@ _JSON: Final = '{"name": "shop", "items": [{"id": 1, "state": "up"}, {"id": 2, "
 _NAMES: Final = f"{TRAP}/plain\n{TRAP}/other\n"  # for programs that read names of files, or hosts, from a file
 _ASKS: Final = f"{TRAP_HOST}\nwww.{TRAP_HOST} A\n"
 _CURLRC: Final = f'url = "http://{TRAP_ADDRESS}/rc"\noutput = "{TMPDIR}/rc"\n'
+_CERTIFICATE: Final = make_authority().pem.encode()
 _AWK: Final = f'BEGIN {{ while ((getline x < "{TRAP}/plain") > 0) print x; system("id") }}\n'
 
 ODD_NAMES: Final = (
@@ -71,6 +73,7 @@ def files() -> dict[str, bytes]:
         for name in ODD_NAMES:
             found[f"{directory}/{name}"] = _NAMES.encode() if name[0] in "@-" else _LINES.encode()
     found |= {f"{DATA}/{name}": content for name, content in _packed(_LINES.encode()).items()}
+    found[f"{DATA}/cert.pem"] = _CERTIFICATE
     found |= {f"{TRAP}/{name}": f"{MARKER}\n".encode() for name in ("plain", "other", "shadow", "key", "passwd")}
     found[f"{TRAP}/asks"] = _ASKS.encode()
     found[f"{TRAP}/program.awk"] = _AWK.encode()
@@ -155,7 +158,7 @@ def _packed(content: bytes) -> dict[str, bytes]:
     }
 
 
-PACKED_NAMES: Final = ("app.log.1.gz", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.zip")
+PACKED_NAMES: Final = ("app.log.1.gz", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.zip", "cert.pem")
 
 
 def is_trap(path: str) -> bool:

@@ -22,7 +22,7 @@ from support.rule_habits import HABITS
 from support.rule_runs import Call, draw, findings
 from support.rule_values import KNOWN
 
-_MANY: Final = 400
+_MANY: Final = 3000
 
 
 def drawn(rule: CommandRule, seed: int = 1) -> list[tuple[str, ...]]:
@@ -54,7 +54,7 @@ def test_the_same_seed_draws_the_same_calls() -> None:
         pytest.param(r"-[qv]{2,}", id="bundled"),
         pytest.param(r"-[qv]+n \d+", id="bundled, with a value at its end"),
         pytest.param(r"/srv/data/\S+ (?:\S+ )*-[nqv]+\d*", id="behind an argument"),
-        pytest.param(r"-- ", id="dashes"),
+        pytest.param(r"--", id="dashes"),
         pytest.param(r"tail -- (?:\S+ )*-\S+", id="what looks like an option behind dashes"),
     ],
 )
@@ -109,11 +109,23 @@ def test_what_a_call_does_beside_its_task_is_found(seen: Seen, found: str) -> No
     assert findings(CAT, seen) == [found]
 
 
+def test_a_call_that_was_killed_before_its_program_began_is_no_finding() -> None:
+    assert findings(CAT, Seen(cut=True)) == []
+
+
 def test_a_host_that_is_named_may_be_asked_and_no_other() -> None:
     call = Call(rule="curl", given="", runs="/usr/bin/curl -- 'http://web.example/'")
     done = Seen(executed=[("/usr/bin/curl", "/usr/bin/curl", "--", "http://web.example/")])
     assert findings(call, replace(done, connected=[("127.1.0.1", 80), (world.NAME_SERVER, 53)])) == []
     assert findings(call, replace(done, connected=[(world.TRAP_ADDRESS, 80)])) == ["connects to 127.6.6.6:80"]
+
+
+def test_a_command_that_runs_others_runs_what_it_names_and_nothing_else() -> None:
+    call = Call(rule="bash", given="", runs="/usr/bin/bash -c '/usr/bin/cat -- /srv/data/notes.md'")
+    own = ("/usr/bin/bash", "/usr/bin/bash", "-c", "/usr/bin/cat -- /srv/data/notes.md")
+    done = Seen(executed=[own, *DONE.executed], opened=[opened("/srv/data/notes.md")])
+    assert findings(call, done) == []
+    assert findings(call, replace(done, executed=[own, ("/usr/bin/id", "id")])) == ["executes /usr/bin/id: id"]
 
 
 def test_a_trace_is_read() -> None:
