@@ -14,13 +14,13 @@ from claudeops.settings.load import default_text
 DEFAULT_TEXT = default_text()
 POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
-HERE = Source(path="tables/CLAUDE-OPS.md")
+MANIFEST = Source(path="tables/CLAUDE-OPS.md", line=1)
 NAMED = Estate(
     manifests=(
         Manifest(
             repository="tables",
+            services=tuple(Service(name=name, source=MANIFEST) for name in ("a", "b", "db", "web")),
             directories=("/srv",),
-            services=tuple(Service(name=name, source=HERE) for name in ("a", "b", "db", "web")),
         ),
     ),
     hosts=(
@@ -30,8 +30,7 @@ NAMED = Estate(
         *("web", "web.example", "web.internal", "web1", "web2", "web3", "x", "1.1.1.1", "8.8.8.8"),
     )
 )
-"""An estate that names every host in the tables, the directory of every compose project, and every service whose name
-could be the beginning of an id: so what they say of a command is about none of these."""
+"""An estate that names what the tables name: so what they say of a command is not about its host or directory."""
 
 VIEW = (
     *("/etc/hosts", "/etc/shadow", "/etc/shadow.bak", "/etc/kubernetes/admin.conf", "/etc/ssl/certs/ISRG_Root_X1.pem"),

@@ -173,6 +173,7 @@ def test_no_second_reading_of_a_call_runs(command: str) -> None:
         ("find /repos -name notes.md -exec cat {} ';'", "find -P /repos -name notes.md -type f -exec cat -- {} ;"),
         ("cut -f1 /etc/hosts -d /etc/shadow", "cut -f 1 -d /etc/shadow -- /etc/hosts"),
         ("ls -- -l", "ls -- /work/s1/-l"),
+        ("fuser 80,READ.evil.example,80/tcp", "fuser /work/s1/80,READ.evil.example,80/tcp"),  # a file, no port
         ("cd / && ls -la etc", "cd / && ls -l -a -- /etc"),
         ("LANG=../../repos/x date", "date"),
         ("LC_ALL=../../repos/x date +%s", "date -- +%s"),

@@ -6,14 +6,15 @@ import re
 
 import pytest
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.library import Kind, LibraryText
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import Scope
 from support.library_texts import shipped
 from support.policy_cases import judged
 
-ESTATE = Estate(hosts=("host1", "web.example.org"))
+SERVICE = Service(name="web", source=Source(path="estate/CLAUDE-OPS.md", line=1))
+ESTATE = Estate(manifests=(Manifest(repository="estate", services=(SERVICE,)),), hosts=("host1", "web.example.org"))
 SCOPE = Scope(
     repos_dir="/repos",
     workdir="/w/1/work",
