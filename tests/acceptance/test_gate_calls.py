@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from claudeops.engine.cell.cell import Level
 from support.doses import drawn
+from support.levels import needs
 from support.operating import Operator, conclude, look, operator, workdir
+from support.strange_repositories import SETUPS, StrangeRepository
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -188,3 +192,20 @@ async def test_a_daemon_killed_in_mid_call_leaves_a_session_that_runs_nothing_mo
             assert not node.api.traffic.mentioning("load average")
         rows = node.rows("SELECT verdict, ended_at FROM tool_calls WHERE session_id = 1")
     assert [(row["verdict"], row["ended_at"]) for row in rows] == [("allow", None)]
+
+
+async def test_git_runs_in_no_session_and_its_output_is_there_all_the_same(tmp_path: Path) -> None:
+    needs(Level.BUBBLEWRAP)
+    app = tmp_path / "repos" / "app"
+    text = f"git -C {app} log --format=%s | tail -n 1; git -C {app} status"
+    steps = [look(text.partition(";")[0]), look(text), conclude()]
+    async with operator(tmp_path, haiku=steps) as node:
+        repository = StrangeRepository(tmp_path)
+        SETUPS["drivers, filters, hooks"](repository)
+        told = await judged(node, 1)
+        (ran, _) = node.rows("SELECT ran FROM tool_calls WHERE tool_name = 'Bash' ORDER BY id")
+        results = json.dumps([request.body for request in node.api.requests], default=str)
+    assert [verdict for verdict, _ in told] == ["allow", "deny"]
+    assert ("git" in str(ran["ran"]), "/run/claudeops/look" in str(ran["ran"])) == (False, True)
+    assert '"ordinary 1"' in results
+    assert list(repository.ran.iterdir()) == []

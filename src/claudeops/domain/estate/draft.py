@@ -253,8 +253,8 @@ class Draft:
 
     # --- the end
 
-    def close(self) -> Manifest:
-        """Return what was understood."""
+    def close(self, text: str) -> Manifest:
+        """Return what was understood of a text."""
         drafts = list(self._services.values())[:MOST_SERVICES]
         services = [self._finished(service) for service in drafts]
         names = rules.Names(services)
@@ -270,6 +270,7 @@ class Draft:
             prohibitions=self._prohibitions(every, names),
             capabilities=tuple(dict.fromkeys(self.capabilities)),
             same_hosts=tuple(dict.fromkeys(self._same)),
+            directories=hosts.directories_in(text),
             faults=listed(self._faults),
             unused=tuple(self._unused.values()),
         )

@@ -1,11 +1,15 @@
-"""The hosts that a manifest or compose file names: in columns, addresses and commands.
+"""The hosts that a manifest or compose file names, in columns, addresses and commands; and the directories.
 
 A host is taken lower case, without user, port and brackets. Wildcards, networks, and what is never asked (metadata and
 link-local addresses) are no hosts of an estate, whoever writes them down.
+
+A directory is an absolute path anywhere in a text, but not within an address; a file of YAML, as compose files are,
+names the directory that it is in.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -42,6 +46,9 @@ _NO_HOST: Final = word_set(
     "docker podman container compose systemd kubernetes k8s cluster pod helm lxc vm local here everywhere "
     "all both swarm nomad in on the at of host hosts server machine node behind via",
 )
+_PATH: Final = regex.Pattern(r"""(?m)(?:^|[\s`'"(\[|=:,])((?:/[\w.@+-]+)+)""")
+_MOST_DIRECTORIES: Final = 500  # of one manifest
+_LONGEST_PATH: Final = 500  # characters
 _LINKING: Final = words.word_set("in on the at of via behind host hosts")
 _MOST_COMMANDS: Final = 20  # in one text
 
@@ -200,3 +207,21 @@ def _is_time(word: str) -> bool:
     """Whether ``03:00`` is meant, which looks like a host with a port."""
     head, _, tail = word.partition(":")
     return head.isdecimal() and tail.isdecimal()
+
+
+def directories_in(text: str) -> tuple[str, ...]:
+    """Return the directories that a text names, each once."""
+    found: dict[str, None] = {}
+    for path in _PATH.finditer(text):
+        directory = _directory(path[1].rstrip("."))
+        if directory and len(found) < _MOST_DIRECTORIES:
+            found[directory] = None
+    return tuple(found)
+
+
+def _directory(path: str) -> str:
+    if len(path) > _LONGEST_PATH or ".." in path.split("/"):
+        return ""
+    plain = posixpath.normpath(path)
+    plain = posixpath.dirname(plain) if plain.endswith((".yml", ".yaml")) else plain
+    return "" if plain == "/" else plain

@@ -7,11 +7,10 @@ time in which a service may be away counts, and how it is restarted; what reads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.estate import rules, words
-from claudeops.domain.estate.directories import directories_in
 from claudeops.domain.estate.draft import Draft, ServiceDraft
 from claudeops.domain.estate.entries import LANGUAGES, read_document
 from claudeops.domain.estate.heads import ADDRESS, ALSO, IDENTIFIER, Details, read_details, read_head, split_name
@@ -64,7 +63,7 @@ def parse_manifest(text: str, *, repository: str, path: str = "") -> Manifest:
     for block in page.blocks:
         reader.read(block)
     reader.close()
-    return replace(draft.close(), directories=directories_in("\n".join(lines[:end])))
+    return draft.close("\n".join(lines[:end]))
 
 
 def _front_matter(draft: Draft, lines: list[str]) -> int:

@@ -11,20 +11,23 @@ is put in front of the name, one part for each step, so that two services that s
     user:ops/web                      a unit of a user
     engine:prod/web                   of another container engine
 
-Hosts are compared as written, in lower case; whether two names mean the same host cannot be known here.
+Hosts are compared as written, in lower case; whether two names mean the same host cannot be known here. A name with two
+readings is two services (a pod's), or may be looked at and not acted on (what could be the beginning of an id).
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from claudeops.domain.estate.names import ServiceNames
-from claudeops.domain.policy.compose import refuse_project
+from claudeops.domain.estate.strangers import Stranger
+from claudeops.domain.policy import paths
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.rule_book import Found
-from claudeops.domain.policy.rules import Arguments, Given, RefusedError
+from claudeops.domain.policy.rules import Arguments, Given, Option, RefusedError
 from claudeops.domain.shell.values import shown
 from claudeops.domain.text import regex
 
@@ -185,3 +188,66 @@ def _project(given: Given, place: Place) -> str:
     return "".join(
         letter for letter in last.lower() if letter.isascii() and (letter.isalnum() or letter in "_-")
     ).lstrip("_-")
+
+
+# --- where compose acts ---------------------------------------------------------------------------------
+
+# A project is what its files say, and its name is its directory's: a compose file that somebody has laid anywhere would
+# be whatever service its author calls it. What runs names its files or its directory by an absolute path, because
+# compose otherwise takes the files of a directory above, and the project's name with them.
+
+_FILE, _DIRECTORY, _NAME = "--file", "--project-directory", "--project-name"
+_BY_FILES: Final = ("docker compose up", "docker compose pull")
+"""What needs a project's files; everything else finds its containers by the labels with the project's name."""
+
+_IN_DIRECTORY: Final = Option((_DIRECTORY,), "project")
+
+
+def located(found: Found, place: Place) -> Found:
+    """Return a command with its project's directory written out where nothing but the working directory says it."""
+    if place.cwd is None or not _depends_on_directory(found):
+        return found
+    *groups, (given, subcommand) = found.steps
+    return replace(found, steps=(*groups, ((*given, (_IN_DIRECTORY, place.cwd)), subcommand)))
+
+
+def refuse_project(found: Found, place: Place) -> str | None:
+    """Return why compose may not act on a project, or None; a `Stranger` where only nothing names its directory."""
+    if _depends_on_directory(found):
+        if found.path in _BY_FILES:
+            return "it is not known where this runs: name the project's file by --file, or cd to its directory"
+        return "name the project with -p" + ("" if found.path.endswith(" exec") else ", or cd to its directory")
+    reasons = [_refuse_directory(path, place) for path in _directories(found)]
+    certain = (reason for reason in reasons if reason and not isinstance(reason, Stranger))
+    return next(certain, None) or next(filter(None, reasons), None)
+
+
+def _depends_on_directory(found: Found) -> bool:
+    named = bool(list(_values(found, _NAME))) and found.path not in _BY_FILES
+    return not named and not any(True for _ in _directories(found))
+
+
+def _directories(found: Found) -> Iterator[str]:
+    """Yield the project's directory, and those of its files."""
+    yield from _values(found, _DIRECTORY)
+    yield from (posixpath.dirname(path) or "." for path in _values(found, _FILE))
+
+
+def _values(found: Found, name: str) -> Iterator[str]:
+    return (value for option, value in found.given if value is not None and name in option.names)
+
+
+def _refuse_directory(text: str, place: Place) -> str | None:
+    path = paths.absolute(text, place)
+    if path is None:
+        return f"{text}: write the absolute path, or cd to the project's directory"
+    if (reason := paths.project(path, place)) is not None:
+        return reason
+    if place.local and paths.in_repositories(path, place):
+        return None
+    if paths.is_within(path, place.scope.estate.directories, place):
+        return None
+    return Stranger(
+        f"{path} is neither in the repositories nor named by a manifest: name the compose project's directory in a "
+        "CLAUDE-OPS.md below the repositories directory"
+    )

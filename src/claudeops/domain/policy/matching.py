@@ -13,9 +13,8 @@ from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
 from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, services_of
-from claudeops.domain.policy.compose import located, refuse_project
 from claudeops.domain.policy.git import GitLook, read_git
-from claudeops.domain.policy.identity import command_parts
+from claudeops.domain.policy.identity import command_parts, located, refuse_project
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
 from claudeops.domain.policy.ps import read_ps

@@ -48,7 +48,7 @@ _ROWS: Final = (
     (_DESTROYED, r"KUBE ... delete ... --all"),
     (
         _DESTROYED,
-        r"KUBE ... delete ... \S*(?:(?:persistentvolume|namespace|secret|crd).*|(?:pvc?|ns)(?:[ /,].*)?)",
+        r"KUBE ... delete ... (?:\S*[,/])?(?:(?:persistentvolume|namespace|secret|crd).*|(?:pvc?|ns)(?:[ /,].*)?)",
     ),
     (_DESTROYED, r"STORE ... \S*(?:destroy|rollback|delete|remove|rb|rm|purge|forget|prune|wipe|labelclear)"),
     (_TABLES, r"SQL .*\b(?i:drop|truncate)\b.*"),

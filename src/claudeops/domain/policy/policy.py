@@ -83,7 +83,7 @@ class TierRules:
     read: tuple[str, ...]  # directories; ``{workdir}``, ``{tmpdir}``, ``{repos}`` are the session's
     write: tuple[str, ...]  # likewise, and ``{handoff}``
     asks_when_unclear: bool  # a call that cannot be understood waits for a person instead of being denied
-    asks_about_strangers: bool  # so does a call to a host that the estate does not name
+    asks_about_strangers: bool  # so does a call to a host or compose directory that the estate does not name
     approvals: Approvals
 
     @property

@@ -207,7 +207,8 @@ def _text(wrapped: _Wrapped) -> Unfolded:
         words: tuple[Word, ...] = (command.argv[0], *written(kept), Literal("-c"))
     else:
         text, fed = (" ".join(_literals(wrapped.rest)), False) if wrapped.rest else (_stdin(command), True)
-        alone = () if command.piped or (command.stdin is not None and not fed) else (Literal("-n"),)
+        reads = command.piped or (command.stdin is not None and not fed)
+        alone = () if reads or "-n" in own.names() else (Literal("-n"),)
         words = (command.argv[0], *alone, *wrapped.before())
     outer = replace(command, stdin=None) if fed else command
     read = parse(text, known=wrapped.setting.place.variables if shell else {})

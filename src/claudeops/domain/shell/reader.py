@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from tree_sitter import Node
 
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.redirections import ERRORS_TOO, NOTHING, REDIRECTS, Behind, RedirectionReader, operands
+from claudeops.domain.shell.redirections import NOTHING, REDIRECTS, Behind, RedirectionReader, Redirects, operands
 from claudeops.domain.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
 from claudeops.domain.shell.values import (
     MOST_COMMANDS,
@@ -175,14 +175,17 @@ class Reader:
         """Read what follows a step: what is set there holds until ``||`` or the end, for it may not have run."""
         certain = dict(scope.values)
         for place, (operator, node) in enumerate(rest, 1):
-            inner = scope
+            inner, before = scope, dict(scope.values)
             if operator == "||":
                 scope.doubt(certain)
+                before = dict(scope.values)
                 scope.head = False
                 inner = replace(scope, unassignable="behind ||")
                 if step is None or _cut(step) == (step, None):
                     self._keep(UnclearError("what is in front of || must be a command, and not cd: write cd DIR && …"))
             right = self._statement(node, inner, behind if place == len(rest) else NOTHING)
+            if operator == "||":
+                scope.doubt(before)
             step = Chained(step, operator, right) if step is not None and right is not None else step or right
         scope.doubt(certain)
         return step
@@ -192,13 +195,13 @@ class Reader:
         elements = [(part, NOTHING) for part in parts[::2]]
         for place, sign in enumerate(parts[1::2]):
             if sign.type == "|&":
-                elements[place] = parts[2 * place], ERRORS_TOO
+                elements[place] = parts[2 * place], Behind(errors_too=True)
         elements[-1] = parts[-1], behind
         (first, own), *rest = elements
         body = first.child_by_field_name("body") if first.type == "redirected_statement" else first
         if body is not None and body.type in {"list", "pipeline", "negated_command"}:
             # In ``a && b 2>&1 | c`` and ``! a | b`` the parser takes too much for the first element.
-            return self._statement(first, scope, own.then(Behind(piped=tuple(rest))))
+            return self._statement(first, scope, replace(own, piped=tuple(rest)))
         return self._piped((), elements, scope)
 
     def _piped(self, steps: tuple[Step, ...], elements: Iterable[tuple[Node, Behind]], scope: Scope) -> Step | None:
@@ -226,13 +229,13 @@ class Reader:
 
     def _around(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         """Read a statement that has redirections as a whole."""
-        if behind.arguments:
+        own = self._redirections.read(behind.redirects, scope, errors_too=behind.errors_too)
+        if own.arguments:
             raise UnclearError("words after the redirection of a group are not clear: leave them out")
-        start, inner = len(self.commands), scope
-        opening = None
-        if behind.files or behind.stdin is not None:
-            opening = self._note(SimpleCommand(argv=(), redirections=behind.files, stdin=behind.stdin), scope)
-            if behind.feeds:
+        start, inner, opening = len(self.commands), scope, None
+        if own != Redirects():
+            opening = self._note(SimpleCommand(argv=(), redirections=own.files, stdin=own.stdin), scope)
+            if own.feeds:
                 inner = replace(scope, feeds=(*(scope.feeds or ()), opening))
         step = self._whole[node.type](node, inner)
         scope.moved = inner.moved
@@ -328,20 +331,23 @@ class Reader:
     def _each(self, name: str, look: Node, body: Node, scope: Scope) -> Step:
         """Read ``for name in $(look); do command "$name"; done`` as ``look | xargs -n 1 command``."""
         command, *more = (child for child in body.children if child.type not in _SEPARATORS)
-        behind = NOTHING
+        redirects: list[Node] = []
         if command.type == "redirected_statement":
-            command, behind = command.children[0], self._redirections.read(command.children, scope)
+            command, *redirects = command.children
         *words, last = command.children
         given = self._words.shown(last).strip('"') in {f"${name}", f"${{{name}}}"} and last.type != "command_name"
         used = more or command.type != "command" or any(self._mentions(word, name) for word in words)
-        if not given or used or behind != Behind(files=behind.files) or behind.feeds:
-            self._look_inside(body, replace(scope, repeated=True))
+        own = self._redirections.read(redirects, scope)
+        if not given or used or own != Redirects(files=own.files) or own.feeds:
             shown = self._words.shown(look)[2:-1][:60]
-            raise UnclearError(f"run {shown} first, then write the names out: for {name} in NAME NAME; do …")
+            error = UnclearError(f"run {shown} first, then write the names out: for {name} in NAME NAME; do …")
+            self._keep(error)
+            self._look_inside(body, replace(scope, repeated=True))
+            raise error
         start = len(self.commands)
         printed = one_step(self._substituted(look, scope))
         inner = replace(scope.apart(), feeds=(*(scope.feeds or ()), *self.commands[start:]))
-        run = self._simple(words, inner, behind, _XARGS)
+        run = self._simple(words, inner, Behind(redirects=tuple(redirects)), _XARGS)
         self._read.add(command.id)
         return Pipeline((*(printed.steps if isinstance(printed, Pipeline) else (printed,)), run))
 
@@ -390,7 +396,7 @@ class Reader:
                 inside.append(child)
             else:
                 argv += self._argument(child, scope)
-        own = self._redirections.read(inside, scope).then(behind)
+        own = self._redirections.read((*inside, *behind.redirects), scope, errors_too=behind.errors_too)
         return self._run(
             SimpleCommand(
                 argv=(*argv, *own.arguments),
@@ -444,7 +450,8 @@ class Reader:
 
     def _test(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         """Read ``[ … ]`` as words; its operators look at values and files, and evaluate nothing."""
-        if node.children[0].type != "[" or behind.arguments:
+        own = self._redirections.read(behind.redirects, scope, errors_too=behind.errors_too)
+        if node.children[0].type != "[" or own.arguments:
             raise UnclearError(INSTEAD["[["])
         argv: list[Word] = []
         for part in _parts(node):
@@ -455,20 +462,22 @@ class Reader:
             if part.type not in _TESTS | {"[", "]", "test_operator"}:
                 raise unclear(node, self._source)
         start = len(self.commands)
-        command = SimpleCommand(argv=tuple(argv), redirections=behind.files, stdin=behind.stdin)
+        command = SimpleCommand(argv=tuple(argv), redirections=own.files, stdin=own.stdin)
         return self._before_pipe(self._run(command, scope), start, scope, behind)
 
     def _redirected(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
         """Read a redirected statement: of a list or a pipeline only the last command is redirected."""
         body = node.child_by_field_name("body")
-        found = self._redirections.read(node.children, scope)
+        redirects = [child for child in node.children if child.type in REDIRECTS]
         if body is None:
-            if any(each.target.text.startswith(("/dev/tcp/", "/dev/udp/")) for each in found.files):
+            files = self._redirections.read(redirects, scope).files
+            if any(each.target.text.startswith(("/dev/tcp/", "/dev/udp/")) for each in files):
                 raise ForbiddenError("whether a port answers, nc says: nc -z -w 3 HOST PORT")
-            self._note(SimpleCommand(argv=(), redirections=found.files), scope)
+            self._note(SimpleCommand(argv=(), redirections=files), scope)
             raise UnclearError(_NO_COMMAND)
-        step = self._statement(body, scope, found.then(behind))
-        return self._chained(step, found.following, scope, NOTHING)
+        piped, following = self._redirections.rest(redirects)
+        inner = replace(behind, redirects=(*redirects, *behind.redirects), piped=(*piped, *behind.piped))
+        return self._chained(self._statement(body, scope, inner), following, scope, NOTHING)
 
 
 def one_step(block: Block) -> Step:

@@ -13,40 +13,43 @@ from claudeops.domain.shell.values import Literal, Redirection, UnclearError, Wo
 from claudeops.domain.shell.words import Scope, WordReader
 
 REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
+_DOCUMENT: Final = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end", "file_redirect"})
 _DESCRIPTORS: Final = ("", *"0123456789")
 _ERRORS: Final = Redirection(operator=">&", target=Literal("1"), descriptor="2")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Behind:
-    """What stands behind a statement and belongs to its last command."""
+    """What stands behind a statement and belongs to its last command, with the variables that this one sees."""
+
+    redirects: tuple[Node, ...] = ()
+    errors_too: bool = False  # ``|&``
+    piped: tuple[tuple[Node, Behind], ...] = ()  # ``cat <<EOF | …``, the rest of the pipeline
+
+
+NOTHING: Final = Behind()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redirects:
+    """Redirections as they have been read."""
 
     files: tuple[Redirection, ...] = ()
     arguments: tuple[Word, ...] = ()  # words after a redirection, which are still the command's
     stdin: str | None = None
-    piped: tuple[tuple[Node, Behind], ...] = ()  # ``cat <<EOF | …``, the rest of the pipeline
-    following: tuple[tuple[str, Node], ...] = ()  # ``cat <<EOF && …``, by its operator: no single command's
 
     @property
     def feeds(self) -> bool:
         """Whether the command reads this instead of what another one prints."""
         return self.stdin is not None or any(each.operator == "<" for each in self.files)
 
-    def then(self, other: Behind) -> Behind:
+    def then(self, other: Redirects) -> Redirects:
         """Return both, the other one last."""
         if self.feeds and other.feeds:
             raise UnclearError("a command has one input: leave out the other")
-        return Behind(
-            files=(*self.files, *other.files),
-            arguments=(*self.arguments, *other.arguments),
-            stdin=other.stdin if self.stdin is None else self.stdin,
-            piped=(*self.piped, *other.piped),
-            following=(*self.following, *other.following),
-        )
-
-
-NOTHING: Final = Behind()
-ERRORS_TOO: Final = Behind(files=(_ERRORS,))  # ``|&``
+        stdin = other.stdin if self.stdin is None else self.stdin
+        files, arguments = (*self.files, *other.files), (*self.arguments, *other.arguments)
+        return Redirects(files=files, arguments=arguments, stdin=stdin)
 
 
 class RedirectionReader:
@@ -57,17 +60,36 @@ class RedirectionReader:
         self._words = words
         self._keep = keep
 
-    def read(self, nodes: Iterable[Node], scope: Scope) -> Behind:
+    def read(self, nodes: Iterable[Node], scope: Scope, *, errors_too: bool = False) -> Redirects:
         """Return the redirections among nodes."""
-        found = NOTHING
+        found = Redirects()
         for node in nodes:
             try:
-                found = found.then(self._redirection(node, scope) if node.type in REDIRECTS else NOTHING)
+                found = found.then(self._redirection(node, scope) if node.type in REDIRECTS else Redirects())
             except UnclearError as error:
                 self._keep(error)
-        return found
+        return found.then(Redirects(files=(_ERRORS,) if errors_too else ()))
 
-    def _redirection(self, node: Node, scope: Scope) -> Behind:
+    def rest(self, nodes: Iterable[Node]) -> tuple[list[tuple[Node, Behind]], list[tuple[str, Node]]]:
+        """Return what the parser puts below a here-document: the rest of its pipeline, and of its list."""
+        piped: list[tuple[Node, Behind]] = []
+        following: list[tuple[str, Node]] = []
+        operator = ""
+        for child in (child for node in nodes if node.type == "heredoc_redirect" for child in node.children):
+            if child.type in {"&&", "||"}:
+                operator = child.type
+            elif child.type == "pipeline" and child.children[0].type == "|":
+                *parts, last = (part for part in child.children if part.type != "|")
+                (_, last), *following = operands(last)  # what && appends counts as part of the last command
+                parts += [part for part in last.children if part.type != "|"] if last.type == "pipeline" else [last]
+                piped += [(part, NOTHING) for part in parts]
+            elif operator and child.type not in _DOCUMENT:
+                following += operands(child, operator)
+            elif child.type not in _DOCUMENT:
+                raise unclear(child, self._source)
+        return piped, following
+
+    def _redirection(self, node: Node, scope: Scope) -> Redirects:
         match node.type:
             case "file_redirect":
                 return self._file(node, scope)
@@ -75,10 +97,15 @@ class RedirectionReader:
                 text = self._words.value(node.children[-1], scope)
                 if not isinstance(text, Literal):
                     raise UnclearError("a here-string must be literal: write its text out, or pipe the look into it")
-                return Behind(stdin=f"{text.text}\n")
-        return self._document(node, scope)
+                return Redirects(stdin=f"{text.text}\n")
+        here = here_document(node, self._source)
+        body = next((child for child in node.children if child.type == "heredoc_body"), None)
+        found = Redirects(stdin=self._words.document(body, here, scope))
+        for child in node.children:
+            found = found.then(self._file(child, scope) if child.type == "file_redirect" else Redirects())
+        return found
 
-    def _file(self, node: Node, scope: Scope) -> Behind:
+    def _file(self, node: Node, scope: Scope) -> Redirects:
         parts = [child for child in node.children if child.type != "file_descriptor"]
         descriptor = "".join(self._words.shown(child) for child in node.children if child not in parts)
         operator = self._words.shown(parts[0])
@@ -98,36 +125,7 @@ class RedirectionReader:
         if not files:
             shown = self._words.shown(node)[:60]
             raise UnclearError(f"{shown!r} is not taken: write < FILE, > FILE, 2>&1 or 2>/dev/null")
-        return Behind(files=files, arguments=tuple(word for more in words[1:] for word in more))
-
-    def _document(self, node: Node, scope: Scope) -> Behind:
-        here = here_document(node, self._source)
-        body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        found, operator = Behind(stdin=self._words.document(body, here, scope)), ""
-        for child in node.children:
-            match child.type:
-                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end":
-                    continue
-                case "&&" | "||":
-                    operator = child.type
-                case "file_redirect":
-                    found = found.then(self._file(child, scope))
-                case "pipeline" if child.children[0].type == "|":
-                    found = found.then(self._rest(child))
-                case _ if operator:
-                    found = found.then(Behind(following=tuple(operands(child, operator))))
-                case _:
-                    raise unclear(child, self._source)
-        return found
-
-    def _rest(self, node: Node) -> Behind:
-        """Take the rest of a pipeline; the parser counts what ``&&`` appends as part of its last command."""
-        *parts, last = (child for child in node.children if child.type != "|")
-        (_, last), *following = operands(last)
-        parts += [child for child in last.children if child.type != "|"] if last.type == "pipeline" else [last]
-        if any(part.type == "|&" for part in parts):
-            raise unclear(node, self._source)
-        return Behind(piped=tuple((part, NOTHING) for part in parts), following=tuple(following))
+        return Redirects(files=files, arguments=tuple(word for more in words[1:] for word in more))
 
 
 def operands(node: Node, operator: str = "") -> list[tuple[str, Node]]:

@@ -67,6 +67,11 @@ def render(block: Block, commands: Mapping[int, SimpleCommand], *, bash: bool) -
     return text
 
 
+def _stored(name: str) -> str:
+    """Return a variable's name as it is written; one that has been written so stays."""
+    return name if name.startswith(_STORED) else f"{_STORED}{name}"
+
+
 def quoted(text: str) -> str:
     """Return a word in single quotes. A newline in it stays one: nothing in single quotes has a special meaning."""
     return "'" + text.replace("'", "'\\''") + "'"
@@ -93,7 +98,7 @@ class _Writer:
             case Run(command):
                 return self._run(self.commands.get(command.number, command))
             case Set(name, value):
-                return f"{_STORED}{name}={self._word(value)}"
+                return f"{_stored(name)}={self._word(value)}"
             case Redirected(inner, command):
                 return self._redirected(inner, self.commands.get(command.number, command))
             case Pipeline(steps):
@@ -212,7 +217,7 @@ class _Writer:
             case Output(block):
                 return f'"$({self._block(block)})"'
             case Variable(name):
-                return f'"${{{_STORED}{name}}}"'
+                return f'"${{{_stored(name)}}}"'
             case Status():
                 return '"$?"'
         assert_never(part)

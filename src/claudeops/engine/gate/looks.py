@@ -31,7 +31,7 @@ from claudeops.engine.cell.git import NO_REPOSITORY, GitCell, LookRefusedError
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger
-from claudeops.tasks import open_tasks
+from claudeops.tasks import Threads, open_tasks
 
 REFUSED: Final = 126
 TOO_LONG: Final = 124
@@ -59,9 +59,9 @@ _SENTENCES: Final = (
     (rb"not a git repository", NO_REPOSITORY),
     (
         (
-            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a (?:valid (?:object|commit)|tree object)"
-            rb"|(?:malformed|invalid) object name|needed a single revision|does not exist in|no names found"
-            rb"|no tags can describe|no such ref|does not have any commits"
+            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a valid (?:object|commit)"
+            rb"|not a tree object|(?:malformed|invalid) object name|needed a single revision|does not exist in"
+            rb"|no names found|no tags can describe|no such ref|does not have any commits"
         ),
         "the repository has no such revision or path: give revisions first, then --, then paths",
     ),
@@ -79,6 +79,8 @@ class Looks:
     most_output: int = 4 * 1024 * 1024  # bytes
     _admitted: dict[str, LookCall] = field(default_factory=dict)  # by id, until they run or their call ends
     _connections: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_CONNECTIONS))
+    # A disk that does not answer keeps its threads; those of other sessions are not among them.
+    _disks: Threads = field(default_factory=lambda: Threads(most=_AT_ONCE))
     _running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
 
     def admit(self, calls: Iterable[LookCall]) -> None:
@@ -138,7 +140,7 @@ class Looks:
         with anyio.move_on_after(self.wall_seconds):
             try:
                 async with self._running:
-                    command = await SESSION_FILES.run(
+                    command = await self._disks.run(
                         partial(self.cell.command, call), seconds=LOOK_SECONDS, what=f"looking at {call.directory}"
                     )
                     return await _run(command, stream, self.most_output)

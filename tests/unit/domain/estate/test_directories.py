@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.estate.combine import combine
-from claudeops.domain.estate.directories import directories_in
+from claudeops.domain.estate.hosts import directories_in
 from claudeops.domain.estate.manifest import parse_manifest
 
 
