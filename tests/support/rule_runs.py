@@ -34,8 +34,8 @@ _VAIN: Final = 250  # calls in a row after which a rule is taken to have no furt
 _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
 _ROOMS: Final = frozenset(
-    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"}
-)  # on the way
+    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var", world.WORKDIR}
+)  # directories on the way to what a program looks for
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
@@ -212,26 +212,17 @@ def _opened(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
 
 def _paths(words: Sequence[str]) -> set[str]:
     """Return the paths that a call names, and where their links lead."""
-    found = {world.WORKDIR}
-    for word in words:
-        for text in (word, word.partition("=")[2]):
-            if text.startswith(("/", "./")):
-                found.add(posixpath.normpath(posixpath.join(world.WORKDIR, text)))
-    return {each for path in found for each in (path, world.resolve(path))}
+    texts = [text for word in words for text in (word, word.partition("=")[2]) if text.startswith("/")]
+    found = {posixpath.normpath(f"/{text.lstrip('/')}") for text in texts}
+    return found | set(map(world.resolve, found))
 
 
 def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     if world.is_trap(path):
         return False
-    if (
-        path in named
-        or _PACKED.sub("", path) in named
-        or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR)
-    ):
-        return True
-    if directory and ("/" in named or path in _ROOMS):
-        return True
-    return directory and any(each.startswith(f"{path.rstrip('/')}/") for each in named)  # on the way there
+    within = any(path.startswith(f"{each}/") for each in named)
+    on_the_way = path in _ROOMS or "/" in named or any(each.startswith(f"{path.rstrip('/')}/") for each in named)
+    return path in named or _PACKED.sub("", path) in named or within or (directory and on_the_way)
 
 
 def _connected(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
