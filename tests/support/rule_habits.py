@@ -317,6 +317,7 @@ HABITS: Final = (
         reason="its settings, of which --isolated takes none",
         opens=r"/etc/pip\.conf|/etc/xdg(/.*)?|/session/empty(/.*)?",
     ),
+    Habit(programs="pidof", reason="it complains to the system's log", writes=r"/dev/console", sockets=r"/dev/log"),
     Habit(programs="nice", reason="that is its task", changes=r"setpriority\(PRIO_PROCESS, 0, -?\d+\).*"),
     Habit(programs="timeout", reason="that is its task", changes=r"kill\((0|\d+), SIG\w+\b.*"),
     Habit(

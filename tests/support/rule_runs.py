@@ -34,7 +34,7 @@ _VAIN: Final = 250  # calls in a row after which a rule is taken to have no furt
 _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
 _ROOMS: Final = frozenset(
-    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var", world.WORKDIR}
+    {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"}
 )  # directories on the way to what a program looks for
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
@@ -196,14 +196,15 @@ def _executed(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str
 
 
 def _opened(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
-    named = _paths((*call.words[1:], *(word for words in call.inner for word in words))) | {call.words[0]}
+    named = _paths((*call.words[1:], *(word for words in call.inner for word in words)))
+    itself = {call.words[0], world.WORKDIR}  # its own file, and where it is
     for opened in seen.opened:
         where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
         given = (opened.path, where)
         if opened.writing:
             allowed = any(fits(habit.writes, path) for habit in habits for path in given)
         else:
-            allowed = _is_named(where, named, directory=opened.directory)
+            allowed = where in itself or _is_named(where, named, directory=opened.directory)
             allowed = allowed or any(fits(habit.opens, path) for habit in habits for path in given)
         if not allowed:
             which = f", which is {where}" if where != opened.path else ""
