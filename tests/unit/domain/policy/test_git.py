@@ -33,7 +33,7 @@ FORMS = (
     ("show HEAD one.yml", f"show {WALK} HEAD^{{commit}} -- one.yml :(exclude)one.yml/*"),
     ("diff --stat v1..v2", f"diff {PLAIN} --stat v1^{{commit}}..v2^{{commit}} --"),
     ("diff --stat v1 v2 --", f"diff {PLAIN} --stat v1^{{commit}} v2^{{commit}} --"),
-    ("diff -U1 v1...v2 -- one.yml", f"diff {PLAIN} --unified=1 v1^{{commit}}...v2^{{commit}} -- one.yml :(exclude)one.yml/*"),
+    ("diff -U1 v1...v2 -- a.md", f"diff {PLAIN} --unified=1 v1^{{commit}}...v2^{{commit}} -- a.md :(exclude)a.md/*"),
     ("branch -av", "branch --list --no-color --no-column -a -v"),
     ("branch -l 'f*'", "branch --list --no-color --no-column f*"),
     ("branch --show-current", "branch --show-current"),

@@ -41,6 +41,7 @@ _REFS: Final = "--merged=rev --no-merged=rev --contains=rev --points-at=rev --so
 _REVISION: Final = regex.Pattern(r"(?:@|[A-Za-z0-9_][A-Za-z0-9_./+@-]*)(?:[~^]\d{0,9})*(?:\^\{commit\})?")
 _PEELED: Final = "^{commit}"
 _PATTERN: Final = regex.Pattern(r"[A-Za-z0-9_*?][A-Za-z0-9_./+@*?-]*")
+_NOT_BELOW: Final = ":(exclude)"  # gitglossary(7), "pathspec"; written here alone
 _NUMBER: Final = regex.Pattern(r"\d{1,9}")
 _UNPRINTABLE: Final = regex.Pattern(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -145,7 +146,7 @@ def _read(form: _Form, words: list[str], directory: str) -> _Given:
         options=tuple(options),
         names=frozenset(option.names[0] for option, _ in read.options),
         words=tuple(plain),
-        files=tuple(_file(file, directory) for file in files),
+        files=tuple(_file(file, directory) for file in files if not file.startswith(_NOT_BELOW)),
     )
 
 
@@ -247,7 +248,7 @@ def _files(given: _Given, *, shown: bool, instead: str) -> tuple[str, ...]:
     if given.has("--follow"):
         raise RefusedError("--follow would print files under other names: leave it out, or leave -p out")
     # A directory may have the name of a file; what lies in it may be a secret.
-    return (*given.files, *(f":(exclude){file}/*" for file in given.files))
+    return (*given.files, *(f"{_NOT_BELOW}{file}/*" for file in given.files))
 
 
 def _parsed(given: _Given) -> tuple[str, ...]:
