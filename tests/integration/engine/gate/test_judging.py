@@ -17,6 +17,7 @@ import pytest
 
 from claudeops.domain.model import Outcome, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import judge, tier_policy
+from claudeops.domain.policy.reach import no_names
 from claudeops.domain.text import regex
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.gate.judging import TOO_SLOW, USED_UP, JudgeProcess, NotJudgedError, _start, judge_in_process
@@ -200,7 +201,7 @@ def test_an_expression_that_was_used_reaches_the_process_like_one_that_was_not()
 
 
 async def test_the_policy_says_the_same_there_as_here() -> None:
-    policy = partial(judge, tier=tier_policy(POLICY, 2), scope=SCOPE)
+    policy = partial(judge, tier=tier_policy(POLICY, 2), scope=replace(SCOPE, expand=no_names))
     commands = ("uptime && df -h /", "docker restart web", "cat /etc/shadow", "curl https://elsewhere.example/")
     async with judge_in_process(policy) as judged:
         for command in commands:
