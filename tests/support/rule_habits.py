@@ -42,7 +42,7 @@ HABITS: Final = (
     Habit(
         programs="*",
         reason="what the distribution installed: libraries, locales, time zones; none of it is the operator's",
-        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|locale\.alias)",
+        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|os-release|lsb-release|debian_version|locale\.alias)",
     ),
     Habit(
         programs="*",
@@ -317,8 +317,9 @@ HABITS: Final = (
         reason="its settings, of which --isolated takes none",
         opens=r"/etc/pip\.conf|/etc/xdg(/.*)?|/session/empty(/.*)?",
     ),
+    Habit(programs="pidof", reason="it complains to the system's log", writes=r"/dev/console", sockets=r"/dev/log"),
     Habit(programs="nice", reason="that is its task", changes=r"setpriority\(PRIO_PROCESS, 0, -?\d+\).*"),
-    Habit(programs="timeout", reason="that is its task", changes=r"kill\((0|\d+), SIG\w+\).*"),
+    Habit(programs="timeout", reason="that is its task", changes=r"kill\((0|\d+), SIG\w+\b.*"),
     Habit(
         programs="ssh",
         reason="the keys and hosts of its user, by the passwd entry; a jump is a second ssh",

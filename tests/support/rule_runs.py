@@ -35,10 +35,12 @@ _BATCH: Final = 400
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - seen, not bound
 _ROOMS: Final = frozenset(
     {"/", "/etc", "/run", "/run/host", "/usr", "/usr/local", "/usr/local/lib", "/dev", "/var"}
-)  # on the way
+)  # directories on the way to what a program looks for
 # Where a file is not there, gzip's programs look for its packed form.
 _PACKED: Final = re.compile(r"(?:[.]gz|[.-]z|-gz|_z|[.]Z|[.]zip|[.]ZIP|[.]tgz|[.]taz)\Z")
 _NUMBER: Final = re.compile(r"\d+")
+# All of this machine may be asked; the trap is on it, too.
+_NEVER: Final = f'extends = "default"\n[never]\nhosts = ["{world.TRAP_ADDRESS}"]\n'
 _FIND: Final = CommandRule(name=FIND)
 _WRAPPED: Final = (
     ("df", "-h", world.DATA),
@@ -135,7 +137,7 @@ def wrapping_makers(text: str, seed: int) -> Iterator[CallMaker]:
 
 def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally:
     """Draw calls of every rule that only looks, until the gate has allowed enough different ones."""
-    tally, where, policy = Tally(), scope(), parse_policy(text)
+    tally, where, policy = Tally(), scope(), parse_policy(_NEVER, default=text)
     for maker in (*makers(text, seed), *wrapping_makers(text, seed)):
         rule, name = maker.rule, maker.name
         if only and name not in only and name.split()[0] not in only:
@@ -194,14 +196,15 @@ def _executed(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str
 
 
 def _opened(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
-    named = _paths((*call.words[1:], *(word for words in call.inner for word in words))) | {call.words[0]}
+    named = _paths((*call.words[1:], *(word for words in call.inner for word in words)))
+    itself = {call.words[0], world.WORKDIR}  # its own file, and where it is
     for opened in seen.opened:
         where = opened.found if opened.found.startswith("/") else opened.path  # where its links lead
         given = (opened.path, where)
         if opened.writing:
             allowed = any(fits(habit.writes, path) for habit in habits for path in given)
         else:
-            allowed = _is_named(where, named, directory=opened.directory)
+            allowed = where in itself or _is_named(where, named, directory=opened.directory)
             allowed = allowed or any(fits(habit.opens, path) for habit in habits for path in given)
         if not allowed:
             which = f", which is {where}" if where != opened.path else ""
@@ -210,26 +213,17 @@ def _opened(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:
 
 def _paths(words: Sequence[str]) -> set[str]:
     """Return the paths that a call names, and where their links lead."""
-    found = {world.WORKDIR}
-    for word in words:
-        for text in (word, word.partition("=")[2]):
-            if text.startswith(("/", "./")):
-                found.add(posixpath.normpath(posixpath.join(world.WORKDIR, text)))
-    return {each for path in found for each in (path, world.resolve(path))}
+    texts = [text for word in words for text in (word, word.partition("=")[2]) if text.startswith("/")]
+    found = {posixpath.normpath(f"/{text.lstrip('/')}") for text in texts}
+    return found | set(map(world.resolve, found))
 
 
 def _is_named(path: str, named: set[str], *, directory: bool) -> bool:
     if world.is_trap(path):
         return False
-    if (
-        path in named
-        or _PACKED.sub("", path) in named
-        or any(path.startswith(f"{each}/") for each in named if each != world.WORKDIR)
-    ):
-        return True
-    if directory and ("/" in named or path in _ROOMS):
-        return True
-    return directory and any(each.startswith(f"{path.rstrip('/')}/") for each in named)  # on the way there
+    within = any(path.startswith(f"{each}/") for each in named)
+    on_the_way = path in _ROOMS or "/" in named or any(each.startswith(f"{path.rstrip('/')}/") for each in named)
+    return path in named or _PACKED.sub("", path) in named or within or (directory and on_the_way)
 
 
 def _connected(call: Call, seen: Seen, habits: Collection[Habit]) -> Iterator[str]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.policy import paths, programs, reach, statements
+from claudeops.domain.policy import paths, reach
 from claudeops.domain.policy.identity import pod_owners, refuse_id
+from claudeops.domain.policy.programs import scripts, statements
 from claudeops.domain.shell.values import Given, Glob, Literal, Stream, Text, Word, shown
 from claudeops.domain.text import regex
 
@@ -291,11 +292,11 @@ _CHECKS: Final[dict[str, Check]] = {
     "target": _target,
     "header": _header,
     "writeout": _write_out,
-    "awk": _program(programs.refuse_awk),
-    "sed": _program(programs.refuse_sed),
-    "jq": _program(programs.refuse_jq),
-    "yq": _program(programs.refuse_yq),
-    "template": _program(programs.refuse_template),
+    "awk": _program(scripts.refuse_awk),
+    "sed": _program(scripts.refuse_sed),
+    "jq": _program(scripts.refuse_jq),
+    "yq": _program(scripts.refuse_yq),
+    "template": _program(scripts.refuse_template),
     "properties": _properties,
     "resource": _resource,
     "container": _container,

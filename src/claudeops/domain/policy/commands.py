@@ -14,7 +14,6 @@ from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
-from claudeops.domain.policy.git import GitLook
 from claudeops.domain.policy.identity import uncertainty, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.matching import Match, match
@@ -22,6 +21,7 @@ from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
+from claudeops.domain.policy.programs.git import GitLook
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper

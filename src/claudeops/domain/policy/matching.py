@@ -11,13 +11,14 @@ from typing import Final
 
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
-from claudeops.domain.policy import cluster_output, paths
+from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, services_of
-from claudeops.domain.policy.git import GitLook, read_git
 from claudeops.domain.policy.identity import command_parts, located, refuse_project
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
-from claudeops.domain.policy.ps import read_ps
+from claudeops.domain.policy.programs import cluster_output
+from claudeops.domain.policy.programs.git import GitLook, read_git
+from claudeops.domain.policy.programs.ps import read_ps
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import (
     Arguments,

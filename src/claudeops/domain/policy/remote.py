@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from claudeops.domain.policy.find import TESTS
 from claudeops.domain.policy.places import SECRET_NAMES, SECRET_TREES
 from claudeops.domain.policy.policy import TierPolicy
+from claudeops.domain.policy.programs.find import TESTS
 from claudeops.domain.policy.rules import CommandRule, Option, option_table
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.text import regex

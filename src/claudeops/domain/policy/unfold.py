@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.policy.arguments import Setting, check, form
-from claudeops.domain.policy.find import executed, read_find
+from claudeops.domain.policy.programs.find import executed, read_find
 from claudeops.domain.policy.rule_book import DROPPED, FIND, SHELLS, XARGS, Found
 from claudeops.domain.policy.rules import (
     Arguments,

@@ -37,7 +37,10 @@ from claudeops.domain.shell.values import (
     UnclearError,
     Variable,
     Word,
+    after_cd,
+    one_step,
     shown,
+    without_cd,
 )
 from claudeops.domain.shell.words import Scope, WordReader
 from claudeops.domain.text import regex
@@ -100,7 +103,7 @@ class Reader:
 
     def _sequence(self, nodes: Iterable[Node], scope: Scope) -> Block:
         read = (self._statement(node, scope) for node in nodes if node.type not in _SEPARATORS)
-        return _after_cd(tuple(step for step in read if step is not None))
+        return after_cd(tuple(step for step in read if step is not None))
 
     def _statement(self, node: Node, scope: Scope, behind: Behind = NOTHING) -> Step | None:
         """Read a statement; None: it leaves nothing to run, or a problem has been recorded."""
@@ -181,7 +184,7 @@ class Reader:
                 before = dict(scope.values)
                 scope.head = False
                 inner = replace(scope, unassignable="behind ||")
-                if step is None or _cut(step) == (step, None):
+                if step is None or without_cd(step) == (step, None):
                     self._keep(UnclearError("what is in front of || must be a command, and not cd: write cd DIR && …"))
             right = self._statement(node, inner, behind if place == len(rest) else NOTHING)
             if operator == "||":
@@ -232,7 +235,7 @@ class Reader:
         own = self._redirections.read(behind.redirects, scope, errors_too=behind.errors_too)
         if own.arguments:
             raise UnclearError("words after the redirection of a group are not clear: leave them out")
-        start, inner, opening = len(self.commands), scope, None
+        start, inner, opening, before = len(self.commands), scope, None, dict(scope.values)
         if own != Redirects():
             opening = self._note(SimpleCommand(argv=(), redirections=own.files, stdin=own.stdin), scope)
             if own.feeds:
@@ -241,6 +244,8 @@ class Reader:
         scope.moved = inner.moved
         if step is not None and opening is not None:
             step = Redirected(step, opening)
+        if any(each.operator != ">&" and each.target.text != "/dev/null" for each in own.files):
+            scope.doubt(before)  # without the file nothing of it runs
         return self._before_pipe(step, start, scope, behind)
 
     def _before_pipe(self, step: Step | None, start: int, scope: Scope, behind: Behind) -> Step | None:
@@ -480,35 +485,9 @@ class Reader:
         return self._chained(self._statement(body, scope, inner), following, scope, NOTHING)
 
 
-def one_step(block: Block) -> Step:
-    """Return a block as one step."""
-    return block[0] if len(block) == 1 else Group(block)
-
-
 def _parts(node: Node) -> Iterable[Node]:
     for child in node.children:
         if child.type in _EXPRESSIONS:
             yield from _parts(child)
         else:
             yield child
-
-
-def _after_cd(block: Block) -> Block:
-    """Make what follows ``cd`` depend on it, so that nothing runs in another directory than it was judged for."""
-    for place, step in enumerate(block):
-        cd, rest = _cut(step)
-        if cd is not None:
-            left = (*(() if rest is None else (rest,)), *block[place + 1 :])
-            return (*block[:place], Chained(cd, "&&", one_step(left)) if left else cd)
-    return block
-
-
-def _cut(step: Step) -> tuple[Step | None, Step | None]:
-    """Return the ``cd`` at the beginning of a step, and what follows it."""
-    match step:
-        case Chained(left, operator, right):
-            cd, rest = _cut(left)
-            return (None, step) if cd is None else (cd, right if rest is None else Chained(rest, operator, right))
-        case Run(command) if command.name == "cd":
-            return step, None
-    return None, step

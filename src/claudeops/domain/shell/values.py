@@ -241,3 +241,29 @@ def steps(block: Block) -> Iterator[Step]:
                 yield from steps((*condition, *then, *otherwise))
             case Run() | Set():
                 pass
+
+
+def one_step(block: Block) -> Step:
+    """Return a block as one step."""
+    return block[0] if len(block) == 1 else Group(block)
+
+
+def after_cd(block: Block) -> Block:
+    """Make what follows ``cd`` depend on it, so that nothing runs in another directory than it was judged for."""
+    for place, step in enumerate(block):
+        cd, rest = without_cd(step)
+        if cd is not None:
+            left = (*(() if rest is None else (rest,)), *block[place + 1 :])
+            return (*block[:place], Chained(cd, "&&", one_step(left)) if left else cd)
+    return block
+
+
+def without_cd(step: Step) -> tuple[Step | None, Step | None]:
+    """Return the ``cd`` at the beginning of a step, and what follows it."""
+    match step:
+        case Chained(left, operator, right):
+            cd, rest = without_cd(left)
+            return (None, step) if cd is None else (cd, right if rest is None else Chained(rest, operator, right))
+        case Run(command) if command.name == "cd":
+            return step, None
+    return None, step

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.looks import LookCall
-from claudeops.domain.policy.git import read_git
+from claudeops.domain.policy.programs.git import read_git
 from claudeops.domain.shell.values import Literal
 from claudeops.engine.cell.cell import Cell, Level, PlainCell
 from claudeops.engine.cell.git import GitCell, LookRefusedError, find_git_cell, find_repository

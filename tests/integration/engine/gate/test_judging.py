@@ -201,7 +201,8 @@ def test_an_expression_that_was_used_reaches_the_process_like_one_that_was_not()
 
 
 async def test_the_policy_says_the_same_there_as_here() -> None:
-    policy = partial(judge, tier=tier_policy(POLICY, 2), scope=replace(SCOPE, expand=no_names))
+    scope = replace(SCOPE, expand=no_names)  # the process has no test's functions
+    policy = partial(judge, tier=tier_policy(POLICY, 2), scope=scope)
     commands = ("uptime && df -h /", "docker restart web", "cat /etc/shadow", "curl https://elsewhere.example/")
     async with judge_in_process(policy) as judged:
         for command in commands:

@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import Policy, PolicyFault, parse_policy, tier_policy
-from claudeops.domain.policy.statements import refuse_sql
+from claudeops.domain.policy.programs.statements import refuse_sql
 from claudeops.settings.files import policy_fragments
 from claudeops.settings.load import fragment_texts
 from support.checkout import ROOT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.model import VerdictKind
-from claudeops.domain.policy.git import read_git
+from claudeops.domain.policy.programs.git import read_git
 from claudeops.domain.policy.rules import RefusedError
 from claudeops.domain.shell.values import Literal, Status, Text
 from support.policy_cases import judged

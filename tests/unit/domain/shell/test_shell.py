@@ -99,6 +99,7 @@ def test_every_word_is_what_the_program_gets(text: str, expected: list[list[str]
         ("for i in $(seq 2 3) {8..9}; do x $i; done", [["x", "2"], ["x", "3"], ["x", "8"], ["x", "9"]]),
         ("for i in $(seq 2) $(seq 5 -2 1); do x $i; done", [["x", "1"], ["x", "2"], ["x", "5"], ["x", "3"], ["x", "1"]]),
         ("l='a b'; for i in $l \"$l\"; do x \"$i\"; done", [["x", "a"], ["x", "b"], ["x", "a b"]]),
+        ("for h in a; do x; done >/dev/null 2>&1; y $h", [["x"], ["y", "a"]]),
         ("for i in a b; do h=$i; x $h; done", [["x", "a"], ["x", "b"]]),
         ("for f in a b; do x $f; f=c; y $f; done", [["x", "a"], ["y", "c"], ["x", "b"], ["y", "c"]]),
         ('x "$HOME/a" $PWD', [["x", "/home/me/a", "/work"]]),
@@ -125,6 +126,8 @@ def test_a_value_that_is_certain_is_substituted(text: str, expected: list[list[s
         "for h in 1 2; do a; done | b; x $h",
         "h=0; a || for h in 1 2; do b; done && x $h",
         "for h in a b; do x; done > $h",
+        "h=0; for h in a b; do x; done < f; y $h",
+        "h=0; { h=1; x; } > f; y $h",
     ],
 )
 def test_a_value_in_doubt_is_not_used(text: str) -> None:
