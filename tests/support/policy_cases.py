@@ -28,7 +28,7 @@ NAMED = Estate(
         *("evil", "evil.example", "example.com", "example.org", "grafana", "host", "host1", "ifconfig.me"),
         *("kafka", "nas", "other", "photos", "prometheus", "redis", "shop", "shop.example.com", "shop.example.org"),
         *("web", "web.example", "web.internal", "web1", "web2", "web3", "x", "1.1.1.1", "8.8.8.8"),
-    )
+    ),
 )
 """An estate that names what the tables name: so what they say of a command is not about its host or directory."""
 

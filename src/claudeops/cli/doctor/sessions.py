@@ -35,6 +35,7 @@ from claudeops.logs import get_logger
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir
 
+_MOST_HOSTS: Final = 3  # that a sentence names
 _GATED: Final = "claude"
 _DETAIL_CHARACTERS: Final = 300
 _MOST_SCHEDULES: Final = 10  # that are named
@@ -154,7 +155,22 @@ async def access(_case: Case, settings: Settings) -> Finding:
         found = await anyio.to_thread.run_sync(_out_of_reach, chosen.cell, tier, settings, estate)
         tiers.setdefault(found, []).append(str(tier.number))
     told = [f"Tier {', '.join(numbers)}: {'. '.join(found)}." for found, numbers in tiers.items() if found]
-    return fine(" ".join(told) or "Nothing is known to be out of reach of any tier.")
+    told = told or ["Nothing is known to be out of reach of any tier."]
+    return fine(" ".join((*told, *unheld(estate))))
+
+
+def unheld(estate: Estate) -> tuple[str, ...]:
+    """Return what to say about the estate's other hosts, where no cell holds a session."""
+    hosts = sorted({service.host for service in estate.services if service.host and service.host != "localhost"})
+    if not hosts:
+        return ()
+    named = f"{', '.join(hosts[:_MOST_HOSTS])}{' and others' if len(hosts) > _MOST_HOSTS else ''}"
+    return (
+        (
+            f"On {named} no cell holds a session: give it a user that may only read, or a key that runs what `claudeops "
+            "remote-commands` prints (docs/how-to/hold-other-hosts.md)."
+        ),
+    )
 
 
 def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Estate) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ _DURATION: Final = regex.Pattern(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|day
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TARGET: Final = regex.Pattern(r"(?:([A-Za-z_][\w.-]*)@)?([^@/:]+|\[[^]]+\])")
 _SECRET_RESOURCE: Final = regex.Pattern(r"(?i)(?:^|[,/])[^,/]*secret[^,/]*")
-_REVISION: Final = regex.Pattern(r"[A-Za-z0-9_@^][\w@{}^~./+-]*")
 _DEVICE: Final = regex.Pattern(r"/dev/[A-Za-z0-9/_-]+")
 
 _ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
@@ -212,33 +211,6 @@ def _swarm(text: str, _parameter: str, setting: Setting) -> str | None:
     return None
 
 
-def _git_revision(text: str, _parameter: str, _setting: Setting) -> str | None:
-    plain = _REVISION.fullmatch(text) and not paths.has_secret_name(text)
-    return None if plain else f"{text!r} is not a plain revision"
-
-
-def _git_range(text: str, _parameter: str, _setting: Setting) -> str | None:
-    low, dots, high = text.partition("..")
-    plain = dots and low and high and all(map(_REVISION.fullmatch, (low, high.lstrip("."))))
-    return None if plain else f"{text!r} is not a plain range: write FIRST..LAST"
-
-
-def _git_file(text: str, _parameter: str, _setting: Setting) -> str | None:
-    """Check a path in a repository whose content is printed: only kinds of files that hold no secrets."""
-    revision, _, path = text.rpartition(":")
-    if revision and not _REVISION.fullmatch(revision):
-        return f"{text!r} is not a plain revision"
-    return None if paths.is_plain_file(path) else f"{path}: name a single file, of a kind that holds no secret"
-
-
-def _git_blob(text: str, _parameter: str, _setting: Setting) -> str | None:
-    return _git_file(text, "", _setting) if ":" in text else "write REVISION:PATH"
-
-
-def _git_format(text: str, _parameter: str, _setting: Setting) -> str | None:
-    return "%G runs a program: leave it out" if "%G" in text else None
-
-
 def _plain(pattern: regex.Pattern[str], what: str) -> Check:
     def plain(text: str, _parameter: str, _setting: Setting) -> str | None:
         fits = pattern.fullmatch(text) and "://" not in text and not paths.has_secret_name(text)
@@ -309,11 +281,6 @@ _CHECKS: Final[dict[str, Check]] = {
     "workloadname": _matching(_KUBERNETES_NAME, "name"),
     "pod": _matching(regex.Pattern(r"[a-z0-9][a-z0-9.-]{0,61}"), "pod name"),  # longer ones may have lost their end
     "podref": _matching(regex.Pattern(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]{0,61}"), "pod/NAME"),
-    "gitrev": _git_revision,
-    "gitrange": _git_range,
-    "gitfile": _git_file,
-    "gitblob": _git_blob,
-    "gitformat": _git_format,
     "release": _matching(_KUBERNETES_NAME, "release name"),
     "manifest": _placed(paths.deployable),
     "sql": _program(statements.refuse_sql),

@@ -289,11 +289,9 @@ def _program(name: str, written: str, place: Place) -> Literal:
     """Return the program that a command runs, by its path where the session itself runs it; builtins stay names."""
     if name in BUILTINS:
         return Literal(name)
-    wanted = "true" if name == ":" else name
-    if not place.local:
-        return Literal(written if "/" in written else wanted)
-    # A path that was given must be where the name leads, or be given whole: links are the operator's.
-    return Literal(written if "/" in written else place.scope.program(wanted) or wanted)
+    if "/" in written:
+        return Literal(written)
+    return Literal((place.scope.program(name) if place.local else None) or name)
 
 
 def _placed(found: Found, wrapper: Wrapper, own: Arguments, place: Place, inside: Place) -> Place:

@@ -49,6 +49,10 @@ class ValueRefusedError(RefusedError):
     """The options fit a rule, and a value does not: that is what a sentence should be about."""
 
 
+class WholeReasonError(ValueRefusedError):
+    """The reason says itself what to write: the rule's hint is about something else."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
     """A command that fits a rule."""
@@ -81,10 +85,11 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
         lowest = min(rule.tier for rule in found.rules)
         raise RefusedError(f"{found.path} needs tier {lowest}, and other arguments: name single services")
     rule, reason = max(reversed(refusals), key=lambda pair: _weight(pair[1]))
+    hinted = rule.hint and not isinstance(reason, WholeReasonError)
     # A command that changes something must be clear: to be counted, an action must name its service.
     unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
     kind = UnclearCommandError if unclear else IncompleteError if isinstance(reason, IncompleteError) else RefusedError
-    raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if rule.hint else ""))
+    raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if hinted else ""))
 
 
 def _weight(reason: RefusedError) -> int:
@@ -127,7 +132,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         raise RefusedError("name the directory that is to be searched, by its absolute path")
     if rule.check and (reason := ARGUMENT_CHECKS[rule.check](found, arguments, place)):
         if not isinstance(reason, Stranger):
-            raise ValueRefusedError(reason)
+            raise (WholeReasonError if rule.check == "compose" else ValueRefusedError)(reason)
         strangers.append(reason)
     words = (
         read_ps(found.arguments) if rule.reading == "ps" else _written(rule, found, arguments.options, kinds, setting)

@@ -28,7 +28,7 @@ _NUMBER: Final = "[+-]?[0-9]+"
 _PATHS: Final = frozenset({"file", "listing", "archive", "directory", "own", "key", "repo", "project", "manifest"})
 _FREE: Final = frozenset(
     {"any", "text", "leading", "format", "glob", "template", "awk", "sed", "jq", "yq", "sql", "header", "writeout"}
-    | {"url", "page", "gitformat", "dig"}
+    | {"url", "page", "dig"}
 )
 _SPECIAL: Final = regex.Pattern(r"([\\.\[\](){}*+?^$|])")
 _CLASS: Final = regex.Pattern(r"\\([dw./])|[^\\\]]")

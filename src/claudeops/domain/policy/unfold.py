@@ -208,8 +208,9 @@ def _text(wrapped: _Wrapped) -> Unfolded:
     else:
         text, fed = (" ".join(_literals(wrapped.rest)), False) if wrapped.rest else (_stdin(command), True)
         reads = command.piped or (command.stdin is not None and not fed)
-        alone = () if reads or "-n" in own.names() else (Literal("-n"),)
-        words = (command.argv[0], *alone, *wrapped.before())
+        alone = () if reads and "-n" not in own.names() else (Literal("-n"),)
+        options = tuple(pair for pair in own.options if pair[0].names[0] != "-n")
+        words = (command.argv[0], *alone, *replace(wrapped, own=replace(own, options=options)).before())
     outer = replace(command, stdin=None) if fed else command
     read = parse(text, known=wrapped.setting.place.variables if shell else {})
     inherits = {each.number for each in read.commands if each.stdin is None}  # the outer command writes that input

@@ -42,7 +42,7 @@ from claudeops.domain.shell.values import (
 )
 from claudeops.domain.text import regex
 
-BUILTINS: Final = frozenset({"cd", "exit", "set", "type", "command", "wait", "jobs", "times", "umask", "ulimit"})
+BUILTINS: Final = frozenset({"cd", "exit", "set", "type", "command", "wait", "jobs", "times", "umask", "ulimit", ":"})
 """Commands that no program can replace; their arguments are literal."""
 
 _ENV: Final = ("/usr/bin/env", "--")  # finds a program by its name, and only a program
