@@ -53,7 +53,7 @@ EXCLUDED = " ".join(
 
 
 def test_what_a_search_is_for_stands_before_what_it_leaves_out() -> None:
-    """grep searches whatever no pattern fits unless the first one includes, and the last one that fits decides."""
+    """GNU grep searches whatever no pattern fits unless the first one includes, and the last one that fits decides."""
     command = f"grep -r {EXCLUDED} --include='*.yml' x /srv/x"
     runs = explain(bash(command), tier=tier_policy(POLICY, 1), scope=SCOPE).runs
     assert 0 < runs.index("--include=") < runs.index("--exclude=")
