@@ -167,8 +167,8 @@ def unheld(estate: Estate) -> tuple[str, ...]:
     named = f"{', '.join(hosts[:_MOST_HOSTS])}{' and others' if len(hosts) > _MOST_HOSTS else ''}"
     return (
         (
-            f"On {named} no cell holds a session: give it a user that may only read, or a key that runs what `claudeops "
-            "remote-commands` prints (docs/how-to/hold-other-hosts.md)."
+            f"On {named} no cell holds a session: give it a user that may only read, or a key that runs what "
+            "`claudeops remote-commands` prints (docs/how-to/hold-other-hosts.md)."
         ),
     )
 

@@ -37,7 +37,16 @@ def refuse_sending(path: str, command: SimpleCommand) -> str | None:
             raise UnclearCommandError(
                 f"{path} may send only what is written out: write the value of {shown(word)[:60]}"
             )
+    if path in _SENDERS_BY_PATH and not _is_quiet(command):
+        return f"{path} would send what it is fed: add </dev/null"
     return _refuse_input(path, command)
+
+
+def _is_quiet(command: SimpleCommand) -> bool:
+    """Whether a command's input is empty, or an empty line, or the ``Q`` that ends a connection."""
+    words = [shown(word) for feed in command.feeds for word in feed.argv]
+    quiet = set(words) <= {"echo", "true", ":", "Q", ""} and all(feed.argv for feed in command.feeds)
+    return command.stdin is None and (quiet or any(each.operator == "<" for each in command.redirections))
 
 
 def refuse_feeding(path: str, command: SimpleCommand) -> str | None:

@@ -221,7 +221,8 @@ def _written(
     for given, subcommand in found.steps:
         words += [*written(_formed(given, setting), attached=rule.attached), Literal(subcommand)]
     words += map(Literal, rule.always.split())
-    words += written(_formed(beyond(rule.always, options), setting), attached=rule.attached)
+    given = _formed(beyond(rule.always, options), setting)
+    words += written(sorted(given, key=_narrows) if setting.deep else given, attached=rule.attached)
     dashes = rule.dashes and rule.reading != "words" and found.path not in BUILTINS
     words += [Literal("--")] if kinds and dashes else []
     for position, (kind, word) in enumerate(kinds):
@@ -240,6 +241,16 @@ def _written(
                 pass
         words.append(word)
     return tuple(words)
+
+
+def _narrows(given: tuple[Option, str | None]) -> bool:
+    """Whether an option is none that names what is searched: those come first.
+
+    grep searches a file that no pattern fits unless the first one is ``--include``, and of several that fit the last
+    one counts, for grep and rg.
+    """
+    option, value = given
+    return "--include" not in option.names and ("--glob" not in option.names or (value or "").startswith("!"))
 
 
 def _formed(options: Given, setting: Setting) -> Given:

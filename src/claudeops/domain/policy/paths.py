@@ -42,7 +42,7 @@ _PLAIN_KIND: Final = regex.Pattern(
     rf"[{regex.WORD}*?-][{regex.WORD}*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
 _NO_WILDCARDS: Final = str.maketrans("*?[", "xxx")  # in a name that is one
-_PLAIN_SETS: Final = regex.Pattern(r"(?:[^\[]|\[(?:[*?]|[\w.-]+)\])*")  # none negated, named or unclosed
+_PLAIN_SETS: Final = regex.Pattern(r"(?:[^\[\\]|\[(?:[*?]|[\w.-]+)\])*")  # none negated, named or unclosed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +96,7 @@ def readable(text: str, place: Place) -> str | None:
 
 def readable_all(pattern: str, place: Place) -> str | None:
     """Return why the content of some file that a pattern could find may not be read, or None."""
-    odd = None if _PLAIN_SETS.fullmatch(pattern) else f"{pattern}: write the pattern without brackets"
+    odd = None if _PLAIN_SETS.fullmatch(pattern) else f"{pattern}: write the pattern without brackets and backslashes"
     if odd or _odd(pattern):
         return odd or _odd(pattern)
     fixed = posixpath.dirname(before_glob(pattern))

@@ -145,4 +145,8 @@ def _expression(part: str) -> regex.Pattern[str]:
             written += f"[{'^' if negated else ''}{letters}]"
         else:
             written += regex.escape(piece)
+    try:
+        regex.check(f"(?s){written}")
+    except regex.ExpressionError:  # a range whose ends are not in order matches nothing
+        return regex.Pattern(r"[^\s\S]")
     return regex.Pattern(f"(?s){written}")

@@ -73,14 +73,12 @@ def read_find(words: tuple[Word, ...], setting: Setting) -> Search:
     for root in roots:
         if reason := check("listing", Literal(root), setting):
             raise RefusedError(f"find: {reason}")
-    tests, rest = _tests(texts[start:], setting)
+    tests, names, rest = _tests(texts[start:], setting)
     program, end = _program(rest)
-    plain = not _CHOICES & set(tests)
-    names = [tests[at + 1] for at, test in enumerate(tests) if test == "-name"] if plain else []
     return Search(
         roots=tuple(form("listing", root, setting) for root in roots),
         tests=tuple(tests),
-        names=names[-1] if names else "*",
+        names=names[-1] if names and not _CHOICES & set(tests) else "*",
         program=program,
         end=end,
     )
@@ -93,9 +91,10 @@ def executed(search: Search) -> tuple[tuple[Word, ...], ...]:
     return tuple((*search.program, Glob(f"{root.rstrip('/')}/{ANY_DEPTH}/{search.names}")) for root in search.roots)
 
 
-def _tests(texts: list[str], setting: Setting) -> tuple[list[str], list[str]]:
-    """Return the tests of an expression, and what begins with ``-exec``."""
+def _tests(texts: list[str], setting: Setting) -> tuple[list[str], list[str], list[str]]:
+    """Return the tests of an expression, the names that ``-name`` wants, and what begins with ``-exec``."""
     tests: list[str] = []
+    names: list[str] = []
     rest = list(texts)
     while rest and rest[0] != "-exec":
         token = rest.pop(0)
@@ -108,7 +107,8 @@ def _tests(texts: list[str], setting: Setting) -> tuple[list[str], list[str]]:
             if reason := check(option.kind, Literal(value), setting):
                 raise RefusedError(f"find {token}: {reason}")
             tests.append(form(option.kind, value, setting))
-    return tests, rest
+            names += [value] if option.names[0] == "-name" else []
+    return tests, names, rest
 
 
 def _program(words: list[str]) -> tuple[tuple[Literal, ...], str]:

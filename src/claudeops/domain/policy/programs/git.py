@@ -41,6 +41,7 @@ _REFS: Final = "--merged=rev --no-merged=rev --contains=rev --points-at=rev --so
 _REVISION: Final = regex.Pattern(r"(?:@|[A-Za-z0-9_][A-Za-z0-9_./+@-]*)(?:[~^]\d{0,9})*(?:\^\{commit\})?")
 _PEELED: Final = "^{commit}"
 _PATTERN: Final = regex.Pattern(r"[A-Za-z0-9_*?][A-Za-z0-9_./+@*?-]*")
+_NOT_BELOW: Final = ":(exclude)"  # gitglossary(7), "pathspec"; written here alone
 _NUMBER: Final = regex.Pattern(r"\d{1,9}")
 _UNPRINTABLE: Final = regex.Pattern(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -145,7 +146,7 @@ def _read(form: _Form, words: list[str], directory: str) -> _Given:
         options=tuple(options),
         names=frozenset(option.names[0] for option, _ in read.options),
         words=tuple(plain),
-        files=tuple(_file(file, directory) for file in files),
+        files=tuple(_file(file, directory) for file in files if not file.startswith(_NOT_BELOW)),
     )
 
 
@@ -207,8 +208,8 @@ def _walked(given: _Given) -> tuple[str, ...]:
     """Return revisions and files, with HEAD where no revision is given."""
     everything = given.has("--all", "--branches", "--tags", "--remotes")
     revisions = tuple(map(_range, given.words)) or (() if everything else ("HEAD",))
-    _refuse_content(given, shown=given.has("-p"), instead="name the files: git log -p -- FILE")
-    return (*revisions, "--", *given.files)
+    files = _files(given, shown=given.has("-p"), instead="name the files: git log -p -- FILE")
+    return (*revisions, "--", *files)
 
 
 def _shown(given: _Given) -> tuple[str, ...]:
@@ -218,8 +219,8 @@ def _shown(given: _Given) -> tuple[str, ...]:
             raise RefusedError(f"{path}: name a single file, of a kind that holds no secret: git show REVISION:FILE")
         return (f"{_commit(revision or 'HEAD')}:{path}", "--")
     instead = "add --stat or -s, or name the files: git show REVISION -- FILE, git show REVISION:FILE"
-    _refuse_content(given, shown=given.has("-p") or not given.has("-s", *_SUMMARY.split()), instead=instead)
-    return (*map(_commit, given.words or ("HEAD",)), "--", *given.files)
+    files = _files(given, shown=given.has("-p") or not given.has("-s", *_SUMMARY.split()), instead=instead)
+    return (*map(_commit, given.words or ("HEAD",)), "--", *files)
 
 
 def _compared(given: _Given) -> tuple[str, ...]:
@@ -231,14 +232,14 @@ def _compared(given: _Given) -> tuple[str, ...]:
     else:
         raise RefusedError("write git diff --stat FIRST..LAST: the working tree is not compared")
     instead = "add --stat, or name the files: git diff FIRST..LAST -- FILE"
-    _refuse_content(given, shown=given.has("-p") or not given.has(*_SUMMARY.split()), instead=instead)
-    return (*commits, "--", *given.files)
+    shown = given.has("-p", "--unified") or not given.has(*_SUMMARY.split())  # a context asks for the patch
+    return (*commits, "--", *_files(given, shown=shown, instead=instead))
 
 
-def _refuse_content(given: _Given, *, shown: bool, instead: str) -> None:
-    """Refuse to print content, unless of files that are named and hold no secret, under that name alone."""
+def _files(given: _Given, *, shown: bool, instead: str) -> tuple[str, ...]:
+    """Return the files; content is printed only of those that are named and hold no secret, under that name alone."""
     if not shown:
-        return
+        return given.files
     if not given.files:
         raise RefusedError(f"it would print every file: {instead}")
     for file in given.files:
@@ -246,6 +247,8 @@ def _refuse_content(given: _Given, *, shown: bool, instead: str) -> None:
             raise RefusedError(f"{file}: name single files, of a kind that holds no secret")
     if given.has("--follow"):
         raise RefusedError("--follow would print files under other names: leave it out, or leave -p out")
+    # A directory may have the name of a file; what lies in it may be a secret.
+    return (*given.files, *(f"{_NOT_BELOW}{file}/*" for file in given.files))
 
 
 def _parsed(given: _Given) -> tuple[str, ...]:

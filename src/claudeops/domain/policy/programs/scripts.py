@@ -20,8 +20,8 @@ _SED_TEXT: Final = r"(?:[^\\{d}\n]|\\.)*"
 _SED_ADDRESS: Final = r"(?:\d+(?:~\d+)?|\$|/" + _SED_REGEX.format(d="/") + r"/I?)"
 
 _JQ_WORDS: Final = regex.Pattern(
-    r"(?:^|[^.\w])(env|input_filename|include|import|modulemeta|get_search_list|\$__prog_args)\b|(\$ENV)"
-)
+    r"(?:^|[^.\w])(env|input_filename|include|import|modulemeta|get_search_list)\b|\b(ENV|__prog_args)\b"
+)  # jq 1.6 takes ``$ ENV`` for ``$ENV``
 _YQ_WORDS: Final = regex.Pattern(r"env|load|eval|file_?[nN]ame|split_?doc|system|\bref\b")
 
 _TEMPLATE_ACTION: Final = regex.Pattern(r"(?s)\{\{(.*?)\}\}")
