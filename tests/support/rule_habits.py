@@ -391,7 +391,7 @@ HABITS: Final = (
     Habit(
         programs="systemctl",
         reason="units of the user, of whom there are none",
-        opens=r"/(session/empty|etc/xdg|usr/local/share)(/.*)?",
+        opens=r"/session|/(session/empty|etc/xdg|usr/local/share)(/.*)?",
     ),
     Habit(
         programs="promtool|restic|kubectl|caddy|helm",
