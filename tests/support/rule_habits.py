@@ -42,7 +42,7 @@ HABITS: Final = (
     Habit(
         programs="*",
         reason="what the distribution installed: libraries, locales, time zones; none of it is the operator's",
-        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|os-release|lsb-release|debian_version|locale\.alias)",
+        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|machine-id|gcrypt/.*|os-release|lsb-release|debian_version|locale\.alias)",
     ),
     Habit(
         programs="*",
