@@ -334,7 +334,9 @@ HABITS: Final = (
         reason="scripts that the machine's owner installed say how their services are, and run what they need for it",
         opens=r"/etc(/.*)?|/proc(/\d+/.*)?|/run(/.*)?|/var/(log|lib|run)(/.*)?|/usr/s?bin(/.*)?|/session/empty(/.*)?",
         executes=r"(/usr)?/s?bin/.*|/usr/lib/.*|/etc/init\.d/.*",
+        writes=r"/dev/console|/var/log/btmp",
         sockets=r".*",
+        connects=True,
         changes=r"kill\(-?\d+, 0\).*",
     ),
     Habit(
