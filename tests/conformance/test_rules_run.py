@@ -27,7 +27,7 @@ arguments = "text*"
 
 [[commands]]
 name = "sort"
-options = "-o=one:/session/tmp/out,/srv/data/out"
+options = "-o=one:/session/tmp/out,/srv/data/out -T -k=text"
 arguments = "file*"
 
 [[commands]]
@@ -80,6 +80,7 @@ def test_rules_that_let_too_much_through_are_found() -> None:
     assert ("cat", "prints a secret") in found
     assert any(program == "sort" and what.endswith("for writing") for program, what in found), found
     assert any(program == "tar" and what.startswith("executes /srv/trap/canary") for program, what in found), found
+    assert ("sort", "opens /srv/trap/plain") in found  # -T takes -k for its value
     assert ("date", "changes something") in found
     assert ("getent", "connects to trap.example:53") in found
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 from typing import Final
 
 from claudeops.domain.policy.rules import CommandRule, Option, option_table
 from claudeops.domain.text import regex
 from support.rule_values import TRAPS, value
+from support.rule_world import TRAP
 
 Words = tuple[str, ...]
 
 _NUMERIC: Final = "-NUM"
+_FREE: Final = frozenset({"text", "any", "glob", "word"})  # kinds of values that may begin with anything
+_OTHERS: Final = 3
+_PLAIN_TRAP: Final = f"{TRAP}/plain"
 _NOT_ASKED_FOR: Final = (
     *("-o", "-f", "-x", "-e", "-i", "-w", "-I", "-F", "-T", "-C", "-K", "-R", "-Z", "-0", "-@", "-?", "-h", "-V"),
     *("--help", "--version", "--output", "--file", "--exec", "--config", "--to-command", "--files0-from", "--follow"),
@@ -120,7 +125,7 @@ class CallMaker:
 
     def calls(self) -> Iterator[Words]:
         """Yield calls without end; each option in each spelling is among the first."""
-        spelled = list(self.spelled())
+        spelled = [*self.spelled(), *self.swallowed()]
         self.random.shuffle(spelled)
         for words in spelled:
             yield (*words, *self._behind())
@@ -135,6 +140,21 @@ class CallMaker:
             needed = set(option.names) & set(self.rule.required.replace("|", " ").split())
             for words in self._spellings(option):
                 yield (*self.name.split(), *([] if needed else self._required()), *words, *self._arguments())
+
+    def swallowed(self) -> Iterator[Words]:
+        """Yield calls in which a flag stands before an option whose value may be anything, and is a trap.
+
+        Where the program gives the flag a value, the option is that value, and the trap is a file.
+        """
+        flags = [option for option in self._options() if option.kind is None or option.attached]
+        free = [option.names[0] for option in self._options() if option.kind in _FREE and not option.attached]
+        for flag, name in product(flags, free):
+            others = [self._spelled(other) for other in flags if other is not flag]
+            for other in (
+                [],
+                *self.random.sample(others, min(len(others), _OTHERS)),
+            ):  # some files are read only with it
+                yield (*self.name.split(), *self._required(), *other, *self._spelled(flag), name, _PLAIN_TRAP)
 
     def call(self) -> Words:
         """Return one call."""

@@ -42,7 +42,7 @@ HABITS: Final = (
     Habit(
         programs="*",
         reason="what the distribution installed: libraries, locales, time zones; none of it is the operator's",
-        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|os-release|lsb-release|debian_version|locale\.alias)",
+        opens=r"/(usr/)?(lib(32|64|exec|x32)?|share)(/.*)?|/etc/ld\.so\.(cache|preload)|/etc/(localtime|timezone|machine-id|gcrypt/.*|os-release|lsb-release|debian_version|locale\.alias)",
     ),
     Habit(
         programs="*",
@@ -334,7 +334,9 @@ HABITS: Final = (
         reason="scripts that the machine's owner installed say how their services are, and run what they need for it",
         opens=r"/etc(/.*)?|/proc(/\d+/.*)?|/run(/.*)?|/var/(log|lib|run)(/.*)?|/usr/s?bin(/.*)?|/session/empty(/.*)?",
         executes=r"(/usr)?/s?bin/.*|/usr/lib/.*|/etc/init\.d/.*",
+        writes=r"/dev/console|/var/log/btmp",
         sockets=r".*",
+        connects=True,
         changes=r"kill\(-?\d+, 0\).*",
     ),
     Habit(
@@ -391,7 +393,7 @@ HABITS: Final = (
     Habit(
         programs="systemctl",
         reason="units of the user, of whom there are none",
-        opens=r"/(session/empty|etc/xdg|usr/local/share)(/.*)?",
+        opens=r"/session|/(session/empty|etc/xdg|usr/local/share)(/.*)?",
     ),
     Habit(
         programs="promtool|restic|kubectl|caddy|helm",

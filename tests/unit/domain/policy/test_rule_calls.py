@@ -62,6 +62,12 @@ def test_options_are_spelled_in_every_way_that_a_program_reads(spelled: str) -> 
     assert any(re.search(rf"(?:^| ){spelled}(?: |$)|^{spelled}", " ".join(words)) for words in drawn(TAIL))
 
 
+def test_a_flag_stands_before_every_option_with_a_free_value() -> None:
+    rule = CommandRule(name="column", options="-t -n -s|--separator=text", arguments="file*")
+    found = {words[-3:] for words in CallMaker(rule=rule, name="column", random=Random(1)).swallowed()}  # noqa: S311
+    assert found >= {("-n", "-s", "/srv/trap/plain"), ("-t", "-s", "/srv/trap/plain")}
+
+
 @pytest.mark.parametrize(
     "expression",
     [r"[^\r\n]*", r"short(-[a-z-]+)?|cat|json", r"[^@=]*=.*|[^@]+", r"\d{1,5}(?:-\d{1,5})?", r"(?:a|b)+[^-\s]\x20*"],
