@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +24,7 @@ from claudeops.domain.policy.migrate import migrate
 from claudeops.domain.policy.remote import script
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
@@ -90,7 +92,7 @@ def print_migrated(file: Path, *, write: bool) -> int:
         click.echo(f"{file} cannot be read ({error.strerror}): name a policy file.", err=True)
         return Exit.NO_INPUT
     except ValueError as error:  # not UTF-8, or not TOML
-        click.echo(f"{file}: this is not TOML: {error}; correct it first.", err=True)
+        click.echo(f"{file} cannot be rewritten: {error}.", err=True)
         return Exit.CONFIGURATION
     if not write:
         click.echo(migrated, nl=False)
@@ -177,6 +179,10 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[
             f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.max_tier}; give one from 1 to that."
         )
     node = node_scope(settings, dry_run=settings.dry_run or question.dry_run)
+    if settings.isolation in {"auto", "bubblewrap"} and shutil.which(
+        "bwrap"
+    ):  # as in a session, which the daemon would try
+        node = replace(node, look_client=LOOK_CLIENT)
     scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), _estate(settings))
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}

@@ -197,6 +197,8 @@ def _resource(text: str, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _container(text: str, _parameter: str, setting: Setting) -> str | None:
+    if text.startswith("k8s_"):
+        return f"{text} is a pod's: kubectl rollout restart deployment/NAME"
     if not _CONTAINER.fullmatch(text):
         return f"{text!r} is not a plain container name"
     return refuse_id(text, setting.place.services, f"docker compose -p PROJECT restart {text}")
@@ -325,7 +327,8 @@ def check(kind: str, word: Word, setting: Setting) -> str | None:
     if isinstance(word, Literal):
         return _CHECKS[name](word.text, parameter, setting)
     if isinstance(word, Glob) and name in {"file", "listing"}:  # what find finds; other patterns have become names
-        return paths.readable_all(word.pattern, setting.place)
+        # What find lists by itself, ``-ls``, a program behind it may list.
+        return paths.readable_all(word.pattern, setting.place) if name == "file" else None
     fits = {Text: name == "any", Given: name == "name", Stream: name == "file" and not setting.deep}
     return None if fits.get(type(word), False) else _unknown(word)
 

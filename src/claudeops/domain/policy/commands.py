@@ -17,7 +17,7 @@ from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
 from claudeops.domain.policy.identity import uncertainty, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.matching import Match, match
-from claudeops.domain.policy.never import refuse_line
+from claudeops.domain.policy.never import refuse_line, refuse_service
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
@@ -37,6 +37,7 @@ _USUAL_DIRECTORIES: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin",
 _PROGRAM_PLACES: Final = regex.Pattern(r"/(?:nix/store/[\w.+-]+|run/current-system/sw|opt|snap)/bin")
 _SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MOST_NAMES: Final = 512  # that one pattern may find
+_MOST_PATTERNS: Final = 32  # in one call
 _ZONE: Final = regex.Pattern(r"[A-Z][A-Za-z_]*(?:/[A-Z][A-Za-z_+-]*)?(?:[+-]\d{1,2})?")
 _LEFT_OUT: Final = regex.Pattern(
     r"LANG=.*|LANGUAGE=\w*|LC_[A-Z]+=.*|NO_COLOR=\w*|TERM=\w*|COLUMNS=\d*|LINES=\d*|DEBIAN_FRONTEND=\w*|[A-Z_]*PAGER=(?:cat)?"
@@ -101,6 +102,7 @@ class CommandJudge:
         self._kinds = tier.action_kinds
         self._tier = tier.level
         self._judged = 0
+        self._patterns = 0
         self._looks = 0
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
@@ -145,8 +147,22 @@ class CommandJudge:
     def _around(self, command: SimpleCommand, place: Place, finding: Finding) -> SimpleCommand:
         """Judge what stands around a command's words; return it with plain words, paths and variables."""
         redirections = tuple(self._redirection(each, place, finding) for each in command.redirections)
-        argv = tuple(named for word in command.argv for named in _expanded(word, place))
+        argv = tuple(named for word in command.argv for named in self._expanded(word, place))
         return replace(command, argv=argv, environment=_environment(command), redirections=redirections)
+
+    def _expanded(self, word: Word, place: Place) -> tuple[Word, ...]:
+        """Return the names that a pattern finds; without any it is the word itself, as for bash."""
+        if not isinstance(word, Glob) or ANY_DEPTH in word.pattern.split("/"):
+            return (word,)
+        self._patterns += 1
+        if self._patterns > _MOST_PATTERNS:
+            raise RefusedError(f"more than {_MOST_PATTERNS} patterns for file names in one call: split it")
+        if not place.local:
+            raise RefusedError(f"{word.pattern}: on another host or in a container write the names out, or quote it")
+        found = place.scope.expand(paths.absolute(word.pattern, place) or word.pattern)
+        if len(found) > _MOST_NAMES:
+            raise RefusedError(f"{word.pattern} finds more than {_MOST_NAMES} names: use find, or name a directory")
+        return tuple(map(Named, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
 
     def _run(self, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
         if not command.argv:
@@ -198,6 +214,8 @@ class CommandJudge:
         if fits.actions:
             _refuse(place.unsure)
         for action in fits.actions:
+            for around in (*place.where, *fits.where):  # a project, a namespace or a container of the supervisor's
+                _refuse(refuse_service(around.rpartition(":")[2], unit=False))
             whole = replace(action, service=whole_name((*place.where, *fits.where), action.service))
             _refuse(refuse_action(whole, place, self._policy))
             if fits.rule.arguments == "stack":
@@ -314,18 +332,6 @@ def _directory(command: SimpleCommand, place: Place) -> str | None:
     if command.cwd is None:
         return place.cwd
     return paths.absolute(command.cwd, place)
-
-
-def _expanded(word: Word, place: Place) -> tuple[Word, ...]:
-    """Return the names that a pattern finds; without any it is the word itself, as for bash."""
-    if not isinstance(word, Glob) or ANY_DEPTH in word.pattern.split("/"):
-        return (word,)
-    if not place.local:
-        raise RefusedError(f"{word.pattern}: on another host or in a container write the names out, or quote it")
-    found = place.scope.expand(paths.absolute(word.pattern, place) or word.pattern)
-    if len(found) > _MOST_NAMES:
-        raise RefusedError(f"{word.pattern} finds more than {_MOST_NAMES} names: use find, or name a directory")
-    return tuple(map(Named, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
 
 
 def _environment(command: SimpleCommand) -> tuple[tuple[str, str], ...]:

@@ -47,7 +47,8 @@ def _is_quiet(command: SimpleCommand) -> bool:
     words = {shown(word).rpartition("/")[2] for feed in command.feeds for word in feed.argv}
     inputs = [each for feed in (*command.feeds, command) for each in feed.redirections if each.operator == "<"]
     empty = all(each.target.text == _EMPTY for each in inputs)
-    return command.stdin is None and empty and (words <= {"echo", "true", ":", "Q", ""} or bool(inputs))
+    fed = command.stdin is None or command.stdin.strip() in {"", "Q"}
+    return fed and empty and (words <= {"echo", "true", ":", "Q", ""} or bool(inputs))
 
 
 def refuse_feeding(path: str, command: SimpleCommand) -> str | None:

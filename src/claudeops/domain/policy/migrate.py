@@ -24,7 +24,10 @@ _OPTIONAL: Final = regex.Pattern(r"\(\?: ([^ ]*)\)([?*])")
 
 
 def migrate(text: str) -> str:
-    """Return a policy file in the new form; its comments and everything else stay. Raises `tomllib.TOMLDecodeError`."""
+    """Return a policy file in the new form; comments and everything else stay.
+
+    Raises `ValueError` for what is not TOML, and for rules that are no tables of their own.
+    """
     rules = tomllib.loads(text).get("commands", [])
     lines = text.splitlines()
     tables = {line: path for path, line in key_lines(text).items() if lines[line - 1].lstrip().startswith("[")}
@@ -39,8 +42,11 @@ def migrate(text: str) -> str:
             continue
         end = min((line - 1 for line in tables if line > at + 1), default=len(lines))
         rule = rules[number]
-        written += _rewritten(rule) if _is_old(rule) else lines[at:end]
+        comments = [line for line in lines[at:end] if line.lstrip().startswith("#")]
+        written += [*_rewritten(rule), *comments] if _is_old(rule) else lines[at:end]
         at = end
+    if any(map(_is_old, tomllib.loads("\n".join(written)).get("commands", []))):
+        raise ValueError("write each rule as a table of its own, [[commands]], first")
     return "\n".join(written) + "\n"
 
 

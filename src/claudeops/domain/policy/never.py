@@ -72,7 +72,8 @@ _ROWS: Final = (
     (_NETWORK, r"nft ... (?:add|delete|flush|insert|replace|destroy|create|reset|rename|-f|--file)"),
     (_NETWORK, r"ufw ... (?:enable|disable|allow|deny|reject|limit|delete|reset|reload|insert|prepend|route|default)"),
     (_NETWORK, r"firewall-cmd ... --(?:add|remove|reload|complete-reload|set|new|delete|panic-on|change)\S*"),
-    (_NETWORK, r"(?:ip|tc|bridge|route) ... (?:add|del|delete|set|flush|replace|change|append|up|down|exec)"),
+    (_NETWORK, r"(?:ip|tc|bridge|route) ... (?:add|del|delete|set|flush|replace|change|append|exec)"),
+    (_NETWORK, r"(?:ip|bridge) ... (?:s|se|set) ... (?:up|down)"),
     (_NETWORK, r"nmcli ... (?:up|down|mod\w*|del\w*|add|edit|reload|on|off|connect|disconnect|reapply|set)"),
     (_NETWORK, r"networkctl ... (?:up|down|reload|reconfigure|renew|forcerenew|delete)"),
     (_NETWORK, r"resolvectl ... (?:(?:dns|domain|dnssec|dnsovertls|llmnr|mdns) \S+ \S+|revert|flush-caches)"),
@@ -118,14 +119,13 @@ _UNITS: Final = (
     (
         regex.Pattern(
             r"network(?:ing|-.*)?|NetworkManager.*|firewalld|ufw|nftables|iptables|netfilter-.*|wg-quick.*|sshd?(?:@.*)?"
-            r"|dropbear.*|dhcpcd.*|dhclient.*|connman|ifup.*|keepalived|shorewall.*|openvswitch.*|ovs.*|tailscaled|openvpn.*"
-            r"|strongswan.*|ipsec|zerotier.*|cloudflared.*"
+            r"|dropbear.*|dhcpcd.*|dhclient.*|connman|ifup.*|keepalived|shorewall.*|openvswitch.*|ovs.*"
         ),
         "the network and the way in are never touched",
     ),
     (
         regex.Pattern(
-            r"(?:snap\.)?(?:docker|microk8s|lxd|k8s)(?:\..*)?|containerd|kubelet|k3s.*|k0s.*|rke2.*|cri-?o|podman|libvirtd|lxc"
+            r"snap\.(?:docker|microk8s|lxd|k8s)\..*|docker|microk8s|lxd|containerd|kubelet|k3s.*|k0s.*|rke2.*|cri-?o|podman|libvirtd|lxc"
             r"|incus.*|pve.*|proxmox.*|corosync|pacemaker"
         ),
         "that would restart everything on the machine: name the service",

@@ -189,6 +189,8 @@ def deployable(text: str, place: Place) -> str | None:
     where = f"deploy only from below {place.scope.repos_dir}, by absolute path"
     if not place.local or path is None or text == "-":
         return f"{text}: {where}"
+    if "," in text:  # kubectl, helm, docker and ansible take several names in one word
+        return f"{text}: name one file for each option"
     if is_address(text):
         return f"{text}: {where}, and never from an address"
     if not in_repositories(path, place):

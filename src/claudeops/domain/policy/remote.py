@@ -233,7 +233,7 @@ def _template() -> str:
     plain = "|".join(sorted(TEMPLATE_FIELDS - TEMPLATE_GUARDED))
     inner, guarded = "|".join(sorted(TEMPLATE_INNER)), "|".join(sorted(TEMPLATE_GUARDED))
     field = rf"(\.({plain})|\.({guarded})\.({inner}))(\.[A-Za-z]+)*"
-    return rf"([^{{}}\t]|\{{\{{ ?{field} ?\}}\}})*"
+    return rf"([^{{}}\tjJpPtT\{{][^{{}}\t]*)?(\{{\{{ ?{field} ?\}}\}}[^{{}}\t]*)+"
 
 
 def _posix(expression: str) -> str:

@@ -114,6 +114,8 @@ class SessionView:
         outside = self._outside(path)
         try:
             return None if outside is None else str(Path(outside).readlink())
+        except PermissionError:  # somebody else may be led anywhere from here
+            return _PROC
         except OSError:
             return None
 

@@ -23,6 +23,22 @@ from support.policy_cases import POLICY, SCOPE, bash, judged
         "jq -n '$ ENV'",
         "jq -n '$\nENV'",
         "docker exec web jq -n '$ ENV'",
+        # awk reads a digit and a letter as two words
+        "awk 'BEGIN{x=1system(\"id\")}'",
+        "awk 'BEGIN{1getline y<\"/etc/shadow\"}'",
+        "awk 'BEGIN{print 1ENVIRON[\"X\"]}'",
+        # the shell went elsewhere, and the judge did not follow
+        "command cd /srv; docker compose ps",
+        "builtin cd /srv; df",
+        "time cd /srv; df",
+        "env cd /srv; df",
+        # the configuration names further files
+        "promtool check config /repos/prometheus.yml",
+        # the whole object, with its environment
+        "docker inspect --format json web",
+        "docker service inspect --format pretty web",
+        "ssh web1 docker inspect --format json web",
+        "kubectl get services.serving.knative.dev web -o yaml",
         # any request, to any host of the estate
         "printf 'POST / HTTP/1.1\\r\\n' | openssl s_client -connect web.example:2376",
         "openssl s_client -connect web.example:443 <<< 'DELETE / HTTP/1.1'",
@@ -40,10 +56,59 @@ def test_what_went_through_is_denied(command: str) -> None:
         "echo | openssl s_client -connect web.example:443",
         "echo Q | openssl s_client -connect web.example:443",
         "find /repos -name README.md -exec cat {} +",
+        "awk '/systemd/ {print $1}' /var/log/syslog",
+        "find / -size +500M -exec ls -lh {} +",
+        "ip link show up",
     ],
 )
 def test_what_was_meant_stays_allowed(command: str) -> None:
     assert judged(command, 1).kind is VerdictKind.ALLOW
+
+
+@pytest.mark.parametrize(
+    "command", ["docker restart web; ssh web1 'ssh web1 systemctl restart web'", "ssh 127.0.0.2 systemctl restart web"]
+)
+def test_a_way_back_to_the_same_host_makes_no_other_service(command: str) -> None:
+    services = {action.service for action in judged(command, 2).actions}
+    assert services <= {"web", "web1/web"}
+    assert services
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        # several files in one word: one of them the session's own
+        "kubectl apply -f /repos/app/k8s/a.yaml,/work/s1/x.yaml",
+        "kubectl apply -f /repos/app/k8s/a.yaml,-",
+        "helm upgrade web /repos/app/chart -f /repos/app/v.yaml,/work/s1/x.yaml",
+        "docker stack deploy -c /repos/app/a.yml,/work/s1/x.yml media",
+        "ansible-playbook -i /repos/app/inv,evil.example /repos/app/site.yml",
+        # another name for what counts elsewhere
+        "docker-compose -p me.dia restart web",
+        "docker compose -p claudeops restart web",
+        "kubectl -n claudeops rollout restart deploy/web",
+        "docker restart k8s_web_web-7d4b9c8f6-x7k2p_media_1_0",
+    ],
+)
+def test_an_action_on_what_it_does_not_say_is_denied(command: str) -> None:
+    assert judged(command, 3).kind is VerdictKind.DENY
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "snap.docker.dockerd",
+        "k0scontroller",
+        "rke2-server",
+        "crio",
+        "dropbear",
+        "dhcpcd",
+        "ifup@eth0",
+        "plymouth-reboot",
+    ],
+)
+def test_what_carries_everything_is_not_restarted_under_another_name(unit: str) -> None:
+    assert judged(f"systemctl restart {unit}", 3).kind is VerdictKind.DENY
 
 
 EXCLUDED = " ".join(

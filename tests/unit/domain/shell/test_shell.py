@@ -175,7 +175,7 @@ def test_a_value_in_doubt_is_not_used(text: str) -> None:
         ("a ${x:-y}", "write what comes out of it"),
         ("a > >(b)", "is not taken"),
         ("a >(b)", "use a pipe"),
-        ("a $(b)", "quote it, or pipe it into xargs"),
+        ("a $(b)", "pipe it into xargs -n 1 COMMAND"),
         ("x=$(a); b $x", "put it in double quotes"),
         ("a y$(b)", "quote it"),
         ("x='a*'; b $x", "quote it, or write it out"),

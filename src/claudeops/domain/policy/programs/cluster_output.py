@@ -48,7 +48,8 @@ def refuse_whole(resources: list[str]) -> str | None:
         if is_secret_name(name):
             return f"{name} looks like a secret, which is never shown"
     for kind in kinds:
-        if kind.lower().partition(".")[0] not in _WHOLE:
+        plain, _, group = kind.lower().partition(".")
+        if plain not in _WHOLE or not (group in _GROUPS or group.endswith(".k8s.io")):
             return f"{kind} can hold an environment, which is never shown: {_HINT}"
     return None if kinds else f"name the kind of object: {_HINT}"
 
@@ -73,7 +74,10 @@ _WHOLE: Final = _words(
     " serviceaccounts serviceaccount sa roles role rolebindings rolebinding clusterroles clusterrole"
     " clusterrolebindings clusterrolebinding certificates certificate cert gateways gateway gtw httproutes httproute"
 )
-"""Kinds of objects that hold no environment."""
+"""Kinds of objects that hold no environment, in the groups of Kubernetes itself."""
+
+_GROUPS: Final = frozenset({"", "autoscaling", "policy", "cert-manager.io"})
+"""``services.serving.knative.dev`` holds an environment."""
 
 _ANYWHERE: Final = _words(
     "name namespace labels uid generation creationTimestamp deletionTimestamp ownerReferences resourceVersion"

@@ -11,7 +11,9 @@ from typing import Final
 from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import regex
 
-_AWK_WORDS: Final = regex.Pattern(r"\b(?:system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)\b|@|\\\n")
+_AWK_WORDS: Final = regex.Pattern(
+    r"(?:^|[^A-Za-z_])(system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)(?:\W|$)|@|\\\n"
+)  # awk reads ``1system`` as two words
 _AWK_OUTPUT: Final = regex.Pattern(r"(?s)print(?:.*>(?:[^=]|$)|(?:.*[^|])?\|(?:[^|]|$))")  # only print writes
 
 _SED_REGEX: Final = r"(?:[^\\{d}\[\n]|\\.|\[\^?\]?[^\]\\{d}\n]*\])*"
@@ -67,7 +69,7 @@ def refuse_awk(text: str) -> str | None:
     """
     found = _AWK_WORDS.search(text)
     if found:
-        return f"awk may not use {found[0]!r} here"
+        return f"awk may not use {found[1] or found[0]!r} here"
     if _AWK_OUTPUT.search(text):
         return "awk may not print into files or commands: put what holds > or | before the first print"
     return None
@@ -102,6 +104,8 @@ def refuse_template(text: str) -> str | None:
     actions = [found[1] for found in _TEMPLATE_ACTION.finditer(text)]
     if text.count("{{") != len(actions):
         return "this template is not plain"
+    if not actions or text.lstrip().lower().startswith(("json", "pretty", "table")):  # docker's own words
+        return "write single fields, such as {{.State.Status}}: json shows all, and so the environment"
     for action in actions:
         if not _plain_action(action.strip().strip("-")):
             return f"{{{{{action}}}}}: only single fields such as {{{{.State.Status}}}} are shown, never Env or all"
