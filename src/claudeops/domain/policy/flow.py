@@ -44,9 +44,10 @@ def refuse_sending(path: str, command: SimpleCommand) -> str | None:
 
 def _is_quiet(command: SimpleCommand) -> bool:
     """Whether a command's input is empty, or an empty line, or the ``Q`` that ends a connection."""
-    words = [shown(word) for feed in command.feeds for word in feed.argv]
-    quiet = set(words) <= {"echo", "true", ":", "Q", ""} and all(feed.argv for feed in command.feeds)
-    return command.stdin is None and (quiet or any(each.operator == "<" for each in command.redirections))
+    words = {shown(word).rpartition("/")[2] for feed in command.feeds for word in feed.argv}
+    inputs = [each for feed in (*command.feeds, command) for each in feed.redirections if each.operator == "<"]
+    empty = all(each.target.text == _EMPTY for each in inputs)
+    return command.stdin is None and empty and (words <= {"echo", "true", ":", "Q", ""} or bool(inputs))
 
 
 def refuse_feeding(path: str, command: SimpleCommand) -> str | None:

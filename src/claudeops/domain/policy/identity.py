@@ -33,7 +33,7 @@ from claudeops.domain.text import regex
 
 LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cutting could merge two services
 
-_LOCAL: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "[::1]"})
+_LOCAL: Final = regex.Pattern(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|\[::1\]")
 _CLUSTER_TOOLS: Final = frozenset({"kubectl", "helm", "flux", "argocd", "oc"})
 _USUAL_PORTS: Final = frozenset({"", "22"})
 _REPLICASETS: Final = frozenset({"replicasets", "replicaset", "rs", "jobs", "job"})
@@ -75,7 +75,8 @@ def wrapper_parts(path: str, arguments: Arguments, given: Given, place: Place) -
     if path == "ssh":
         jump = _only(options, "-J")
         port = _only(options, "-p")
-        return (*_host(jump or "localhost", ""), *_host(named, port))
+        way = (*_host(jump or "localhost", ""), *_host(named, port))
+        return way[1:] if way[:1] == place.where[-1:] else way  # from a host to itself
     if path == "lxc-attach":
         named = _only(options, "--name")
         if not named:
@@ -137,7 +138,7 @@ def wrapper_user(path: str, arguments: Arguments) -> str | None:
     """Return the user as whom a wrapper runs its command, or None when the user stays the same."""
     if path == "ssh":
         user, _, host = (shown(arguments.positionals[0]) if arguments.positionals else "").rpartition("@")
-        return user or _only(arguments.options, "-l") or (None if host in _LOCAL else "")
+        return user or _only(arguments.options, "-l") or (None if _LOCAL.fullmatch(host) else "")
     return _only(arguments.options, "--user", "-u") or "root" if path in {"sudo", "doas"} else None
 
 
@@ -169,7 +170,7 @@ def _only(given: Given, *names: str) -> str:
 def _host(target: str, port: str) -> tuple[str, ...]:
     host = target.rpartition("@")[2].lower().rstrip(".")
     if port in _USUAL_PORTS:
-        return () if host in _LOCAL else (host,)
+        return () if _LOCAL.fullmatch(host) else (host,)
     return (f"{host}:{port}",)
 
 

@@ -125,7 +125,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     strangers: list[Stranger] = []
     for option, value in (*found.given, *arguments.options):
         if option.kind is not None and value is not None:
-            strangers += _refuse(option.kind, Literal(value), setting, f"{_spelt(option, found)} {value[:40]}: ")
+            strangers += _refuse(option.kind, Literal(value), setting, option, found)
     for kind, word in kinds:
         strangers += _refuse(kind, word, setting)
     if setting.deep and not any(kind == "file" for kind, _ in kinds):
@@ -190,13 +190,16 @@ def _git(found: Found, place: Place) -> GitLook:
     return look
 
 
-def _refuse(kind: str, word: Word, setting: Setting, prefix: str = "") -> tuple[Stranger, ...]:
+def _refuse(
+    kind: str, word: Word, setting: Setting, option: Option | None = None, found: Found | None = None
+) -> tuple[Stranger, ...]:
     """Raise `RefusedError` for a word that is not of a kind; return a reason about which a person may be asked."""
     reason = check(kind, word, setting)
     if isinstance(reason, Stranger):
         return (reason,)
     if reason:
-        raise (ValueRefusedError if isinstance(word, Literal | Glob) else UnclearCommandError)(prefix + reason)
+        given = "" if option is None or found is None else f"{_spelt(option, found)} {shown(word)[:40]}: "
+        raise (ValueRefusedError if isinstance(word, Literal | Glob) else UnclearCommandError)(given + reason)
     return ()
 
 

@@ -118,15 +118,20 @@ _UNITS: Final = (
     (
         regex.Pattern(
             r"network(?:ing|-.*)?|NetworkManager.*|firewalld|ufw|nftables|iptables|netfilter-.*|wg-quick.*|sshd?(?:@.*)?"
+            r"|dropbear.*|dhcpcd.*|dhclient.*|connman|ifup.*|keepalived|shorewall.*|openvswitch.*|ovs.*|tailscaled|openvpn.*"
+            r"|strongswan.*|ipsec|zerotier.*|cloudflared.*"
         ),
         "the network and the way in are never touched",
     ),
     (
-        regex.Pattern(r"docker|containerd|kubelet|k3s.*|podman|libvirtd"),
+        regex.Pattern(
+            r"(?:snap\.)?(?:docker|microk8s|lxd|k8s)(?:\..*)?|containerd|kubelet|k3s.*|k0s.*|rke2.*|cri-?o|podman|libvirtd|lxc"
+            r"|incus.*|pve.*|proxmox.*|corosync|pacemaker"
+        ),
         "that would restart everything on the machine: name the service",
     ),
     (
-        regex.Pattern(r"systemd-.*|dbus.*|polkit|getty@.*|rescue|emergency|init|debug-shell|user@.*"),
+        regex.Pattern(r"systemd-.*|dbus.*|plymouth.*|polkit|getty@.*|rescue|emergency|init|debug-shell|user@.*"),
         "the machine's own base is never touched",
     ),
 )

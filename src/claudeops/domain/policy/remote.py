@@ -16,6 +16,7 @@ from typing import Final
 from claudeops.domain.policy.places import SECRET_NAMES, SECRET_TREES
 from claudeops.domain.policy.policy import TierPolicy
 from claudeops.domain.policy.programs.find import TESTS
+from claudeops.domain.policy.programs.scripts import TEMPLATE_FIELDS, TEMPLATE_GUARDED, TEMPLATE_INNER
 from claudeops.domain.policy.rules import CommandRule, Option, option_table
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.text import regex
@@ -24,12 +25,43 @@ _T: Final = "\t"
 _ANY: Final = "[^\t]*"
 _PATH: Final = "/[^\t]*"
 _PLAIN: Final = "[A-Za-z0-9_.,:@%/=+*-]*"
-_NUMBER: Final = "[+-]?[0-9]+"
 _PATHS: Final = frozenset({"file", "listing", "archive", "directory", "own", "key", "repo", "project", "manifest"})
-_FREE: Final = frozenset(
-    {"any", "text", "leading", "format", "glob", "template", "awk", "sed", "jq", "yq", "sql", "header", "writeout"}
-    | {"url", "page", "dig"}
+_FREE: Final = frozenset({"any", "text", "leading", "format", "glob", "sed", "jq"})
+_LEFT_OUT: Final = frozenset({"awk", "yq", "sql", "role", "page", "connection"})
+"""Kinds that no expression can hold to what only looks; rules with one are left out."""
+
+_HERE: Final = r"([a-z0-9-]+|(127|10)(\.[0-9]+){3}|192\.168(\.[0-9]+){2}|172\.(1[6-9]|2[0-9]|3[01])(\.[0-9]+){2})"
+_FORMED: Final = {
+    "sink": "(-|/dev/null|/dev/stdout|/dev/stderr)",
+    "writeout": "([^@%\t][^%\t]*)?(%[{][a-z_]+[}][^%\t]*)*",
+    "header": "(Accept|Content-Type|User-Agent|Cache-Control|X-[A-Za-z-]+):[^\t]*",
+    "url": f"(https?://)?{_HERE}(:[0-9]+)?(/[^\t]*)?",
+    "host": _HERE,
+    "hostport": f"{_HERE}:[0-9]+",
+    "target": f"([a-z_][a-z0-9_-]*@)?{_HERE}",
+    "dig": f"(@?{_HERE}|[+][a-z]+(=[0-9]+)?|[A-Za-z]+)",
+    "int": "[+-]?[0-9]+",
+    "sleep": "[0-9]+",
+}
+"""Values by their kind; hosts are plain names and private addresses, so that nothing that is read is sent away."""
+
+_TOLD: Final = (
+    *(
+        "@(sh|bash|eval|exec|command)@",
+        "(^|@|/)ps@.*environ",
+        r"(kubectl|oc)@describe@",
+        "(kubectl|oc)@.*[@,/=][^@]*secret",
+    ),
+    *(r"(kubectl|oc)@.*@--output=((yaml|json)|.*(env|data|[*]|\{\.\}))", "systemctl@.*(environ|credential)"),
+    *(
+        "(grep|zgrep|egrep|fgrep)@(.*@)?(-r|--recursive)",
+        "(^|@|/)rg@",
+        r"(^|@|/)jq@.*(ENV|env|import|include|input_filename|__prog)",
+    ),
+    *(r"/\.\.?(/|@|$)", "[@=]/[^@]*//", "[@=]//"),
 )
+"""What the forms would let through and only the gate can judge; ``@`` stands for a tab."""
+
 _SPECIAL: Final = regex.Pattern(r"([\\.\[\](){}*+?^$|])")
 _CLASS: Final = regex.Pattern(r"\\([dw./])|[^\\\]]")
 _OUTSIDE: Final = regex.Pattern(r"\(\?:|\\[dw.+*?(){}|^$/\\-]|\.|[^\\\[]")
@@ -47,6 +79,7 @@ text=${SSH_ORIGINAL_COMMAND-}
 [ -n "$text" ] || refuse 'there is no command, and no shell'
 parts=$(printf '%s\n' "$text" | awk '
 function fail() { bad = 1; exit 1 }
+function edge() { if (substr(all, i, 1) !~ /^[ ;|)\n]?$/) fail() }
 function word() { if (has) { line = line sep w; sep = "\t"; has = 0; w = "" } }
 function end() { word(); if (line != "") print line; line = ""; sep = "" }
 { all = all (NR > 1 ? "\n" : "") $0 }
@@ -60,15 +93,15 @@ END {
       q = substr(all, i + 1, j - 1); if (q ~ /[\t\n]/) fail()
       w = w q; has = 1; i += j + 1
     } else if (substr(rest, 1, 2) == "\\\047") { w = w "\047"; has = 1; i += 2 }
-    else if (match(rest, /^[0-9]?>&[0-9]/) && !has) { i += RLENGTH }
-    else if (match(rest, /^[0-9]?[<>] ?\047\/dev\/null\047/) && !has) { i += RLENGTH }
+    else if (match(rest, /^[0-9]?>&[0-9]/) && !has) { i += RLENGTH; edge() }
+    else if (match(rest, /^[0-9]?[<>] ?\047\/dev\/null\047/) && !has) { i += RLENGTH; edge() }
     else if (c == " ") { word(); i++ }
     else if (c == ";" || c == "\n") { end(); i++ }
     else if (substr(rest, 1, 2) == "&&" || substr(rest, 1, 2) == "||") { end(); i += 2 }
     else if (c == "|") { end(); i++ }
     else if ((c == "(" || c == ")") && !has) { end(); i++ }
     else if (match(rest, /^(\{|!|if|then|else) /) && !has && line == "") { i += RLENGTH }
-    else if (match(rest, /^(\}|fi)/) && !has && line == "") { i += RLENGTH }
+    else if (match(rest, /^(\}|fi)/) && !has && line == "") { i += RLENGTH; edge() }
     else if (c ~ /[A-Za-z0-9_\/.-]/) { w = w c; has = 1; i++ }
     else fail()
   }
@@ -84,7 +117,11 @@ secrets() {
 {{SECRETS}}
 SECRETS
 }
-front='^((/usr/bin/env|sudo|nice|timeout)(@(-n|-u@[a-z_][a-z0-9_-]*|-k@[0-9smh.]+|[0-9smh.]+))*(@--)?@)*((/usr)?(/local)?/s?bin/)?'
+time='[0-9]+(\.[0-9]+)?[smhd]?'
+env='/usr/bin/env@--@'
+sudo='((/usr/bin/)?sudo(@(-n|-u@[a-z_][a-z0-9_-]*))*@--@)'
+wait="((/usr/bin/)?timeout(@-k@$time)?@$time@)"
+front="^($env)?($sudo|$wait)*($env|/(usr/)?(local/)?s?bin/)?"
 while IFS= read -r part; do
   plain=$(printf '%s\n' "$part" | sed -E "s#$front##")
   program=${plain%%@*}
@@ -103,7 +140,7 @@ exec /bin/sh -c "$text"
 def script(tier: TierPolicy) -> str:
     """Return the script for a tier: what it may run on other hosts, in the form in which the gate writes it."""
     # ``@`` stands for a tab in the script.
-    secrets = [r"/\.\.(/|@|$)", r"(^|@|/)ps@.*environ", *map(_secret, SECRET_NAMES), *map(_tree, SECRET_TREES)]
+    secrets = [*_TOLD, *map(_secret, SECRET_NAMES), *map(_tree, SECRET_TREES)]
     forms = "\n".join(sorted(set(_forms(tier)))).replace(r"\t", _T)
     written = _SCRIPT.replace("{{TIER}}", str(tier.number)).replace("{{SECRETS}}", "\n".join(secrets))
     return _TAB.sub(_T, written).replace("{{FORMS}}", forms)
@@ -116,7 +153,9 @@ def _forms(tier: TierPolicy) -> Iterator[str]:
     yield f"find find{_T}-P({_T}{_PATH})+({tests})*"
     for path, rules in tier.policy.book.rules.items():
         for rule in rules:
-            apart = rule.look or rule.writes or path in BUILTINS
+            kinds = {kind.partition(":")[0].rstrip("?*+") for kind in rule.arguments.split()}
+            kinds |= {(option.kind or "").partition(":")[0] for option in option_table(rule.options).values()}
+            apart = rule.look or rule.writes or path in BUILTINS or not kinds.isdisjoint(_LEFT_OUT)
             if rule.tier <= tier.level and not apart and (not rule.action or rule.action in tier.action_kinds):
                 rest = _rest(rule, _shared(path, tier))
                 yield from (f"{program} {start}{rest}" for program, start in _starts(path, tier))
@@ -180,19 +219,30 @@ def _value(kind: str) -> str:
     name, _, parameter = kind.partition(":")
     if name in _PATHS:
         return f"({_PATH}|-)" if name == "file" else _PATH
-    if name in {"int", "sleep"}:
-        return _NUMBER
+    if name == "template":
+        return _template()
     if name == "one":
         return f"({'|'.join(map(_literal, parameter.split(',')))})"
     if name == "re":
         return f"({_posix(parameter)})"
-    return _ANY if name in _FREE else _PLAIN
+    return _FORMED.get(name) or (_ANY if name in _FREE else _PLAIN)
+
+
+def _template() -> str:
+    """Return the expression of docker's templates: text, and fields that hold no environment."""
+    plain = "|".join(sorted(TEMPLATE_FIELDS - TEMPLATE_GUARDED))
+    inner, guarded = "|".join(sorted(TEMPLATE_INNER)), "|".join(sorted(TEMPLATE_GUARDED))
+    field = rf"(\.({plain})|\.({guarded})\.({inner}))(\.[A-Za-z]+)*"
+    return rf"([^{{}}\t]|\{{\{{ ?{field} ?\}}\}})*"
 
 
 def _posix(expression: str) -> str:
-    """Return an expression of google-re2 as one of POSIX that stays within a word; any word where that is not sure."""
+    """Return an expression of google-re2 as one of POSIX that stays in a word; a plain word where that is not sure."""
+    expression = expression.removeprefix("(?s)")
     written, at = "", 0
     while at < len(expression):
+        if expression.startswith("(?", at) and not expression.startswith("(?:", at):
+            return _PLAIN
         if expression[at] == "[":
             end = at + 1 + (expression[at + 1 : at + 2] == "^")
             inside = ""
@@ -200,13 +250,13 @@ def _posix(expression: str) -> str:
                 inside += found[0] if found[1] is None else _CLASSES[found[1]]
                 end += found.end()
             if expression[end : end + 1] != "]" or not inside:
-                return _ANY
+                return _PLAIN
             written += f"[^{_T}{inside}]" if expression[at + 1] == "^" else f"[{inside}]"
             at = end + 1
             continue
         found = _OUTSIDE.match(expression[at:])
         if found is None:
-            return _ANY
+            return _PLAIN
         piece = found[0]
         written += {"(?:": "(", ".": f"[^{_T}]", r"\d": "[0-9]", r"\w": "[A-Za-z0-9_]", r"\/": "/", r"\-": "-"}.get(
             piece, piece

@@ -149,6 +149,7 @@ REASONS: Final = {
     "monit": "it writes its log and state: tail -n 50 /var/log/monit.log",
     "pm2": "it starts a daemon: ps -e -o pid,ppid,etime,args",
     "caddy": "it writes into its home: dpkg-query -s caddy, or docker inspect for its image",
+    "promtool check config": "it prints lines of every file that the configuration names: promtool check rules FILE",
     "helm get": "values hold secrets: helm status, helm history",
 }
 """Why a command is in no rule, where there is a reason to give."""

@@ -158,6 +158,8 @@ def _dropped(path: str, command: SimpleCommand, rest: tuple[Word, ...]) -> Unfol
         rest = rest[1:]
     if not rest:
         raise RefusedError(f"{path} without a command is not allowed: it would show the environment")
+    if shown(rest[0]) in BUILTINS:  # ``command cd`` would move the shell, and nobody would follow
+        raise RefusedError(f"write {shown(rest[0])} without {path}")
     inner = replace(command, argv=rest, environment=tuple(environment), number=0)
     return Unfolded(parsed=Parsed(commands=(inner,)), rebuilt=lambda runs: replace(runs[0], number=command.number))
 

@@ -58,6 +58,11 @@ ORDINARY = (
     "ssh host 'ps aux --sort=-%mem | head'",
     "ssh host 'test -f /etc/hosts && cat /etc/hosts'",
     "ssh host 'timeout 5 podman ps -a 2>/dev/null || docker ps -a'",
+    "ssh host 'curl -s -o /dev/null -w \"%{http_code}\" http://localhost:8080/health'",
+    "ssh host 'docker inspect --format \"{{.State.Status}} {{.State.Health.Status}}\" web'",
+    "ssh host 'kubectl get pods -n media -o wide'",
+    "ssh host 'redis-cli ping'",
+    "ssh host 'zpool status -x; zfs list'",
 )
 
 
@@ -107,6 +112,30 @@ HOSTILE = (
     "/usr/bin/env -- 'df' # x",
     "/usr/bin/env -- 'git' 'log'",
     "/opt/df '-h'",
+    "/usr/bin/env -- 'awk' '--' 'BEGIN{system(\"id\")}'",
+    "/usr/bin/env sh s uptime",
+    "/usr/bin/env ssh 10.0.0.5 echo 'x; reboot'",
+    "sudo sh uptime",
+    "sudo '--' 'sh' 'uptime'",
+    "/usr/bin/env -- 'curl' '-q' '-o' '/home/x/written' '--' 'http://localhost/'",
+    "/usr/bin/env -- 'curl' '-q' '-w' '@/etc/hosts' '--' 'http://localhost/'",
+    "/usr/bin/env -- 'curl' '-q' '-w' '%output{/tmp/x}' '--' 'http://localhost/'",
+    "/usr/bin/env -- 'curl' '-q' '-H' '@/etc/hosts' '--' 'http://localhost/'",
+    "/usr/bin/env -- 'curl' '-q' '-s' '--' 'http://elsewhere.example/?read'",
+    "/usr/bin/env -- 'cat' '--' '/var//lib/docker/x'",
+    "/usr/bin/env -- 'cat' '--' '//etc/kubernetes/x.yaml'",
+    "/usr/bin/env -- 'cat' '--' '/etc/./kubernetes/x.yaml'",
+    "/usr/bin/env -- 'grep' '-r' '-e' 'x' '--' '/'",
+    "/usr/bin/env -- 'docker' 'inspect' '--format={{.Config.Env}}' '--' 'web'",
+    "/usr/bin/env -- 'docker' 'inspect' '--format={{json .}}' '--' 'web'",
+    "/usr/bin/env -- 'kubectl' 'get' '--' 'secrets'",
+    "/usr/bin/env -- 'kubectl' 'get' '--output=yaml' '--' 'pods'",
+    "/usr/bin/env -- 'systemctl' 'show' '--property=Environment' '--' 'web'",
+    "/usr/bin/env -- 'jq' '-n' '$ ENV'",
+    "/usr/bin/env -- 'echo' 'x' >&1s",
+    "/usr/bin/env -- 'echo' 'x' >'/dev/null's",
+    "/usr/bin/env -- 'echo' 'x' >'/dev/null'/s",
+    "{ /usr/bin/env -- 'uptime'; }/bin/uptime",
 )
 
 

@@ -30,7 +30,7 @@ _TEMPLATE_WORD: Final = regex.Pattern(
     r"|title|truncate|slice|split)\b"
     r"|(?:if|else|end|eq|ne|lt|gt|le|ge|and|or|not|with|range|index)\b|\|"
 )
-_TEMPLATE_FIELDS: Final = frozenset(
+TEMPLATE_FIELDS: Final = frozenset(
     {"Id", "ID", "Name", "Names", "Created", "CreatedAt", "State", "Status", "RestartCount", "Image", "Platform"}
     | {"NetworkSettings", "Mounts", "LogPath", "Driver", "SizeRw", "SizeRootFs", "RepoTags", "RepoDigests", "Size"}
     | {"Architecture", "Os", "Containers", "IPAM", "Scope", "Internal", "Mountpoint", "UpdatedAt", "Health", "Pid"}
@@ -38,14 +38,14 @@ _TEMPLATE_FIELDS: Final = frozenset(
     | {"Gateway", "MacAddress", "Source", "Destination", "Type", "Mode", "RW", "Log", "Output", "FailingStreak"}
     | {"HostPort", "HostIp", "Paused", "Restarting", "Dead", "Subnet", "Config", "HostConfig", "Spec", "Path", "Args"}
 )
-_TEMPLATE_INNER: Final = frozenset(
+TEMPLATE_INNER: Final = frozenset(
     {"Image", "Hostname", "Healthcheck", "Test", "Interval", "Timeout", "Retries", "StopSignal", "User", "WorkingDir"}
     | {"ExposedPorts", "Volumes", "RestartPolicy", "MaximumRetryCount", "NetworkMode", "Memory", "NanoCpus", "Binds"}
     | {"PortBindings", "CpuShares", "MemorySwap", "PidsLimit", "LogConfig", "Replicas", "Replicated", "Mode", "Name"}
     | {"Labels", "Cmd", "Entrypoint"}
     | {"AutoRemove", "Privileged", "Type", "CpuQuota", "CpuPeriod", "UpdateConfig", "Role", "Availability"}
 )
-_TEMPLATE_GUARDED: Final = frozenset({"Config", "HostConfig", "Spec"})  # hold the environment or plug-in options
+TEMPLATE_GUARDED: Final = frozenset({"Config", "HostConfig", "Spec"})  # hold the environment or plug-in options
 
 
 def _sed_substitutions() -> str:
@@ -120,6 +120,6 @@ def _plain_action(text: str) -> bool:
 
 def _shows_no_secret(chain: str) -> bool:
     names = chain.split(".")[1:]
-    if names[0] in _TEMPLATE_GUARDED:
-        return len(names) > 1 and names[1] in _TEMPLATE_INNER
-    return names[0] in _TEMPLATE_FIELDS
+    if names[0] in TEMPLATE_GUARDED:
+        return len(names) > 1 and names[1] in TEMPLATE_INNER
+    return names[0] in TEMPLATE_FIELDS
