@@ -329,6 +329,7 @@ HABITS: Final = (
         connects=True,
     ),
     Habit(programs="lsof", reason="whether a file system answers", opens=r"/"),
+    Habit(programs="lsof|ss", reason="an address that is short of four numbers goes through the resolver", opens=_NET),
     Habit(
         programs="service",
         reason="scripts that the machine's owner installed say how their services are, and run what they need for it",
