@@ -235,7 +235,7 @@ async def test_a_signal_in_mid_session_ends_it_at_once_and_nothing_is_left(
     )
     async with process:
         sleeping = tmp_path / ".claudeops" / "rehearsals"
-        await until(lambda: any("sleep 50" in told for told in processes_about(sleeping).values()))
+        await until(lambda: any("sleep -- 50" in told for told in processes_about(sleeping).values()))
         process.send_signal(number)
         with anyio.fail_after(PATIENCE_SECONDS):
             assert await process.wait() == 1

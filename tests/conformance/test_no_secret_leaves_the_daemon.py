@@ -101,7 +101,7 @@ def told_to_processes() -> Mapping[int, tuple[str, str]]:
 
 def sleeper(seconds: str) -> int | None:
     """Return the process that a tool of the session is."""
-    wanted = f"sleep\0{seconds}\0"  # by its path
+    wanted = f"sleep\0--\0{seconds}\0"  # by its path
     return next((pid for pid, (arguments, _) in told_to_processes().items() if arguments.endswith(f"/{wanted}")), None)
 
 

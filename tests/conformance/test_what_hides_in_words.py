@@ -86,12 +86,9 @@ def test_what_hides_in_a_word_leaves_no_trace(line: str, tmp_path: Path) -> None
     assert trace.exists()  # as it was given it would have left one
 
 
-def test_what_hides_in_a_word_is_written_down_rather_than_refused(tmp_path: Path) -> None:
-    """So the test above is one of what runs."""
+def test_what_bash_alone_knows_is_refused_rather_than_written_down(tmp_path: Path) -> None:
     path = programs(tmp_path)
-    written = [line for line in HIDDEN if runs(line, path)]
-    assert len(written) >= len(HIDDEN) - 1, set(HIDDEN) - set(written)
-    assert not [line for line in BEYOND if runs(line, path)]
+    assert not [line for line in HIDDEN + BEYOND if runs(line, path)]
 
 
 def test_no_variable_that_printf_sets_leads_to_a_program_of_a_hostile_repository(tmp_path: Path) -> None:
@@ -103,8 +100,8 @@ def test_no_variable_that_printf_sets_leads_to_a_program_of_a_hostile_repository
     (hostile / "ls").chmod(0o755)
     command = "printf 'abc%n' PATH; ls"
     text = runs(command, path)
-    assert text is not None
-    run(text, tmp_path, path)
+    if text is not None:
+        run(text, tmp_path, path)
     assert not trace.exists()
     run(command, tmp_path, path)
     assert trace.exists()

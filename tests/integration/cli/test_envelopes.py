@@ -158,7 +158,7 @@ WRITING: Final = (
     f"stop {QUEUED}",
 )
 
-NO_DOCUMENT: Final = frozenset({"run", "completion"})
+NO_DOCUMENT: Final = frozenset({"run", "completion", "policy migrate", "remote-commands"})
 """Commands that have no JSON form: the daemon, which prints its log, and a script for a shell."""
 
 

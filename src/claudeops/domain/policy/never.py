@@ -68,7 +68,7 @@ _ROWS: Final = (
     (_NETWORK, r"(?:ip6?tables|ebtables|arptables) ... -[46]*[ADIFPXRNZE]\w*"),
     (_NETWORK, r"(?:ip6?tables|ebtables|arptables) ... --(?:append|delete|insert|replace|flush|zero|policy|\w+-chain)"),
     (_NETWORK, r"(?:ip6?tables-restore|ipset|brctl|ifup|ifdown|dhclient|dhcpcd|nsupdate|rndc|pdnsutil|wg-quick|iw)"),
-    (_NETWORK, r"(?:wpa_cli|vconfig|ovs-vsctl|ifconfig \S+ \S+|hostnamectl ... (?:set-)?hostname \S+)"),
+    (_NETWORK, r"(?:wpa_cli|vconfig|ovs-vsctl|ifconfig (?:-\S+ )*[^- ]\S* \S+|hostnamectl ... (?:set-)?hostname \S+)"),
     (_NETWORK, r"nft ... (?:add|delete|flush|insert|replace|destroy|create|reset|rename|-f|--file)"),
     (_NETWORK, r"ufw ... (?:enable|disable|allow|deny|reject|limit|delete|reset|reload|insert|prepend|route|default)"),
     (_NETWORK, r"firewall-cmd ... --(?:add|remove|reload|complete-reload|set|new|delete|panic-on|change)\S*"),

@@ -181,8 +181,7 @@ def assign_kinds(arguments: str, positionals: tuple[Word, ...]) -> list[tuple[st
 
 def written(given: Iterable[tuple[Option, str | None]], *, attached: bool = True) -> tuple[Word, ...]:
     """Return options as they are written."""
-    once = dict.fromkeys(given)  # a flag that is given twice says no more, and to some programs something else
-    return tuple(Literal(text) for option, value in once for text in option.written(value, attached=attached))
+    return tuple(Literal(text) for option, value in given for text in option.written(value, attached=attached))
 
 
 def beyond(always: str, given: Iterable[tuple[Option, str | None]]) -> Given:
