@@ -116,7 +116,6 @@ _UNITS: Final = Values(_words("nginx nginx.service ssh cron shop@1.service"), ("
 
 _BY_KIND: Final[dict[str, Values]] = {
     "any": Values(("error", "a b", "10", "%s\\n"), ("", "-n", "=", "a=b", "é", "(", "!", "-a", "-o")),
-    "leading": Values(("%s\\n", "line %d\\n", "x"), ("%b", "%q", "%(%F)T", "%*d"), ("-v", "--", "%n")),
     "text": Values(
         ("error", "10.0.0.1", "a b", "%s", "^[0-9]", "2026-01-01", "1 hour ago", ","),
         ("%n %c", "*.log", "a|b", "x\\ny", "(", "[", "a=b", "+%s", "%{x}", "today"),

@@ -72,10 +72,6 @@ def _format(text: str, _parameter: str, _setting: Setting) -> str | None:
     return None if text.startswith("+") else "write a +FORMAT"
 
 
-def _leading(text: str, _parameter: str, _setting: Setting) -> str | None:
-    return "options are not allowed here" if text.startswith("-") else None
-
-
 def _archive(text: str, _parameter: str, setting: Setting) -> str | None:
     if regex.search(r"[:*?\[\\]", text):  # tar reads a colon as a host, unzip the others as a pattern
         return f"{text}: write the name of one archive, without : * ? [ and backslashes"
@@ -235,7 +231,6 @@ def _connection(text: str, _parameter: str, setting: Setting) -> str | None:
 
 _CHECKS: Final[dict[str, Check]] = {
     "any": _free,
-    "leading": _leading,
     "archive": _archive,
     "ports": _matching(regex.Pattern(r"\d{1,5}(?:-\d{1,5})?"), "port"),
     "text": _free,

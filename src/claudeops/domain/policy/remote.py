@@ -26,7 +26,7 @@ _ANY: Final = "[^\t]*"
 _PATH: Final = "/[^\t]*"
 _PLAIN: Final = "[A-Za-z0-9_.,:@%/=+*-]*"
 _PATHS: Final = frozenset({"file", "listing", "archive", "directory", "own", "key", "repo", "project", "manifest"})
-_FREE: Final = frozenset({"any", "text", "leading", "format", "glob", "sed", "jq"})
+_FREE: Final = frozenset({"any", "text", "format", "glob", "sed", "jq"})
 _LEFT_OUT: Final = frozenset({"awk", "yq", "sql", "role", "page", "connection"})
 """Kinds that no expression can hold to what only looks; rules with one are left out."""
 
