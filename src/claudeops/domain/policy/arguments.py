@@ -31,6 +31,11 @@ _DURATION: Final = regex.Pattern(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|day
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TARGET: Final = regex.Pattern(r"(?:([A-Za-z_][\w.-]*)@)?([^@/:]+|\[[^]]+\])")
 _SECRET_RESOURCE: Final = regex.Pattern(r"(?i)(?:^|[,/])[^,/]*secret[^,/]*")
+_HEADER: Final = regex.Pattern(
+    r"(?i)Accept(?:-[A-Z]+)?|Content-Type|User-Agent|Cache-Control|Pragma|Host|Origin|Referer|Range|If-[A-Z-]+|Date|DNT"
+    r"|Access-Control-Request-[A-Z]+|Forwarded|Via|traceparent|X-[A-Z0-9-]+"
+)
+_STEERING: Final = regex.Pattern(r"(?i)X-(?:HTTP-)?Method.*|X-Original-.*|X-Rewrite-.*|X-Forwarded-(?:Host|Server)")
 _DEVICE: Final = regex.Pattern(r"/dev/[A-Za-z0-9/_-]+")
 
 _ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
@@ -162,8 +167,10 @@ def _target(text: str, _parameter: str, setting: Setting) -> str | None:
 
 def _header(text: str, _parameter: str, setting: Setting) -> str | None:
     name, _, value = text.partition(":")
-    if not regex.fullmatch(r"[A-Za-z0-9-]+[:;][^\r\n]*", text):
+    if not regex.fullmatch(r"[A-Za-z0-9-]+(?::[^\r\n]*|;)", text):  # curl sends ``Host;x`` as ``Host:x``
         return f"{text!r} is not a plain header"
+    if not _HEADER.fullmatch(name.rstrip(";")) or _STEERING.fullmatch(name.rstrip(";")):
+        return f"{name}: this header could make another request of it, or carry credentials: leave it out"
     # A proxy forwards a request to the host in this header.
     return _url(value.strip(), "", setting) if name.lower() == "host" and value.strip() else None
 

@@ -12,7 +12,7 @@ from typing import Final
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
-from claudeops.domain.policy.arguments import NOWHERE, Setting, check, form, services_of
+from claudeops.domain.policy.arguments import NOWHERE, STDIN, Setting, check, form, services_of
 from claudeops.domain.policy.identity import command_parts, located, refuse_project
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
@@ -37,6 +37,7 @@ from claudeops.domain.policy.rules import (
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import Given as GivenWord
 from claudeops.domain.shell.values import Glob, Literal, Named, Stream, Text, Word, shown
+from claudeops.domain.text import regex
 
 _SHORT: Final = 160  # characters of the values that a sentence shows
 
@@ -302,6 +303,7 @@ def _actions(rule: CommandRule, options: Given, kinds: list[tuple[str, Word]], s
 # --- checks of all arguments together -------------------------------------------------------------------
 
 
+_STATUS: Final = regex.Pattern(r"[0-9]{1,3}")
 _HOST_AND_NOWHERE: Final = 2
 _UNARY: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
 _BINARY: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
@@ -321,6 +323,24 @@ def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
         or (len(words) == 3 and texts[1] in _BINARY)  # noqa: PLR2004 - operand, operator, operand
     )
     return None if plain else "compare one value at a time, with =, !=, -eq, -gt and the like: [ … ] && [ … ]"
+
+
+def _files(_found: Found, arguments: Arguments, place: Place) -> str | None:
+    """Refuse directories, whose files diff prints; on another host only their names tell."""
+    for word in arguments.positionals:
+        if (
+            isinstance(word, Literal)
+            and not place.local
+            and not (word.text == STDIN or paths.named_like_a_file(word.text, place))
+        ):
+            return f"{word.text} could be a directory: name a file with its suffix, or cat FILE | diff - OTHER"
+    return None
+
+
+def _exit(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse what is no status: zsh computes the argument of exit, and a subscript in it can run a command."""
+    words = [word.text for word in arguments.positionals if isinstance(word, Literal)]
+    return None if all(_STATUS.fullmatch(word) for word in words) else "write a plain number from 0 to 255"
 
 
 def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
@@ -358,6 +378,8 @@ def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None
 
 ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
     "test": _test,
+    "files": _files,
+    "exit": _exit,
     "compose": _compose,
     "cluster": _cluster,
     "repository": _repository,

@@ -111,7 +111,7 @@ _FORBIDDEN_TEXT: Final = (
     (_DISKS, r"\bof=/dev/|\bmkfs\b|>\s*/dev/(?:sd|nvme|vd|mapper)"),
 )
 
-_UNITS: Final = (
+PROTECTED_UNITS: Final = (
     (
         regex.Pattern(r".*\.(?:target|mount|automount|swap|slice|scope|device|socket|timer|path)"),
         "only services are restarted",
@@ -119,24 +119,31 @@ _UNITS: Final = (
     (
         regex.Pattern(
             r"network(?:ing|-.*)?|NetworkManager.*|firewalld|ufw|nftables|iptables|netfilter-.*|wg-quick.*|sshd?(?:@.*)?"
-            r"|dropbear.*|dhcpcd.*|dhclient.*|connman|ifup.*|keepalived|shorewall.*|openvswitch.*|ovs.*"
+            r"|dropbear.*|dhcpcd.*|dhclient.*|connman|ifup.*|keepalived|shorewall.*|openvswitch.*|ovs.*|hostapd.*"
+            r"|wpa_supplicant.*|iwd|ModemManager"
         ),
         "the network and the way in are never touched",
     ),
     (
         regex.Pattern(
             r"snap\.(?:docker|microk8s|lxd|k8s)\..*|docker|microk8s|lxd|containerd|kubelet|k3s.*|k0s.*|rke2.*|cri-?o|podman|libvirtd|lxc"
-            r"|incus.*|pve.*|proxmox.*|corosync|pacemaker"
+            r"|incus.*|pve.*|proxmox.*|corosync|pacemaker|multipathd|iscsid|libvirt-guests"
         ),
         "that would restart everything on the machine: name the service",
     ),
     (
-        regex.Pattern(r"systemd-.*|dbus.*|plymouth.*|polkit|getty@.*|rescue|emergency|init|debug-shell|user@.*"),
+        regex.Pattern(
+            r"systemd-.*|dbus.*|plymouth.*|polkit|getty@.*|rescue|emergency|init|debug-shell|user@.*"
+            r"|rc-local|apt-daily.*|unattended-upgrades|packagekit.*|fstrim|e2scrub.*|fwupd.*"
+            r"|dnf-automatic.*|initrd-.*|dracut-.*|kexec.*|halt-local|open-iscsi|drbd.*|zfs-.*|lvm2-.*|autofs"
+            r"|cryptdisks.*|rpcbind|display-manager|ifplugd"
+        ),
         "the machine's own base is never touched",
     ),
 )
 _UNQUOTED: Final = str.maketrans("", "", "\\'\"")
-_OWN_SERVICE: Final = regex.Pattern(r"(?is)(?:.*[-_])?claudeops.*")
+_BRACES: Final = str.maketrans("", "", "{}")  # bash makes words of ``{secrets,pods}``
+_OWN_SERVICE: Final = regex.Pattern(r"(?is)(?:.*[-_])?claude-?ops.*")
 
 
 def refuse_line(line: str) -> str | None:
@@ -153,9 +160,10 @@ def refuse_text(text: str, forbidden: Iterable[str] = ()) -> str | None:
     ``forbidden``: paths of the supervisor itself.
     """
     flat = " ".join(text.translate(_UNQUOTED).split())
-    for pattern, reason in _IN_TEXT if _ANY_IN_TEXT.search(flat) else ():
-        if pattern.search(flat):
-            return f"{reason}, at any tier"
+    for spelt in (flat, flat.translate(_BRACES)):
+        for pattern, reason in _IN_TEXT if _ANY_IN_TEXT.search(spelt) else ():
+            if pattern.search(spelt):
+                return f"{reason}, at any tier"
     for path in forbidden:
         if regex.search(rf"{regex.escape(path)}(?:[^\w.-]|$)", flat):
             return f"{path} belongs to the supervisor itself: it is never read nor written"
@@ -168,7 +176,7 @@ def refuse_service(service: str, *, unit: bool) -> str | None:
         return "the supervisor itself is never touched by a session"
     if service == "all":
         return "name single services: acting on all of them at once is not allowed"
-    for pattern, reason in _UNITS if unit else ():
+    for pattern, reason in PROTECTED_UNITS if unit else ():
         if pattern.fullmatch(service):
             return reason
     return None

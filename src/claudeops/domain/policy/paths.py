@@ -146,6 +146,12 @@ def has_secret_name(path: str) -> bool:
     return any(map(is_secret_name, _names(path)))
 
 
+def looks_secret(path: str) -> bool:
+    """Whether an absolute path has a name that secrets have, or is below a place where they are."""
+    trees = (*SECRET_TREES, *SECRET_FILES)
+    return has_secret_name(path) or any(meet((*_names(tree), ANY_DEPTH), _names(path)) for tree in trees)
+
+
 def is_plain_file(path: str) -> bool:
     """Whether a path names a single file of a kind that holds no secrets."""
     name = posixpath.basename(path)
@@ -189,7 +195,7 @@ def deployable(text: str, place: Place) -> str | None:
     where = f"deploy only from below {place.scope.repos_dir}, by absolute path"
     if not place.local or path is None or text == "-":
         return f"{text}: {where}"
-    if "," in text:  # kubectl, helm, docker and ansible take several names in one word
+    if regex.search(r"[,*?\[\]{}\\]", text):  # kubectl, helm, docker and ansible take several names in one word
         return f"{text}: name one file for each option"
     if is_address(text):
         return f"{text}: {where}, and never from an address"

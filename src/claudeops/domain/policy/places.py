@@ -118,8 +118,10 @@ SECRET_TREES: Final = (
         "/var/lib", "cloud NetworkManager iwd bluetooth tailscale zerotier-one sss samba/private krb5kdc lxd* incus*"
     ),
     *_below(
-        "/var/lib", "systemd/coredump systemd/credential* pve-cluster snmp libvirt/secrets grafana jenkins private"
+        "/var/lib",
+        "systemd/coredump systemd/credential* pve-cluster snmp libvirt/secrets vz/images grafana jenkins private",
     ),
+    *_below("/var/lib/libvirt", "images qemu/save qemu/ram"),
     *_below("/var", "snap/microk8s snap/lxd crash kerberos mail spool/mail"),
     *_below("/opt", "vault* etcd*"),
 )
@@ -127,8 +129,10 @@ SECRET_TREES: Final = (
 
 SECRET_FILES: Final = (
     *_below("/etc", "shadow* gshadow* master.passwd* spwd.db krb5.keytab* fstab.credentials* security/opasswd*"),
-    *_below("/etc", "mysql/debian.cnf* wpa_supplicant/*.conf* docker/key.json* dovecot/dovecot-sql*"),
-    *_below("/etc", "nslcd.conf* sssd/sssd.conf* ddclient.conf* snmp/snmpd.conf* msmtprc* ssmtp/ssmtp.conf*"),
+    *_below("/etc", "mysql/debian.cnf* wpa_supplicant/*.conf* docker/key.json* dovecot/dovecot-sql* dovecot/users*"),
+    *_below(
+        "/etc", "nslcd.conf* sssd/sssd.conf* ddclient.conf* snmp/snmpd.conf* msmtprc* ssmtp/ssmtp.conf* nut/upsd.users*"
+    ),
 )
 
 READABLE: Final = (
@@ -197,6 +201,8 @@ SECRET_NAMES: Final = (
     *_split(".claude .claude.json* .codex .git .hg .svn database.yml local_settings.py *cookies* *.ovpn"),
     *_split("wg*.conf .mozilla .thunderbird logins.json key3.db key4.db"),
     *("login data*", "web data*"),
+    *_split("swapfile* swap.img *.qcow2 *.vmdk *.vdi *.vhdx initrd* initramfs*"),
+    *_split("*dump*.sql *.sql.gz *.sql.xz *.sql.zst dotenv*"),
     *_split("environ *.core vmcore* *.hprof *.dmp *.acl tsig* rndc.conf* named.conf.keys"),
 )
 """Names of files and directories, wherever they are; a name also covers everything below it."""

@@ -38,7 +38,7 @@ def parse(command: str, *, known: Mapping[str, str] = _NOTHING) -> Parsed:
             source, root = ended, syntax_tree(ended)
         check_tree(root, source)
     except UnclearError as error:
-        return Parsed(problem=str(error))
+        return Parsed(refusal=str(error))  # nothing in it can be judged, and plainer spelling always helps
     reader = Reader(source)
     block = reader.program(root, known)
     return Parsed(

@@ -77,6 +77,11 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def _quoted_anywhere(text: str) -> str:
+    """Return a word as fish reads it too, where a backslash escapes in single quotes: it stands outside of them."""
+    return "'" + "".join(f"'\\{sign}'" if sign in "'\\" else sign for sign in text) + "'"
+
+
 def _outline(argv: Iterable[Word]) -> tuple[str | None, ...]:
     """Return the words of a command, None for what is not literal."""
     return tuple(word.text if isinstance(word, Literal) else None for word in argv)
@@ -167,12 +172,12 @@ class _Writer:
                 raise UnclearError("command runs what follows it: write that without command")
             program = name
         elif name.startswith("/"):
-            program = name if _PROGRAM.fullmatch(name) else quoted(name)
+            program = name if _PROGRAM.fullmatch(name) else self._quoted(name)
         elif not name or "=" in name:  # env would set a variable
             raise UnclearError(f"{name!r} is not the name of a program")
         else:
-            program, prefix = f"{' '.join(_ENV)} {quoted(name)}", _ENV
-        words = [f"{variable}={quoted(value)}" for variable, value in command.environment]
+            program, prefix = f"{' '.join(_ENV)} {self._quoted(name)}", _ENV
+        words = [f"{variable}={self._quoted(value)}" for variable, value in command.environment]
         words += [program, *map(self._word, arguments)]
         self.outlines.append((*prefix, *_outline(command.argv)))
         return self._with_input(" ".join(words), command.redirections, command.stdin, program=not builtin)
@@ -180,26 +185,29 @@ class _Writer:
     def _with_input(self, text: str, redirections: tuple[Redirection, ...], stdin: str | None, *, program: bool) -> str:
         """Write redirections, the input first: that is where the parser wants it."""
         targets = [
-            f"{each.descriptor}{each.operator}{each.target.text if each.operator == '>&' else quoted(each.target.text)}"
-            for each in redirections
+            f"{each.descriptor}{each.operator}{target if each.operator == '>&' else self._quoted(target)}"
+            for each, target in ((each, each.target.text) for each in redirections)
         ]
         if stdin is None:
             return " ".join([text, *targets])
         if not stdin:
             return " ".join([text, "<'/dev/null'", *targets])
         if self.bash and stdin.endswith("\n"):
-            return " ".join([text, f"<<<{quoted(stdin[:-1])}", *targets])
+            return " ".join([text, f"<<<{self._quoted(stdin[:-1])}", *targets])
         if not program:
             raise UnclearError("a here-document for this is not something that every shell has: run bash -c there")
         self.outlines.append((*_ENV, "printf", "%s", stdin))
-        return f"{' '.join(_ENV)} 'printf' '%s' {quoted(stdin)} | {' '.join([text, *targets])}"
+        return f"{' '.join(_ENV)} 'printf' '%s' {self._quoted(stdin)} | {' '.join([text, *targets])}"
 
     # --- words ------------------------------------------------------------------------------------------
+
+    def _quoted(self, text: str) -> str:
+        return quoted(text) if self.bash else _quoted_anywhere(text)
 
     def _word(self, word: Word) -> str:
         match word:
             case Literal(text):
-                return quoted(text)
+                return self._quoted(text)
             case Text(parts):
                 return "".join(map(self._part, parts))
             case Stream(block) if self.bash:
@@ -213,7 +221,7 @@ class _Writer:
     def _part(self, part: str | Output | Variable | Status) -> str:
         match part:
             case str():
-                return quoted(part)
+                return self._quoted(part)
             case Output(block):
                 return f'"$({self._block(block)})"'
             case Variable(name):

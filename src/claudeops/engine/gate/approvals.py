@@ -42,7 +42,8 @@ from claudeops.domain.gate.approval import (
     proven_yes,
 )
 from claudeops.domain.model import Session, ToolCall
-from claudeops.domain.redact import has_shape
+from claudeops.domain.policy.paths import looks_secret
+from claudeops.domain.redact import MASK, has_shape
 from claudeops.domain.text import regex
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.ports import Clock, Verdicts
@@ -276,7 +277,8 @@ def named_scripts(
     """Return the scripts that the texts of a call's input name, in the order of their paths. Blocks on the disk.
 
     A script is a file that may be run or that steers what is run: it is executable, has a shebang or a usual suffix, or
-    lies in one of the directories ``own``, where the session could have written it. ``redact`` hides secrets.
+    lies in one of the directories ``own``, where the session could have written it. ``redact`` hides secrets;
+    of a file that is one by its path, nothing is shown.
     """
     found: dict[str, Script] = {}
     roots = tuple(os.path.realpath(root) for root in own)
@@ -345,12 +347,13 @@ def _script(path: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> 
         except OSError:
             return None
     raw = first.decode("utf-8", "replace")
-    text = redact(raw)
+    secret = looks_secret(path)
+    text = MASK if secret else redact(raw)
     return Script(
         path=path,
         sha256=digest.hexdigest(),
         text=text[:SHOWN_CHARACTERS],
-        hidden=text != raw and has_shape(raw),
+        hidden=secret or (text != raw and has_shape(raw)),
         cut=len(text) > SHOWN_CHARACTERS or about.st_size > len(first),
     )
 

@@ -111,6 +111,7 @@ async def test_a_script_says_what_of_it_people_do_not_see(estate: Estate) -> Non
         "masked.sh": "x='a;token=b'\n",
         "long.sh": "#" * 20_001,
         "huge.sh": "#" * ((1 << 20) + 1),
+        "credentials.sh": "echo whatever stands in it\n",
     }
     async with talking(estate) as talk:
         for name, text in texts.items():
@@ -125,7 +126,9 @@ async def test_a_script_says_what_of_it_people_do_not_see(estate: Estate) -> Non
         "masked.sh": (True, False),
         "long.sh": (False, True),
         "huge.sh": (False, True),
+        "credentials.sh": (True, False),
     }
+    assert "whatever stands in it" not in str(row["scripts"])
 
 
 async def test_a_yes_that_comes_when_the_session_is_being_stopped_runs_nothing(estate: Estate) -> None:

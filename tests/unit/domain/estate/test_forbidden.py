@@ -127,7 +127,7 @@ def test_a_person_cannot_say_yes_to_it(tier: int) -> None:
         "python3 -c 'import os; os.system(\"docker restart db\")'",
         "bash /work/s1/restart-it.sh postgres-main",
         "echo 'restart db' | bash",
-        "docker restart db; foo=(",
+        "docker restart db; $X",
     ],
 )
 def test_nor_to_what_cannot_be_understood_and_names_it(command: str) -> None:

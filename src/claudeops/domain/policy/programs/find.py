@@ -48,7 +48,9 @@ class Search:
         if not self.program:
             return words
         reads = self.program[0].text.rpartition("/")[2] not in _SHOW_METADATA
-        if reads and self.tests[-2:] != ("-type", "f"):  # a link to a file would be followed
+        if reads and (
+            self.tests[-2:] != ("-type", "f") or not _CHOICES.isdisjoint(self.tests)
+        ):  # a link to a file would be followed
             words = (*words, Literal("-type"), Literal("f"))
         return (*words, Literal("-exec"), *program, Literal(self.end))
 

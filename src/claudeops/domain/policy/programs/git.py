@@ -45,6 +45,8 @@ _NOT_BELOW: Final = ":(exclude)"  # gitglossary(7), "pathspec"; written here alo
 _NUMBER: Final = regex.Pattern(r"\d{1,9}")
 _UNPRINTABLE: Final = regex.Pattern(r"[\x00-\x08\x0b-\x1f\x7f]")
 
+_SHOWN_WHOLE: Final = regex.Pattern(r"%G|%\(\*?(?:raw|signature)[^)]*\)")
+
 _INSTEAD: Final = {
     "status": "the working tree is not looked at, only what is committed: git log, git diff --stat FIRST..LAST",
     "blame": "use git log -p -- FILE",
@@ -155,8 +157,8 @@ def _check(name: str, kind: str, value: str) -> None:
         _revision(value)
     if kind == "int" and value and not _NUMBER.fullmatch(value):
         raise RefusedError(f"{name} {value}: write a plain number")
-    if kind == "format" and "%G" in value:
-        raise RefusedError(f"{name}: leave %G out: signatures are not checked here")
+    if kind == "format" and (found := _SHOWN_WHOLE.search(value)):
+        raise RefusedError(f"{name}: leave {found[0]} out: signatures are not checked here, and objects not printed")
     if _UNPRINTABLE.search(value):
         raise RefusedError(f"{name}: write its value without control characters")
 

@@ -12,8 +12,8 @@ from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import regex
 
 _AWK_WORDS: Final = regex.Pattern(
-    r"(?:^|[^A-Za-z_])(system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)(?:\W|$)|@|\\\n"
-)  # awk reads ``1system`` as two words
+    r"(?:^|[^A-Za-z_]|\b\d\w*)(system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)(?:\W|$)|@|\\\n"
+)  # awk reads ``1system`` and ``0xasystem`` as two words
 _AWK_OUTPUT: Final = regex.Pattern(r"(?s)print(?:.*>(?:[^=]|$)|(?:.*[^|])?\|(?:[^|]|$))")  # only print writes
 
 _SED_REGEX: Final = r"(?:[^\\{d}\[\n]|\\.|\[\^?\]?[^\]\\{d}\n]*\])*"
@@ -25,6 +25,7 @@ _JQ_WORDS: Final = regex.Pattern(
     r"(?:^|[^.\w])(env|input_filename|include|import|modulemeta|get_search_list)\b|\b(ENV|__prog_args)\b"
 )  # jq 1.6 takes ``$ ENV`` for ``$ENV``
 _YQ_WORDS: Final = regex.Pattern(r"env|load|eval|file_?[nN]ame|split_?doc|system|\bref\b")
+_YQ_FILE: Final = regex.Pattern(r"[\w.+@:,-]+")
 
 _TEMPLATE_ACTION: Final = regex.Pattern(r"(?s)\{\{(.*?)\}\}")
 _TEMPLATE_WORD: Final = regex.Pattern(
@@ -93,7 +94,7 @@ def refuse_yq(text: str) -> str | None:
     found = _YQ_WORDS.search(text)
     if found:
         return f"yq may not use {found[0]!r} here"
-    if "/" in text or is_secret_name(text):
+    if "/" in text or is_secret_name(text) or (_YQ_FILE.fullmatch(text) and not text.startswith(".")):
         return f"{text[:80]!r} could be a file's name, which one of the programs called yq would show"
     reason = refuse_jq(text)
     return reason and reason.replace("jq", "yq", 1)
