@@ -23,8 +23,11 @@ from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-UNCLEAR: Final = "python3 -c 'print(6*7)' # \u202eb"
-"""At tier 3 a person is asked about it: nobody can tell what inline code does. It carries a mark that turns text."""
+UNCLEAR: Final = "python3 -c 'print(6*7)'"
+"""At tier 3 a person is asked about it: it is not known what inline code does."""
+
+TURNED: Final = "look \u202eb"
+"""A description with a mark that turns text."""
 
 WAITING: Final = "SELECT * FROM approvals WHERE status = 'pending'"
 
@@ -34,7 +37,7 @@ async def asking(
     root: Path, *further: dict[str, object], first: str = UNCLEAR, **environment: str
 ) -> AsyncIterator[Operator]:
     """Run a tier 3 session beside the block, up to the moment when it waits for a person."""
-    steps = [look(first), *further, conclude()]
+    steps = [look(first, TURNED), *further, conclude()]
     async with operator(root, opus=steps) as node, anyio.create_task_group() as tasks:
 
         async def chain() -> None:

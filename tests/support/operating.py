@@ -39,9 +39,9 @@ COMMAND = (sys.executable, "-m", "claudeops")
 DUMMY_KEY = "sk-ant-dummy-key-of-the-tests"
 
 
-def look(command: str = "uptime") -> dict[str, object]:
+def look(command: str = "uptime", description: str = "look") -> dict[str, object]:
     """Return a scripted step: the model runs a command."""
-    return {"text": "I look.", "tool": {"name": "Bash", "input": {"command": command, "description": "look"}}}
+    return {"text": "I look.", "tool": {"name": "Bash", "input": {"command": command, "description": description}}}
 
 
 def conclude(*, needed: bool = False, status: str = "healthy", **changes: object) -> dict[str, object]:
