@@ -154,9 +154,9 @@ async def access(_case: Case, settings: Settings) -> Finding:
     for tier in settings.tiers:
         found = await anyio.to_thread.run_sync(_out_of_reach, chosen.cell, tier, settings, estate)
         tiers.setdefault(found, []).append(str(tier.number))
-    told = [f"Tier {', '.join(numbers)}: {'. '.join(found)}." for found, numbers in tiers.items() if found]
-    told = told or ["Nothing is known to be out of reach of any tier."]
-    return fine(" ".join((*told, *unheld(estate))))
+    lines = [f"Tier {', '.join(numbers)}: {'. '.join(found)}." for found, numbers in tiers.items() if found]
+    lines = lines or ["Nothing is known to be out of reach of any tier."]
+    return fine(" ".join((*lines, *unheld(estate))))
 
 
 def unheld(estate: Estate) -> tuple[str, ...]:

@@ -147,22 +147,22 @@ def _page(text: str, _parameter: str, setting: Setting) -> str | None:
 
 def _dig(text: str, _parameter: str, setting: Setting) -> str | None:
     """Check a word of dig: a name or an address to look up, ``@SERVER``, a type, ``+short`` and the like."""
-    return None if _DIG_WORD.fullmatch(text) else _asked(text.removeprefix("@"), setting)
+    return None if _DIG_WORD.fullmatch(text) else _refuse_host(text.removeprefix("@"), setting)
 
 
 def _host(text: str, _parameter: str, setting: Setting) -> str | None:
-    return _asked(text, setting)
+    return _refuse_host(text, setting)
 
 
 def _host_port(text: str, _parameter: str, setting: Setting) -> str | None:
-    return _asked(regex.sub(r":(?:\d{1,5}|[a-z]+)$", "", text), setting)
+    return _refuse_host(regex.sub(r":(?:\d{1,5}|[a-z]+)$", "", text), setting)
 
 
 def _target(text: str, _parameter: str, setting: Setting) -> str | None:
     found = _TARGET.fullmatch(text)
     if found is None:
         return f"{text!r} is not a plain [user@]host"
-    return _asked(found[2], setting)
+    return _refuse_host(found[2], setting)
 
 
 def _header(text: str, _parameter: str, setting: Setting) -> str | None:
@@ -232,7 +232,7 @@ def _connection(text: str, _parameter: str, setting: Setting) -> str | None:
     if found is None or (found[1].lower(), found[2]) != (found[3].lower(), found[4]):
         return f"{text!r}: write HOST:PORT:HOST:PORT, the same twice, or {NOWHERE}"
     url = f"https://{found[1]}:{found[2]}/"
-    reasons = (_asked(found[1], setting), setting.place.reach.refuse_url(url))
+    reasons = (_refuse_host(found[1], setting), setting.place.reach.refuse_url(url))
     return next((reason for reason in reasons if reason and not isinstance(reason, Stranger)), reasons[0] or reasons[1])
 
 
@@ -354,5 +354,5 @@ def _unknown(word: Word) -> str:
     return f"{shown(word)} is not known before it runs: write the value out"
 
 
-def _asked(host: str, setting: Setting) -> str | None:
+def _refuse_host(host: str, setting: Setting) -> str | None:
     return reach.refuse_host(host) or setting.place.reach.refuse_host(host)

@@ -142,7 +142,6 @@ PROTECTED_UNITS: Final = (
     ),
 )
 _UNQUOTED: Final = str.maketrans("", "", "\\'\"")
-_BRACES: Final = str.maketrans("", "", "{}")  # bash makes words of ``{secrets,pods}``
 _OWN_SERVICE: Final = regex.Pattern(r"(?is)(?:.*[-_])?claude-?ops.*")
 
 
@@ -160,10 +159,9 @@ def refuse_text(text: str, forbidden: Iterable[str] = ()) -> str | None:
     ``forbidden``: paths of the supervisor itself.
     """
     flat = " ".join(text.translate(_UNQUOTED).split())
-    for spelt in (flat, flat.translate(_BRACES)):
-        for pattern, reason in _IN_TEXT if _ANY_IN_TEXT.search(spelt) else ():
-            if pattern.search(spelt):
-                return f"{reason}, at any tier"
+    for pattern, reason in _IN_TEXT if _ANY_IN_TEXT.search(flat) else ():
+        if pattern.search(flat):
+            return f"{reason}, at any tier"
     for path in forbidden:
         if regex.search(rf"{regex.escape(path)}(?:[^\w.-]|$)", flat):
             return f"{path} belongs to the supervisor itself: it is never read nor written"

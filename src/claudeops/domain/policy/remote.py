@@ -15,7 +15,7 @@ from itertools import permutations
 from typing import Final
 
 from claudeops.domain.policy.never import PROTECTED_UNITS
-from claudeops.domain.policy.places import SECRET_NAMES, SECRET_TREES
+from claudeops.domain.policy.places import SECRET_FILES, SECRET_NAMES, SECRET_TREES
 from claudeops.domain.policy.policy import TierPolicy
 from claudeops.domain.policy.programs.find import TESTS
 from claudeops.domain.policy.programs.scripts import TEMPLATE_FIELDS, TEMPLATE_GUARDED, TEMPLATE_INNER
@@ -24,8 +24,10 @@ from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.text import regex
 
 _T: Final = "\t"
+_AT: Final = "\0"  # in the place of an ``@`` that stands for itself
 _ANY: Final = "[^\t]*"
 _PATH: Final = "/(d?|de|dev(/null)?|([^d\t/]|d[^e\t]|de[^v\t]|dev[^/\t])[^\t]*)"  # no device
+_ARCHIVE: Final = _PATH.replace("\t", "\t:*?[\\")
 _PLAIN: Final = "[A-Za-z0-9_.,:@%/=+*][A-Za-z0-9_.,:@%/=+*-]*"
 
 _NAME_HERE: Final = "[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -47,7 +49,7 @@ _KINDS: Final = {
     **dict.fromkeys(("name", "container", "service", "swarm", "stack", "unit", "resource", "duration"), _PLAIN),
     **dict.fromkeys(("workload", "workloadtype", "workloadname", "pod", "podref", "release"), _PLAIN),
     "file": f"({_PATH}|-)",
-    "archive": "/([^d:*?[\\\t/]|d[^e:*?[\\\t])[^:*?[\\\t]*",
+    "archive": _ARCHIVE,
     "format": "[+][^\t]*",
     "word": "[^ \t-][^ \t]*",
     "properties": "[A-Za-z,]+",
@@ -73,7 +75,7 @@ _OUTPUT: Final = "one:wide,name"
 """The forms in which objects of a cluster are printed here: which others hold no environment only the gate knows."""
 
 _CHANGED: Final = "((try-)?restart|start|stop|reload|reload-or-restart|update|scale|up|pull)"
-_TOLD: Final = (
+_REFUSED: Final = (
     "@(sh|bash|eval|exec|command)@",
     "(^|@|/)ps@.*environ",
     r"(kubectl|oc)@.*[@,/=][^@]*secret",
@@ -135,7 +137,7 @@ END {
       j = index(substr(all, i + 1), "\047"); if (!j) fail()
       q = substr(all, i + 1, j - 1); if (q ~ /[\t\n]/) fail()
       w = w q; has = 1; i += j + 1
-    } else if (rest ~ /^\\[\\!\047]/) { w = w substr(rest, 2, 1); has = 1; i += 2 }
+    } else if (rest ~ /^\\[\\\047]/) { w = w substr(rest, 2, 1); has = 1; i += 2 }
     else if (match(rest, /^[0-9]?>&[0-9]/) && !has) { i += RLENGTH; edge() }
     else if (match(rest, /^[0-9]?[<>] ?\047\/dev\/null\047/) && !has) { i += RLENGTH; edge() }
     else if (c == " ") { word(); i++ }
@@ -183,10 +185,10 @@ exec /bin/sh -c "$text"
 def script(tier: TierPolicy) -> str:
     """Return the script for a tier: what it may run on other hosts, in the form in which the gate writes it."""
     # ``@`` stands for a tab in the script.
-    secrets = [*_TOLD, *_units(), *map(_secret, SECRET_NAMES), *map(_tree, SECRET_TREES)]
+    secrets = [*_REFUSED, *_units(), *map(_secret, SECRET_NAMES), *map(_tree, (*SECRET_TREES, *SECRET_FILES))]
     forms = "\n".join(sorted(set(_forms(tier)))).replace(r"\t", _T)
     written = _SCRIPT.replace("{{TIER}}", str(tier.number)).replace("{{SECRETS}}", "\n".join(secrets))
-    return _TAB.sub(_T, written).replace("{{FORMS}}", forms)
+    return _TAB.sub(_T, written).replace(_AT, "@").replace("{{FORMS}}", forms)
 
 
 def _forms(tier: TierPolicy) -> Iterator[str]:
@@ -197,7 +199,7 @@ def _forms(tier: TierPolicy) -> Iterator[str]:
         for rule in rules:
             apart = rule.look or rule.writes or path in BUILTINS or rule.check in _APART or path.endswith(" describe")
             if rule.tier <= tier.level and not apart and (not rule.action or rule.action in tier.action_kinds):
-                rest = _rest(rule, _shared(path, tier))
+                rest = _rest(path, rule, _shared(path, tier))
                 if rest is not None:
                     yield from (f"{program} {start}{rest}" for program, start in _starts(path, rule, tier))
 
@@ -223,13 +225,13 @@ def _shared(path: str, tier: TierPolicy) -> str:
     return " ".join(tier.policy.book.options_of(each, shared=True) for each in above)
 
 
-def _rest(rule: CommandRule, shared: str) -> str | None:
+def _rest(path: str, rule: CommandRule, shared: str) -> str | None:
     """Return the expression of what follows a command's name; None: there is none that is as narrow as the rule."""
     if rule.reading == "ps":
         return _PS
     options = _demanded(rule, _given(f"{rule.options} {shared}", rule))
     if rule.check == "test":
-        return _TEST + (f"{_T}\\]" if rule.name == "[" else "")
+        return _TEST + (f"{_T}\\]" if path == "[" else "")
     dashes = rule.dashes and rule.reading != "words"
     arguments, least = "", 0
     for kind in rule.arguments.split():
@@ -375,6 +377,7 @@ def _units() -> Iterator[str]:
         unit = _posix(pattern.expression)
         if unit is None:
             raise AssertionError(pattern.expression)  # a unit would be without protection
+        unit = unit.replace("@", _AT)
         yield f"@{_CHANGED}@(.*@)?({unit})([.]service)?(@|$)"
         yield f"@(rc-)?service@({unit})([.]service)?@{_CHANGED}(@|$)"
 

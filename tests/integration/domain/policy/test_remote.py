@@ -63,6 +63,9 @@ ORDINARY = (
     "ssh host 'kubectl get pods -n media -o wide'",
     "ssh host 'redis-cli ping'",
     "ssh host 'zpool status -x; zfs list'",
+    "ssh host '[ -f /etc/hosts ] && cat /etc/hosts'",
+    "ssh host 'grep -e \"a[.]b\\\\\" /var/log/syslog'",
+    "ssh host 'tar -tf /deploy/site.tar'",
 )
 
 
@@ -164,6 +167,9 @@ HOSTILE = (
     "/usr/bin/env -- 'kubectl' 'get' '--raw=/api/v1/pods'",
     "/usr/bin/env -- 'cat' '--' '/dev/sda'",
     "/usr/bin/env -- 'cat' '--' '/dev/mem'",
+    "/usr/bin/env -- 'cat' '--' '/etc/ddclient.conf'",
+    "/usr/bin/env -- 'cat' '--' '/etc/sssd/sssd.conf'",
+    "/usr/bin/env -- 'diff' '--' '/srv/web' '/srv/web2'",
     "/usr/bin/env -- 'strings' '--' '/dev/sda1'",
     "/usr/bin/env -- 'tar' '--list' '--force-local' '--file=/dev/sda'",
     "/usr/bin/env -- 'date' '--' '010100002020'",
@@ -185,6 +191,8 @@ ACTS = (
     "/usr/bin/env -- 'systemctl' 'restart' '--' 'docker'",
     "/usr/bin/env -- 'systemctl' 'restart' '--' 'sshd.service'",
     "/usr/bin/env -- 'systemctl' 'stop' '--' 'sshd'",
+    "/usr/bin/env -- 'systemctl' 'restart' '--' 'getty@tty1'",
+    "/usr/bin/env -- 'systemctl' 'restart' '--' 'user@0.service'",
     "/usr/bin/env -- 'service' 'docker' 'restart'",
     "/usr/bin/env -- 'docker' 'restart' '--' 'claudeops'",
     "/usr/bin/env -- 'docker' 'restart' '--' 'media-claudeops-1'",
