@@ -160,8 +160,9 @@ class CommandJudge:
         if not place.local:
             raise RefusedError(f"{word.pattern}: on another host or in a container write the names out, or quote it")
         found = place.scope.expand(paths.absolute(word.pattern, place) or word.pattern)
-        if len(found) > _MOST_NAMES:
-            raise RefusedError(f"{word.pattern} finds more than {_MOST_NAMES} names: use find, or name a directory")
+        if found is None or len(found) > _MOST_NAMES:
+            reason = f"{word.pattern} finds more than {_MOST_NAMES} names, or among too many files"
+            raise RefusedError(f"{reason}: use find, or name a directory")
         return tuple(map(Named, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
 
     def _run(self, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:

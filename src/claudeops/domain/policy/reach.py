@@ -232,7 +232,7 @@ class NodeScope:
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
     resolve: Callable[[str], str] = as_written  # follows symlinks as a session does; never through ``/proc``
     is_file: Callable[[str], bool] = always  # whether a path is a regular file, or is not there
-    expand: Callable[[str], tuple[str, ...]] = no_names  # the paths that an absolute pattern finds, in order
+    expand: Callable[[str], tuple[str, ...] | None] = no_names  # an absolute pattern's paths, in order; None: too many
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
     look_client: tuple[str, ...] = ()  # the words in front of a look's id; none: the daemon runs no looks here

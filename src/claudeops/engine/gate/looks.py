@@ -113,8 +113,8 @@ class Looks:
                     suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream),
                 ):
                     with anyio.fail_after(_ASK_SECONDS):
-                        asked = await stream.receive(_ID_BYTES)
-                    call = self._admitted.pop(asked.removesuffix(b"\n").decode("ascii", "replace"), None)
+                        name = await stream.receive(_ID_BYTES)
+                    call = self._admitted.pop(name.removesuffix(b"\n").decode("ascii", "replace"), None)
                     status, sentence = await self._ended(call, stream)
                     if call is not None:
                         self.log.info(

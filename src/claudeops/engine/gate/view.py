@@ -19,7 +19,6 @@ from claudeops.domain.text import regex
 from claudeops.engine.cell.bubblewrap import Kind, Mount
 
 _MOST_LINKS: Final = 40  # as for Linux
-_MOST_LOOKED_AT: Final = 20_000  # entries of directories for one pattern
 _MOST_FOUND: Final = 1_000  # names for one pattern; the policy takes fewer
 _PROC: Final = "/proc"
 _WILD: Final = regex.Pattern(r"[*?\[]")
@@ -31,6 +30,7 @@ class SessionView:
     """What a session sees of the files of this machine."""
 
     mounts: tuple[Mount, ...] | None = None  # None: all of the machine
+    most_entries: int = 20_000  # of directories, looked at for one pattern
     _places: dict[str, Mount] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,8 +65,8 @@ class SessionView:
         except OSError:
             return True
 
-    def expand(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths that an absolute pattern finds, in the order of their bytes; none: it finds nothing."""
+    def expand(self, pattern: str) -> tuple[str, ...] | None:
+        """Return the paths that an absolute pattern finds, in the order of their bytes; None: too many to look at."""
         found = ["/"]
         looked_at = 0
         for part in pattern.strip("/").split("/"):
@@ -78,8 +78,8 @@ class SessionView:
             for directory in found:
                 for name in self._names(directory):
                     looked_at += 1
-                    if looked_at > _MOST_LOOKED_AT or len(names) > _MOST_FOUND:
-                        return tuple(names)
+                    if looked_at > self.most_entries or len(names) > _MOST_FOUND:
+                        return None
                     if (name[0] != "." or part[0] == ".") and expression.fullmatch(name):
                         names.append(posixpath.join(directory, name))
             found = names
@@ -89,7 +89,7 @@ class SessionView:
         return tuple(sorted(each for each in found if listed or self._is_there(each)))
 
     def _names(self, directory: str) -> Iterator[str]:
-        """Yield the names in a directory that a text can hold, and those of mounts in it."""
+        """Yield the names in a directory that a text can hold."""
         outside = self._outside(self.resolve(directory))
         try:
             with os.scandir(outside or "/nonexistent") as entries:

@@ -86,4 +86,7 @@ def test_a_pattern_finds_what_the_session_would_find(view: SessionView, tmp_path
 def test_a_pattern_over_a_huge_directory_ends(tmp_path: Path) -> None:
     for number in range(1_200):
         (tmp_path / f"{number}.x").touch()
-    assert len(SessionView().expand(f"{tmp_path}/*.x")) == 1_001
+    assert SessionView().expand(f"{tmp_path}/*.x") is None
+    # A part of what it finds would be a wrong answer, and so would nothing.
+    assert SessionView(most_entries=1_000).expand(f"{tmp_path}/*.none") is None
+    assert SessionView(most_entries=1_200).expand(f"{tmp_path}/*.none") == ()

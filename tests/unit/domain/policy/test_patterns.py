@@ -26,7 +26,7 @@ def words(command: str, scope: Scope = SCOPE) -> list[str]:
     return [word.removeprefix("/usr/bin/") for word in shlex.split(found.runs)]
 
 
-def finding(found: Mapping[str, tuple[str, ...]]) -> Scope:
+def finding(found: Mapping[str, tuple[str, ...] | None]) -> Scope:
     return replace(SCOPE, expand=lambda pattern: found.get(pattern, ()))
 
 
@@ -98,6 +98,7 @@ def test_a_pattern_finds_no_option_no_program_and_no_host() -> None:
 
 def test_a_pattern_that_finds_very_many_names_is_refused() -> None:
     many = tuple(f"/srv/logs/{number}.log" for number in range(513))
+    assert "or among too many files" in said("wc -l /srv/logs/*", finding({"/srv/logs/*": None})).verdict.reason
     assert "finds more than 512 names" in said("wc -l /srv/logs/*", finding({"/srv/logs/*": many})).verdict.reason
     assert words("wc -l /srv/logs/*", finding({"/srv/logs/*": many[:100]}))[-1] == "/srv/logs/99.log"
 
