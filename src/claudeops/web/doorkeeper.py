@@ -1,38 +1,39 @@
-"""Who calls: tokens, the operator's key, and signatures of sources. The peer's address proves nothing.
+"""Who calls: tokens, logins, the operator's key, and signatures of sources. The peer's address proves nothing.
 
-Tokens are read from the database at most once a second, and ten times where a token is not known yet: so a new one
-works at once, a revoked one opens nothing a second later, and a flood of guesses is no flood of queries.
+Tokens and logins are read from the database at most once a second, and ten times where one is not known yet: so a new
+one works at once, a revoked one opens nothing a second later, and a flood of guesses is no flood of queries.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import anyio
 from starlette.datastructures import Headers
 
 from claudeops.domain.alerts.senders import is_signed, may_be_signed
 from claudeops.domain.notice.slack import claimed, signers
-from claudeops.domain.web.token import ApiToken, Presented, ScopeKind, TokenState, presented, scope_of
+from claudeops.domain.web.login import COOKIE, Login, secret_of
+from claudeops.domain.web.token import ApiToken, Presented, ScopeKind, TokenState, digest_of, presented, scope_of
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
 from claudeops.web.endpoints import Caller
-from claudeops.web.ports import Clock, Sources, Tokens
+from claudeops.web.ports import Clock, Logins, Sources, Tokens
 from claudeops.web.problems import RefusedError
 
 FRESH_SECONDS: Final = 1.0
-"""For how long what was read of the tokens is believed."""
+"""For how long what was read is believed."""
 
 AGAIN_SECONDS: Final = 0.1
-"""Between two readings for tokens that were not there."""
+"""Between two readings for what was not there."""
 
 NOTE_SECONDS: Final = 30.0
-"""Between two writings of when tokens were last used."""
+"""Between two writings of when tokens and logins were last used."""
 
 WEBHOOK: Final = "webhook"
 """The source for which the operator's key stands."""
@@ -44,6 +45,42 @@ _LAST_WRITE_SECONDS: Final = 2.0
 _UNKNOWN: Final = "This token opens nothing: it is unknown, or it has expired or was revoked."
 
 
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+
+@dataclass(kw_only=True)
+class Known(Generic[K, R]):
+    """What opens something now, by what proves it; read again where what is known is too old."""
+
+    read: Callable[[datetime], Awaitable[Mapping[K, R]]]
+    clock: Clock
+    _found: Mapping[K, R] = field(default_factory=dict)
+    _read_at: float | None = None  # monotonic seconds
+    _failed: tuple[float, StoreError] | None = None  # the last reading, and when that was
+    _reading: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def get(self, key: K) -> R | None:
+        """Return what a key opens. Raises `StoreError`."""
+        async with self._reading:
+            await self._look(key)
+        return self._found.get(key)
+
+    async def _look(self, key: K) -> None:
+        now = self.clock.monotonic()
+        if self._failed is not None and now - self._failed[0] < AGAIN_SECONDS:
+            raise self._failed[1]
+        age = None if self._read_at is None else now - self._read_at
+        if age is not None and age < (FRESH_SECONDS if key in self._found else AGAIN_SECONDS):
+            return
+        try:
+            self._found = await self.read(self.clock.now())
+        except StoreError as error:
+            self._failed = (self.clock.monotonic(), error)
+            raise
+        self._read_at, self._failed = self.clock.monotonic(), None
+
+
 @dataclass(kw_only=True)
 class Doorkeeper:
     """Knows who may come in."""
@@ -52,13 +89,28 @@ class Doorkeeper:
     sources: Sources
     clock: Clock
     log: Logger
+    logins: Logins | None = None  # None: there are no pages
     key: str | None = field(default=None, repr=False)  # of the operator, for the source `WEBHOOK`
     slack: Mapping[str, str] = field(default_factory=dict, repr=False)  # signing secrets, by targets
-    _active: Mapping[int, ApiToken] = field(default_factory=dict)
-    _read_at: float | None = None  # monotonic seconds
-    _failed: tuple[float, StoreError] | None = None  # the last reading, and when that was
-    _reading: anyio.Lock = field(default_factory=anyio.Lock)
-    _used: dict[int, datetime] = field(default_factory=dict)  # since the last writing
+    _known_tokens: Known[int, ApiToken] = field(init=False)
+    _known_logins: Known[str, Login] | None = field(init=False)
+    _used: dict[int, datetime] = field(default_factory=dict)  # tokens, since the last writing
+    _logins_used: dict[int, datetime] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known_tokens = Known(read=self.tokens.active, clock=self.clock)
+        self._known_logins = None if self.logins is None else Known(read=self.logins.active, clock=self.clock)
+
+    async def person(self, cookies: Mapping[str, str]) -> Caller | None:
+        """Return whose login a request's cookie proves; ``None``: no login is active. Raises `StoreError`."""
+        secret = secret_of(cookies.get(COOKIE, ""))
+        if secret is None or self._known_logins is None:
+            return None
+        login = await self._known_logins.get(digest_of(secret))
+        if login is None or not login.is_active(self.clock.now()):
+            return None
+        self._logins_used[login.id] = self.clock.now()
+        return Caller(name=f"login {login.id}", scopes=frozenset({ScopeKind.READ.value}), login=login)
 
     async def caller(self, headers: Headers) -> Caller | None:
         """Return who a request's token proves to be; ``None``: it has none.
@@ -105,7 +157,7 @@ class Doorkeeper:
         return Caller(name=f"source {name}", scopes=frozenset({scope_of(ScopeKind.ALERTS, name)}))
 
     async def keep_uses(self) -> None:
-        """Write when tokens were last used, until cancelled, and once more then."""
+        """Write when tokens and logins were last used, until cancelled, and once more then."""
         trouble = DatabaseTrouble(self.log, "tokens")
         try:
             while True:
@@ -117,38 +169,25 @@ class Doorkeeper:
 
     async def _write_uses(self, trouble: DatabaseTrouble) -> None:
         used, self._used = self._used, {}
-        if not used:
+        logins, self._logins_used = self._logins_used, {}
+        if not used and not logins:
             return
         try:
             await self.tokens.used(used)
+            if self.logins is not None:
+                await self.logins.used(logins)
         except StoreError as error:
             self._used = {**used, **self._used}
+            self._logins_used = {**logins, **self._logins_used}
             trouble.failed(error)
         else:
             trouble.over()
 
     async def _proven(self, shown: Presented) -> ApiToken | None:
-        async with self._reading:
-            await self._look(shown.id)
-        token = self._active.get(shown.id)
+        token = await self._known_tokens.get(shown.id)
         if token is None or not token.is_proven_by(shown.secret):
             return None
         return token if token.state(self.clock.now()) is TokenState.ACTIVE else None
-
-    async def _look(self, token_id: int) -> None:
-        """Read the tokens again where what is known does not do."""
-        now = self.clock.monotonic()
-        if self._failed is not None and now - self._failed[0] < AGAIN_SECONDS:
-            raise self._failed[1]
-        age = None if self._read_at is None else now - self._read_at
-        if age is not None and age < (FRESH_SECONDS if token_id in self._active else AGAIN_SECONDS):
-            return
-        try:
-            self._active = await self.tokens.active(self.clock.now())
-        except StoreError as error:
-            self._failed = (self.clock.monotonic(), error)
-            raise
-        self._read_at, self._failed = self.clock.monotonic(), None
 
 
 @dataclass(kw_only=True)

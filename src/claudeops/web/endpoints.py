@@ -14,6 +14,7 @@ import msgspec
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from claudeops.domain.web.login import Login
 from claudeops.domain.web.token import NAME
 from claudeops.web.problems import RefusedError
 
@@ -32,12 +33,14 @@ class Caller:
 
     name: str  # for the log, and to count by
     scopes: frozenset[str]
+    login: Login | None = None  # of a person; None: a program calls
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
     """A request that may be answered."""
 
+    path: str
     params: Mapping[str, str]  # of the path
     query: Mapping[str, str]
     headers: Mapping[str, str]  # by lower-case names
@@ -73,6 +76,7 @@ class Endpoint:
     signer: str = ""  # the source whose signature is a proof too, with the path's parameters; empty: none is
     takes_tokens: bool = True  # False: the signature alone is a proof
     asks_name: bool = True  # False: nobody is asked who he is, so that no database is either
+    page: bool = False  # for people: without a login they are led to one, and what is refused is a page too
     query: Query = None
     body: Body = None
     answer: type

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -51,6 +51,7 @@ ANSWER_SECONDS: Final = 30.0
 
 _LOCAL: Final = frozenset({"localhost", "localhost.localdomain"})
 _OWN: Final = frozenset({"same-origin", "none"})
+_SAFE: Final = frozenset({"GET", "HEAD"})
 _UNMATCHED: Final = "none"
 
 
@@ -84,6 +85,7 @@ class Listener:
     clock: Clock
     log: Logger
     crowd: Crowd | None = None  # of the server; None: nothing bounds the connections
+    refused_page: Callable[[RefusedError, str], Response] | None = None  # with the path; None: there are no pages
     _busy: int = 0
     _unproven: UnprovenBodies = field(default_factory=UnprovenBodies)
     _rate: Rate = field(init=False)
@@ -110,11 +112,13 @@ class Listener:
 
     async def _answered(self, request: Request) -> Response:
         route = _UNMATCHED
+        found = None
         try:
             with anyio.fail_after(ANSWER_SECONDS):
-                self._check_surroundings(request)
+                self._check_host(request)
                 found = self.table.find(request.scope)
                 route = found.endpoint.label
+                self._check_site(request, found)
                 return await self._serve(request, found)
         except RefusedError as error:
             refused = error
@@ -132,13 +136,21 @@ class Listener:
         if refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST}:
             peer = request.client.host if request.client is not None else ""
             self._complaints.tell(status=refused.status, route=route, peer=peer)  # which proves nothing
+        if self.refused_page is not None and _is_for_people(request, found):
+            return self.refused_page(refused, _with_query(request))
         return problem(refused, instance=request.scope["path"], operation=route)
 
-    def _check_surroundings(self, request: Request) -> None:
-        """Refuse what another name led here, and what another site's page has sent."""
-        headers = request.headers
-        if not self.hosts.has(headers.get("host", "")):
+    def _check_host(self, request: Request) -> None:
+        """Refuse what another name led here."""
+        if not self.hosts.has(request.headers.get("host", "")):
             raise RefusedError(421, "This host is called by another name.", kind=ErrorKind.AUTH)
+
+    def _check_site(self, request: Request, found: Found) -> None:
+        """Refuse what another site's page has sent; a link there may lead a person to a page, which changes nothing."""
+        headers = request.headers
+        follows_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if found.endpoint.page and request.method in _SAFE and follows_link:
+            return
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if (site is not None and site not in _OWN) or (site is None and origin and not self._is_ours(origin, request)):
             raise RefusedError(403, "A page of another site has sent this.", kind=ErrorKind.AUTH)
@@ -165,6 +177,7 @@ class Listener:
                 body = b"" if row.body is None else await read_body(request)
             value = await row.handler(
                 Call(
+                    path=request.scope["path"],
                     params=found.params,
                     query=query,
                     headers={name.lower(): text for name, text in request.headers.items()},
@@ -184,15 +197,30 @@ class Listener:
             return await self._visitor(request) if found.endpoint.asks_name else None
         if not found.endpoint.takes_tokens:
             return None
-        caller = await self.doorkeeper.caller(request.headers)
+        caller = await self.doorkeeper.caller(request.headers) or await self._person(request, found)
         if caller is not None and needed not in caller.scopes:
             raise RefusedError(403, f"This needs a token with the scope {needed}.", kind=ErrorKind.POLICY)
         return caller
 
+    async def _person(self, request: Request, found: Found) -> Caller | None:
+        """Return whose login the cookie proves.
+
+        A cookie comes along with what other sites make a browser send: what changes something needs the browser's word
+        that a page of ours has sent it.
+        """
+        if found.endpoint.signer:
+            return None
+        person = await self.doorkeeper.person(request.cookies)
+        headers = request.headers
+        is_ours = headers.get("sec-fetch-site") in _OWN or self._is_ours(headers.get("origin", ""), request)
+        if person is not None and request.method not in _SAFE and not is_ours:
+            raise RefusedError(403, "It cannot be seen that a page of ours has sent this.", kind=ErrorKind.AUTH)
+        return person
+
     async def _visitor(self, request: Request) -> Caller | None:
         """Return who asks an open endpoint; he is answered soon, whatever he sends along."""
         with anyio.move_on_after(VISITOR_SECONDS), contextlib.suppress(RefusedError, StoreError):
-            return await self.doorkeeper.caller(request.headers)
+            return await self.doorkeeper.caller(request.headers) or await self.doorkeeper.person(request.cookies)
         return None
 
     def _let_in(self, request: Request, caller: Caller) -> None:
@@ -214,6 +242,16 @@ class Listener:
         if not self._guesses.admits(_peer(request)):
             raise later("Too many signatures from there were wrong.", seconds=AGAIN_SECONDS, closes=True)
         raise RefusedError(401, "The body is not signed by its source, or too long ago.", kind=ErrorKind.AUTH)
+
+
+def _is_for_people(request: Request, found: Found | None) -> bool:
+    """Return whether what is refused is to be a page: at a page's address, and at none for whoever reads HTML."""
+    return "text/html" in request.headers.get("accept", "") if found is None else found.endpoint.page
+
+
+def _with_query(request: Request) -> str:
+    query = request.url.query
+    return f"{request.scope['path']}?{query}" if query else str(request.scope["path"])
 
 
 def _later(detail: str) -> RefusedError:

@@ -10,6 +10,7 @@ from typing import Protocol
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.probe.model import Verb
+from claudeops.domain.web.login import Login, NewLogin
 from claudeops.domain.web.token import ApiToken
 
 
@@ -31,6 +32,22 @@ class Tokens(Protocol):
 
     async def used(self, last: Mapping[int, datetime]) -> None:
         """Note when tokens were last used, by id. Raises `StoreError`."""
+
+
+class Logins(Protocol):
+    """Who has logged in. Every method raises `StoreError`."""
+
+    async def active(self, now: datetime) -> Mapping[str, Login]:
+        """Return the logins that open something now, by the digest of their cookie."""
+
+    async def used(self, last: Mapping[int, datetime]) -> None:
+        """Note when logins were last used, by id."""
+
+    async def use_link(self, digest: str, new: NewLogin) -> Login | None:
+        """Begin the login that a link is for; ``None``: there is no such link, it was used, or it is over."""
+
+    async def end(self, login_id: int, *, now: datetime) -> None:
+        """Let a login open nothing from now on."""
 
 
 class Sources(Protocol):

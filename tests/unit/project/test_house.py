@@ -19,6 +19,7 @@ SMALL: Final = {
     "claudeops.store.alerts.silences": "what people write; the desk's transaction only reads it",
     "claudeops.store.alerts.heartbeats": "incidents that no session looks at, beside those that end by two witnesses",
     "claudeops.settings.alerts": "one file of the operator's; the running daemon reads it again",
+    "claudeops.store.tables.web": "who calls: tables that only the listener and its commands know",
     "claudeops.store.tables.base": "what tables are made with: two files of tables need it",
     "claudeops.app.meter": "a web server and an HTTP client: commands that only read the wiring do without",
     "claudeops.cli.sessions.audit": "one command; nothing else of the operator's reads logs",

@@ -38,10 +38,10 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.notice.model import Delivery, Topic
 from claudeops.domain.probe.model import State
-from claudeops.store.tables import alerting, base
+from claudeops.store.tables import alerting, base, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0021"
+HEAD: Final = "0022"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -56,6 +56,10 @@ alerts: Final = alerting.alerts
 alert_decisions: Final = alerting.alert_decisions
 incidents: Final = alerting.incidents
 silences: Final = alerting.silences
+
+api_tokens: Final = web.api_tokens
+login_links: Final = web.login_links
+web_sessions: Final = web.web_sessions
 
 sessions = _table(
     "sessions",
@@ -455,19 +459,6 @@ commands = _table(
     Column("result", CleanText),
     Column("error", CleanText),
     Index(None, "taken_at"),
-)
-
-api_tokens = _table(
-    "api_tokens",
-    Column("name", Name, nullable=False),
-    Column("scopes", CleanText, nullable=False),
-    Column("digest", Name, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("created_by", Name, nullable=False),
-    Column("expires_at", UtcDateTime),
-    Column("revoked_at", UtcDateTime),
-    Column("revoked_by", Name),
-    Column("last_used_at", UtcDateTime),
 )
 
 flags = Table(

@@ -1,0 +1,48 @@
+"""Tables of those who call the daemon: tokens of programs, logins of people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Column, Index
+
+from claudeops.domain.web.login import Role
+from claudeops.store.tables.base import one_of, table
+from claudeops.store.tables.columns import CleanText, Name, UtcDateTime
+
+api_tokens: Final = table(
+    "api_tokens",
+    Column("name", Name, nullable=False),
+    Column("scopes", CleanText, nullable=False),
+    Column("digest", Name, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("created_by", Name, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
+    Column("revoked_by", Name),
+    Column("last_used_at", UtcDateTime),
+)
+
+login_links: Final = table(
+    "login_links",
+    Column("name", Name, nullable=False),
+    Column("role", Name, nullable=False),
+    Column("digest", Name, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    one_of("role", Role),
+    Index("uq_login_links_digest", "digest", unique=True),
+)
+
+web_sessions: Final = table(
+    "web_sessions",
+    Column("name", Name, nullable=False),
+    Column("role", Name, nullable=False),
+    Column("digest", Name, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("last_used_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    one_of("role", Role),
+    Index("uq_web_sessions_digest", "digest", unique=True),
+)

@@ -1,0 +1,116 @@
+"""Logins of people: links are made and used, logins begin, are used and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from claudeops.domain.web.login import IDLE, LONGEST, Login, LoginLink, NewLogin, Role
+from claudeops.store.database import Database
+from claudeops.store.events import note_deed
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import login_links, web_sessions
+
+_USED: Final = (
+    update(web_sessions)
+    .where(web_sessions.c.id == bindparam("login"), bindparam("at") > web_sessions.c.last_used_at)
+    .values(last_used_at=bindparam("at"))
+)
+
+
+class SqlLogins:
+    """Logins on record. Every method raises `StoreError` where the database does not take or give it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def make_link(self, link: LoginLink) -> None:
+        """Keep a link; those that are over go."""
+        values = {
+            "name": link.name,
+            "role": link.role.value,
+            "digest": link.digest,
+            "created_at": link.created_at,
+            "expires_at": link.expires_at,
+        }
+
+        def write(connection: Connection) -> None:
+            connection.execute(delete(login_links).where(login_links.c.expires_at <= link.created_at))
+            connection.execute(insert(login_links).values(values))
+
+        await self._database.write(write)
+
+    async def use_link(self, digest: str, new: NewLogin) -> Login | None:
+        """Begin the login that a link is for; None: there is no such link, it was used, or it is over."""
+        used = login_links.c.digest == digest
+
+        def write(connection: Connection) -> Login | None:
+            link = connection.execute(select(login_links).where(used)).one_or_none()
+            connection.execute(delete(login_links).where(used))
+            if link is None or link.expires_at <= new.at:
+                return None
+            note_deed(connection, f"{link.name} has logged in as {link.role}", at=new.at)
+            return _begin(connection, link.name, Role(link.role), new)
+
+        return await self._database.write(write)
+
+    async def active(self, now: datetime) -> Mapping[str, Login]:
+        """Return the logins that open something now, by the digest of their cookie."""
+        columns = web_sessions.c
+        query = select(web_sessions).where(
+            columns.ended_at.is_(None), columns.expires_at > now, columns.last_used_at > now - IDLE
+        )
+        return await self._database.read(
+            lambda connection: {row.digest: _to_login(row) for row in connection.execute(query)}
+        )
+
+    async def used(self, last: Mapping[int, datetime]) -> None:
+        """Note when logins were last used, by id; an earlier time changes nothing."""
+        rows = [{"login": login, "at": at} for login, at in last.items()]
+
+        def write(connection: Connection) -> None:
+            connection.execute(_USED, rows)
+
+        if rows:
+            await self._database.write(write)
+
+    async def end(self, login_id: int, *, now: datetime) -> None:
+        """Let a login open nothing from now on."""
+        named = (web_sessions.c.id == login_id) & web_sessions.c.ended_at.is_(None)
+
+        def write(connection: Connection) -> None:
+            connection.execute(update(web_sessions).where(named).values(ended_at=now))
+
+        await self._database.write(write)
+
+
+def _begin(connection: Connection, name: str, role: Role, new: NewLogin) -> Login:
+    values = {
+        "name": name,
+        "role": role.value,
+        "digest": new.digest,
+        "created_at": new.at,
+        "expires_at": new.at + LONGEST,
+        "last_used_at": new.at,
+    }
+    over = (web_sessions.c.expires_at <= new.at) | web_sessions.c.ended_at.is_not(None)
+    connection.execute(delete(web_sessions).where(over))
+    key = connection.execute(insert(web_sessions).values(values)).inserted_primary_key
+    assert key is not None  # noqa: S101 - an insert of one row has one
+    return _to_login(connection.execute(select(web_sessions).where(web_sessions.c.id == key[0])).one())
+
+
+def _to_login(row: TableRow) -> Login:
+    return Login(
+        id=row.id,
+        name=row.name,
+        role=Role(row.role),
+        digest=row.digest,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        last_used_at=row.last_used_at,
+        ended_at=row.ended_at,
+    )
