@@ -20,7 +20,7 @@ from claudeops.app.alerts import alert_desk, alerts_file, heartbeats
 from claudeops.app.node import Node
 from claudeops.app.notify import PeopleKeeper, people_keeper
 from claudeops.app.probes import keep_estate, probe_watch
-from claudeops.app.web import FileSources, keep_listening, readiness_of, web_of
+from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.model import Trigger
 from claudeops.domain.probe.tier0 import Tier0
@@ -102,6 +102,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
                 sources=_sources(node, desk),
                 intake=desk,
                 interactions=people if node.settings.slack else None,
+                pages=partial(_pages, node, keeper),
             ),
         )
         manager.ready()
@@ -128,6 +129,12 @@ def _spare_pauses() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 25)
+
+
+def _pages(node: Node, keeper: ScheduleKeeper) -> Parts:
+    from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
+
+    return pages_of(node, keeper.next_fires)
 
 
 def _sources(node: Node, desk: AlertDesk) -> FileSources:

@@ -46,12 +46,13 @@ from claudeops.errors import ConfigurationError, ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.files import packaged
+from claudeops.store.database import Database
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
-from claudeops.web.ports import Tokens
+from claudeops.web.ports import Logins, Tokens
 
 T = TypeVar("T")
 
@@ -65,7 +66,9 @@ class Node:
 
     settings: Settings
     store: Store
-    tokens: Tokens  # of those who call
+    database: Database  # for what only reads
+    tokens: Tokens  # of programs that call
+    logins: Logins  # of people
     context: SessionContext
     recovery: Recovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
@@ -176,7 +179,9 @@ async def open_node(
                     yield Node(
                         settings=settings,
                         store=store,
+                        database=store.database,
                         tokens=store.tokens,
+                        logins=store.logins,
                         context=context,
                         recovery=recovery,
                         check_lock=check_lock,

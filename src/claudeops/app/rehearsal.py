@@ -111,7 +111,7 @@ async def rehearse(
     async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
         ours = rehearsal_settings(settings, stage, scheduled=scenario.scheduled)
         if scenario.alerts is not None:
-            ours = replace(ours, dashboard=True, dashboard_port=_free_port(), alerts=_SENDERS)
+            ours = replace(ours, listener=True, dashboard_port=_free_port(), alerts=_SENDERS)
         interrupted = False
         async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
             with node.context.hub.subscribe() as facts:
@@ -182,7 +182,7 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
         cli_self_test=False,  # the state directory is new, so the test would run every time
         database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
         dispatcher="local",
-        dashboard=False,  # the operator's own daemon may listen on the port
+        listener=False,  # the operator's own daemon may listen on the port
         dashboard_host="127.0.0.1",
         public_url=None,
         heartbeat_url=None,

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
+from starlette.responses import Response
 
 from claudeops.app.node import Node
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
@@ -22,9 +23,10 @@ from claudeops.loopback import ConnectionLimits, Crowd, listen
 from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
 from claudeops.web.doorkeeper import Doorkeeper
-from claudeops.web.endpoints import Table
+from claudeops.web.endpoints import Endpoint, Table
 from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import Check, Clock, Intake, Interactions, Pings, Readiness, Sources, Tokens
+from claudeops.web.ports import Check, Clock, Intake, Interactions, Logins, Pings, Readiness, Sources, Tokens
+from claudeops.web.problems import RefusedError
 from claudeops.web.table import Rooms, table_of
 
 AGAIN_SECONDS: Final = 5.0
@@ -51,6 +53,15 @@ class FileSources:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What pages add to the listener."""
+
+    endpoints: Sequence[Endpoint] = ()
+    logins: Logins | None = None
+    refused: Callable[[RefusedError, str], Response] | None = None  # the page for what is refused, with its path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Web:
     """What the listener gets of the daemon."""
 
@@ -64,6 +75,7 @@ class Web:
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
+    pages: Callable[[], Parts] | None = None  # makes them, which imports what they are made with; None: there are none
     retry_seconds: float = AGAIN_SECONDS
 
 
@@ -74,6 +86,7 @@ def web_of(
     sources: Sources = FileSources(),
     intake: Intake | None = None,
     interactions: Interactions | None = None,
+    pages: Callable[[], Parts] | None = None,
 ) -> Web:
     """Return what the listener gets of a daemon."""
     return Web(
@@ -87,26 +100,35 @@ def web_of(
         redact=node.context.redactor.text,
         intake=intake,
         interactions=interactions,
+        pages=pages,
     )
 
 
 async def keep_listening(web: Web) -> None:
     """Listen until cancelled, unless the operator has switched it off; its end is bounded."""
     settings = web.settings
-    if not settings.dashboard:
+    if not settings.listener:
         return
+    pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
     crowd = Crowd(ConnectionLimits())
     signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
     doorkeeper = Doorkeeper(
-        tokens=web.tokens, sources=web.sources, clock=web.clock, log=web.log, key=settings.chat_api_key, slack=signing
+        tokens=web.tokens,
+        logins=pages.logins,
+        sources=web.sources,
+        clock=web.clock,
+        log=web.log,
+        key=settings.chat_api_key,
+        slack=signing,
     )
     listener = Listener(
-        table=Table(table_of(_rooms(web, is_signed=bool(signing)))),
+        table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
         doorkeeper=doorkeeper,
         hosts=Hosts.of(settings.public_hosts),
         clock=web.clock,
         log=web.log,
         crowd=crowd,
+        refused_page=pages.refused,
     )
     async with open_tasks() as tasks:
         tasks.start_soon(doorkeeper.keep_uses)
@@ -130,7 +152,7 @@ async def keep_listening(web: Web) -> None:
             await anyio.sleep(web.retry_seconds)
 
 
-def _rooms(web: Web, *, is_signed: bool) -> Rooms:
+def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
     return Rooms(
         readiness=web.readiness,
         pings=web.pings,
@@ -138,6 +160,7 @@ def _rooms(web: Web, *, is_signed: bool) -> Rooms:
         redact=web.redact,
         intake=web.intake,
         interactions=web.interactions if is_signed else None,
+        pages=pages.endpoints,
     )
 
 

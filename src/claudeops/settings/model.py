@@ -145,11 +145,13 @@ class Settings:
     retention_days: int
     disk_floor_mb: int  # 0: no floor
     # --- who may call
-    dashboard: bool
+    listener: bool
+    dashboard: bool  # pages and API
     dashboard_host: str  # an IP address
     dashboard_port: int  # 0: any free one
     public_url: str | None  # for links, without a slash at the end
     public_hosts: tuple[str, ...]  # of all the addresses that were given: who calls may name them
+    tls_hosts: frozenset[str]  # those with https, as a Host header has them
     chat_api_key: str | None = field(repr=False)
     # --- the daemon's own log
     log_level: str  # lower case

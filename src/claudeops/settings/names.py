@@ -274,7 +274,8 @@ GENERAL: Final[tuple[Variable, ...]] = (
     ),
     _secret("CLAUDEOPS_HEARTBEAT_URL", "address pinged after every healthy chain; whoever knows it may ping it"),
     # --- who may call
-    _switch("CLAUDEOPS_DASHBOARD", "on", "listen for alerts, heartbeats and questions about the daemon's health"),
+    _switch("CLAUDEOPS_LISTENER", "on", "listen: for people, alerts, heartbeats and questions about its health"),
+    _switch("CLAUDEOPS_DASHBOARD", "on", "show pages and answer the API, besides what others send"),
     Variable(
         name="CLAUDEOPS_DASHBOARD_HOST",
         kind=Kind.TEXT,

@@ -28,6 +28,7 @@ from claudeops.store.recovery import SqlRecovery
 from claudeops.store.spend import SqlSpending
 from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail
+from claudeops.store.web.logins import SqlLogins
 from claudeops.store.web.tokens import SqlTokens
 
 _wall_clock: Final = partial(datetime.now, UTC)
@@ -65,6 +66,7 @@ class SqlStore:
     memories: SqlMemories  # for operators
     deletion: SqlDeletion  # for operators
     tokens: SqlTokens  # for operators, and for who calls the daemon
+    logins: SqlLogins  # of people
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -114,4 +116,5 @@ def open_store(
         memories=SqlMemories(database),
         deletion=SqlDeletion(database),
         tokens=SqlTokens(database),
+        logins=SqlLogins(database),
     )

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 
 from claudeops.domain.alerts.senders import is_signed, may_be_signed
 from claudeops.domain.notice.slack import claimed, signers
-from claudeops.domain.web.login import COOKIE, Login, secret_of
+from claudeops.domain.web.login import COOKIE, SECURE_COOKIE, Login, secret_of
 from claudeops.domain.web.token import ApiToken, Presented, ScopeKind, TokenState, digest_of, presented, scope_of
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
@@ -103,7 +103,7 @@ class Doorkeeper:
 
     async def person(self, cookies: Mapping[str, str]) -> Caller | None:
         """Return whose login a request's cookie proves; ``None``: no login is active. Raises `StoreError`."""
-        secret = secret_of(cookies.get(COOKIE, ""))
+        secret = secret_of(cookies.get(SECURE_COOKIE) or cookies.get(COOKIE, ""))
         if secret is None or self._known_logins is None:
             return None
         login = await self._known_logins.get(digest_of(secret))

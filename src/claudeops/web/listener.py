@@ -171,6 +171,8 @@ class Listener:
         elif row.scope is not None:
             caller, body = await self._signed(request, signer)
             self._let_in(request, caller)
+        elif row.body is not None:
+            body = await self._unproven.read(request)
         self._busy += 1
         try:
             if body is None:
@@ -194,7 +196,7 @@ class Listener:
         """Return who calls by a token that reaches as far; ``None``: no token was sent, or the row is open."""
         needed = found.endpoint.needs(found.params)
         if needed is None:
-            return await self._visitor(request) if found.endpoint.asks_name else None
+            return await self._visitor(request, found) if found.endpoint.asks_name else None
         if not found.endpoint.takes_tokens:
             return None
         caller = await self.doorkeeper.caller(request.headers) or await self._person(request, found)
@@ -217,10 +219,10 @@ class Listener:
             raise RefusedError(403, "It cannot be seen that a page of ours has sent this.", kind=ErrorKind.AUTH)
         return person
 
-    async def _visitor(self, request: Request) -> Caller | None:
+    async def _visitor(self, request: Request, found: Found) -> Caller | None:
         """Return who asks an open endpoint; he is answered soon, whatever he sends along."""
         with anyio.move_on_after(VISITOR_SECONDS), contextlib.suppress(RefusedError, StoreError):
-            return await self.doorkeeper.caller(request.headers) or await self.doorkeeper.person(request.cookies)
+            return await self.doorkeeper.caller(request.headers) or await self._person(request, found)
         return None
 
     def _let_in(self, request: Request, caller: Caller) -> None:

@@ -79,12 +79,13 @@ class Rooms:
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
+    pages: Sequence[Endpoint] = ()  # empty: they are switched off
 
 
 def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
     """Return every endpoint."""
     alerts = () if rooms.intake is None else _alerts(rooms, rooms.intake)
-    return (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions))
+    return (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions), *rooms.pages)
 
 
 # --- health -----------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ async def test_a_taken_port_stops_nothing_and_is_tried_until_it_is_free(house: H
 
 
 async def test_switched_off_it_listens_nowhere(house: House) -> None:
-    web_off = make_world(house.root).settings(CLAUDEOPS_DASHBOARD="off", ANTHROPIC_API_KEY="sk-ant-none")
+    web_off = make_world(house.root).settings(CLAUDEOPS_LISTENER="off", ANTHROPIC_API_KEY="sk-ant-none")
     web = Web(
         settings=web_off,
         clock=SystemClock(),

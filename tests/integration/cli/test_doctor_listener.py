@@ -36,4 +36,4 @@ async def test_who_listens_to_all_is_asked_for_a_name(tmp_path: Path, url: str, 
 
 
 async def test_switched_off_is_no_fault(tmp_path: Path) -> None:
-    assert (await told(tmp_path, CLAUDEOPS_DASHBOARD="off")).status is Status.OK
+    assert (await told(tmp_path, CLAUDEOPS_LISTENER="off")).status is Status.OK

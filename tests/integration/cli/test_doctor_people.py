@@ -63,7 +63,7 @@ async def test_a_source_whose_signatures_all_fail_is_told(world: World) -> None:
 async def test_sources_before_a_closed_door_are_told(world: World) -> None:
     text = '[[source]]\nname = "am"\nkind = "alertmanager"\n'
 
-    assert "CLAUDEOPS_DASHBOARD is off" in (await sources(world, text, CLAUDEOPS_DASHBOARD="off")).says
+    assert "CLAUDEOPS_LISTENER is off" in (await sources(world, text, CLAUDEOPS_LISTENER="off")).says
     assert (await alerts(CASE, settings(world))).status is Status.OK  # there is no file
 
 

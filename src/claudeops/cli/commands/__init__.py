@@ -50,7 +50,7 @@ from claudeops.cli.commands.tiers import (
     show_command,
     tool_pool,
 )
-from claudeops.cli.commands.tokens import token
+from claudeops.cli.commands.tokens import login_link, token
 from claudeops.cli.commands.watch import bootstrap, health, ping, run, tail
 
 
@@ -71,7 +71,7 @@ class _Commands(WholeHelp):
         "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
         "Set up": (
             *("doctor", "config", "notify", "rehearse", "backup", "migrate-from", "remote-commands"),
-            *("token", "version", "completion"),
+            *("login-link", "token", "version", "completion"),
         ),
     }
 
@@ -99,7 +99,7 @@ for _command in (
     *(probe, audit, policy, remote_commands, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
     *(list_sessions, load_session, delete_session, flush_transcript, replay),
-    *(doctor, config, notify, rehearse, backup, migrate_from, token, version, completion),
+    *(doctor, config, notify, rehearse, backup, migrate_from, login_link, token, version, completion),
 ):
     claudeops.add_command(_command)
 

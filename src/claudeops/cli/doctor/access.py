@@ -51,20 +51,24 @@ _METERED = "claude"
 
 async def listener(_case: Case, settings: Settings) -> Finding:
     """Check that senders of alerts can reach the daemon, or that it listens nowhere on purpose."""
-    if not settings.dashboard:
+    if not settings.listener:
         return fine("Switched off: no alerts, heartbeats or questions about health come in.")
     place = f"port {settings.dashboard_port} on {settings.dashboard_host}"
     if (refused := _unbound(settings)) is not None and not is_claimed(settings.database_url):
         return doubtful(
             f"The daemon could not listen: {place} cannot be used ({refused}).",
-            "Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_DASHBOARD_HOST to another one, or CLAUDEOPS_DASHBOARD=off.",
+            "Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_DASHBOARD_HOST to another one, or CLAUDEOPS_LISTENER=off.",
         )
     if not ipaddress.ip_address(settings.dashboard_host).is_loopback and not settings.public_hosts:
         return doubtful(
             f"Others reach {place}, but only by its address: no name is known.",
             "Name it in CLAUDEOPS_PUBLIC_URL; calls by another name are refused.",
         )
-    return fine(f"The daemon can listen to {place}; every caller needs a token (`claudeops token list`).")
+    return fine(
+        f"The daemon can listen to {place}; every program needs a token (`claudeops token list`), and every person a "
+        "login (`claudeops login-link`)."
+        "login (`claudeops login-link`)."
+    )
 
 
 def _unbound(settings: Settings) -> str | None:

@@ -74,7 +74,11 @@ CHECKS: Final = (
     Check("heartbeat", people.heartbeat, ("CLAUDEOPS_HEARTBEAT_URL*",)),
     Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", access.daemon),
-    Check("listener", access.listener, ("CLAUDEOPS_DASHBOARD*", "CLAUDEOPS_PUBLIC_URL", "CLAUDEOPS_CHAT_API_KEY*")),
+    Check(
+        "listener",
+        access.listener,
+        ("CLAUDEOPS_LISTENER", "CLAUDEOPS_DASHBOARD*", "CLAUDEOPS_PUBLIC_URL", "CLAUDEOPS_CHAT_API_KEY*"),
+    ),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),

@@ -58,8 +58,8 @@ def _counted(rules: Rules) -> str:
 
 def _unheard(rules: Rules, settings: Settings) -> Iterator[str]:
     """Yield why some source could not be heard."""
-    if not settings.dashboard and (rules.sources or rules.heartbeats):
-        yield "CLAUDEOPS_DASHBOARD is off, so nobody can send anything."
+    if not settings.listener and (rules.sources or rules.heartbeats):
+        yield "CLAUDEOPS_LISTENER is off, so nobody can send anything."
     for source in rules.sources:
         missing = [name for name in source.secret_env if name not in settings.alerts_env]
         if missing:

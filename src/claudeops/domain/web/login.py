@@ -16,12 +16,15 @@ from urllib.parse import urlsplit
 from claudeops.domain.text import regex
 
 COOKIE: Final = "claudeops_session"
+SECURE_COOKIE: Final = "__Host-claudeops_session"
+"""Over TLS: a browser takes it from the very host alone, and gives it back over TLS alone."""
 LINK_SECONDS: Final = 60
 """For which a link may be used."""
 
 IDLE: Final = timedelta(hours=12)
 LONGEST: Final = timedelta(days=7)
 
+_LONGEST_PATH: Final = 500  # characters
 _SECRET: Final = regex.Pattern(r"[A-Za-z0-9_-]{43}")
 _PATH: Final = regex.Pattern(r"/[A-Za-z0-9._~/?=&%:@,+-]*")
 
@@ -80,6 +83,6 @@ def secret_of(cookie: str) -> str | None:
 def next_path(wanted: str) -> str:
     """Return where to go after the login: a path of ours, never another site's."""
     parts = urlsplit(wanted) if _PATH.fullmatch(wanted) else None
-    if parts is None or parts.netloc or parts.scheme or wanted.startswith("//") or len(wanted) > 500:
+    if parts is None or parts.netloc or parts.scheme or wanted.startswith("//") or len(wanted) > _LONGEST_PATH:
         return "/"
     return wanted

@@ -1,0 +1,108 @@
+"""What pages are made of, and the state of everything that each of them carries."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from starlette.responses import Response
+
+from claudeops.domain.text.readable import count_of
+from claudeops.errors import StoreError
+from claudeops.store.database import Database
+from claudeops.store.glance import Glance
+from claudeops.web.endpoints import Call
+from claudeops.web.pages.rendering import Pages, State
+from claudeops.web.ports import Clock, Logins
+
+LATE: Final = timedelta(minutes=15)
+"""For which the oldest notice may wait, as in /readyz."""
+
+_FRESH_SECONDS: Final = 1.0
+_AWAY: Final = State(level="bad", text="The database does not answer.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NextFire:
+    """When a schedule fires next."""
+
+    name: str
+    at: datetime | None  # None: it is switched off
+
+
+@dataclass(kw_only=True)
+class Site:
+    """What pages are made of."""
+
+    pages: Pages
+    database: Database
+    logins: Logins
+    clock: Clock
+    glance: Callable[[], Awaitable[Glance]]  # raises `StoreError`
+    next_fires: Callable[[], Sequence[NextFire]]
+    timezone: str  # of the budgets' day
+    day_budget_usd: float
+    chain_budget_usd: float
+    tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
+    _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
+
+    async def seen(self) -> Glance:
+        """Return what the database says at a glance, at most a second old. Raises `StoreError`."""
+        now = self.clock.monotonic()
+        if self._seen is None or now - self._seen[0] >= _FRESH_SECONDS:
+            self._seen = (now, await self.glance())
+        return self._seen[1]
+
+    async def page(self, call: Call, template: str, *, title: str, values: Mapping[str, object]) -> Response:
+        """Return a page that carries the state of everything."""
+        try:
+            state = state_of(await self.seen(), call.at)
+        except StoreError:
+            state = _AWAY
+        return self.pages.page(call, template, title=title, state=state, values=values)
+
+    def is_tls(self, call: Call) -> bool:
+        """Return whether a browser calls over TLS, as the operator says of the name by which it calls."""
+        return call.headers.get("host", "").lower() in self.tls_hosts
+
+
+def state_of(seen: Glance, now: datetime) -> State:
+    """Return the worst that is so now, in the words for whoever is woken by it."""
+    return next(_troubles(seen, now), State(level="good", text="Nothing is wrong that is on record."))
+
+
+def _troubles(seen: Glance, now: datetime) -> Iterator[State]:
+    """Yield what is wrong, the worst first."""
+    down, critical = seen.probes.get("down", 0), seen.open_events.get("critical", 0)
+    if seen.incidents_open:
+        has_owners = all(one.acked_by for one in seen.incidents) and seen.incidents_open == len(seen.incidents)
+        yield State(level="warn" if has_owners else "bad", text=_incidents(seen, now))
+    if down:
+        yield State(level="bad", text=f"{count_of(down, 'probe')} down: {', '.join(seen.probes_down)}.")
+    if seen.chats_deaf or is_late(seen, now):
+        yield State(level="bad", text="Notices do not reach people.")
+    if seen.approvals_waiting:
+        yield State(level="warn", text=f"{count_of(seen.approvals_waiting, 'call')} for a person to answer.")
+    if critical:
+        yield State(level="bad", text=f"{count_of(critical, 'critical event')} open.")
+    if seen.holds:
+        yield State(level="warn", text="No session starts now.")
+    if warnings := seen.open_events.get("warning", 0):
+        yield State(level="warn", text=f"Nothing is down; {count_of(warnings, 'warning')} open.")
+
+
+def is_late(seen: Glance, now: datetime) -> bool:
+    """Return whether notices wait for longer than they may."""
+    return seen.untold_since is not None and now - seen.untold_since >= LATE
+
+
+def _incidents(seen: Glance, now: datetime) -> str:
+    first = seen.incidents[-1]
+    since = count_of(max(int((now - first.opened_at).total_seconds() // 60), 0), "minute")
+    if seen.incidents_open == 1:
+        who = f"{first.acked_by} is on it" if first.acked_by else "no person is on it yet"
+        return f"{first.service}: {first.severity} for {since}; {who}."
+    names = ", ".join(dict.fromkeys(one.service for one in seen.incidents))
+    return f"{count_of(seen.incidents_open, 'incident')} open: {names}."
