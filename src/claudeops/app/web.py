@@ -109,29 +109,10 @@ async def keep_listening(web: Web) -> None:
     settings = web.settings
     if not settings.listener:
         return
-    pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
     crowd = Crowd(ConnectionLimits())
-    signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
-    doorkeeper = Doorkeeper(
-        tokens=web.tokens,
-        logins=pages.logins,
-        sources=web.sources,
-        clock=web.clock,
-        log=web.log,
-        key=settings.chat_api_key,
-        slack=signing,
-    )
-    listener = Listener(
-        table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
-        doorkeeper=doorkeeper,
-        hosts=Hosts.of(settings.public_hosts),
-        clock=web.clock,
-        log=web.log,
-        crowd=crowd,
-        refused_page=pages.refused,
-    )
+    listener = _listener(web, crowd)
     async with open_tasks() as tasks:
-        tasks.start_soon(doorkeeper.keep_uses)
+        tasks.start_soon(listener.doorkeeper.keep_uses)
         told = ""
         while True:
             try:
@@ -150,6 +131,29 @@ async def keep_listening(web: Web) -> None:
                     told = str(error)
                     web.log.error(LogEvent.WEB_NOT_LISTENING, error=told)
             await anyio.sleep(web.retry_seconds)
+
+
+def _listener(web: Web, crowd: Crowd) -> Listener:
+    settings = web.settings
+    pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
+    signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
+    return Listener(
+        table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
+        doorkeeper=Doorkeeper(
+            tokens=web.tokens,
+            logins=pages.logins,
+            sources=web.sources,
+            clock=web.clock,
+            log=web.log,
+            key=settings.chat_api_key,
+            slack=signing,
+        ),
+        hosts=Hosts.of(settings.public_hosts),
+        clock=web.clock,
+        log=web.log,
+        crowd=crowd,
+        refused_page=pages.refused,
+    )
 
 
 def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:

@@ -1,13 +1,14 @@
-"""``claudeops token``: who may call the daemon, and for what.
+"""``claudeops token`` and ``login-link``: which programs may call the daemon, and for what; which browsers are let in.
 
-Works with and without a running daemon, which reads the tokens again every second.
+Works with and without a running daemon, which reads tokens and logins again every second.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,7 @@ from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.text import NAME_LENGTH
+from claudeops.domain.web.login import LINK_SECONDS, LoginLink, Role
 from claudeops.domain.web.token import (
     MOST_SCOPES,
     SECRET_BYTES,
@@ -31,6 +33,9 @@ from claudeops.store.store import SqlStore
 _CREATE: Final = "token create"
 _LIST: Final = "token list"
 _REVOKE: Final = "token revoke"
+_LINK: Final = "login-link"
+_OFF: Final = "There are no pages: CLAUDEOPS_LISTENER or CLAUDEOPS_DASHBOARD is off."
+_ANY_PORT: Final = "The daemon takes any free port, which only its log names."
 
 
 def make_token(*, name: str, scopes: Sequence[str], expires_at: datetime | None, as_json: bool) -> int:
@@ -134,3 +139,53 @@ def _document(token: ApiToken, at: datetime) -> dict[str, object]:
         "revoked_at": token.revoked_at,
         "revoked_by": visible(token.revoked_by) or None,
     }
+
+
+# --- links for people
+
+
+def print_link(*, as_json: bool) -> int:
+    """Make a link and print it; return the exit status."""
+    return run_on_database(_LINK, _linked, as_json=as_json)
+
+
+async def _linked(settings: Settings, store: SqlStore) -> CommandResult:
+    if not (settings.listener and settings.dashboard):
+        return refused(_LINK, _LINK, _OFF, hint="Switch both on, and start the daemon again.")
+    if settings.public_url is None and not settings.dashboard_port:
+        return refused(_LINK, _LINK, _ANY_PORT, hint="Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_PUBLIC_URL.")
+    link, url = await make_link(store, base_url(settings))
+    return CommandResult(
+        text=f"{url}\nlogs one browser in as {link.name} ({link.role}), once, within {LINK_SECONDS} s",
+        body={
+            "handled": True,
+            "url": url,
+            "login_name": link.name,
+            "role": link.role.value,
+            "expires_at": link.expires_at,
+        },
+    )
+
+
+async def make_link(store: SqlStore, base: str) -> tuple[LoginLink, str]:
+    """Keep a new link; return it, and its address below ``base``."""
+    secret, at = secrets.token_urlsafe(SECRET_BYTES), now()
+    link = LoginLink(
+        name=operators_name(),
+        role=Role.ADMIN,
+        digest=digest_of(secret),
+        created_at=at,
+        expires_at=at + timedelta(seconds=LINK_SECONDS),
+    )
+    await store.logins.make_link(link)
+    return link, f"{base}/setup/{secret}"
+
+
+def base_url(settings: Settings) -> str:
+    """Return where people reach the pages: as the operator says, else on this machine."""
+    if settings.public_url is not None:
+        return settings.public_url
+    address = ipaddress.ip_address(settings.dashboard_host)
+    is_here = address.is_loopback or address.is_unspecified  # passkeys work for a name, and for no address
+    host = "localhost" if is_here else f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004
+    return f"http://{host}:{settings.dashboard_port}"

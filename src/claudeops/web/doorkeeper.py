@@ -55,8 +55,10 @@ class Known(Generic[K, R]):
 
     read: Callable[[datetime], Awaitable[Mapping[K, R]]]
     clock: Clock
+    changes: Callable[[], int] = lambda: 0  # what was read before it grew is out of date
     _found: Mapping[K, R] = field(default_factory=dict)
     _read_at: float | None = None  # monotonic seconds
+    _read_changes: int = 0
     _failed: tuple[float, StoreError] | None = None  # the last reading, and when that was
     _reading: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -71,14 +73,16 @@ class Known(Generic[K, R]):
         if self._failed is not None and now - self._failed[0] < AGAIN_SECONDS:
             raise self._failed[1]
         age = None if self._read_at is None else now - self._read_at
-        if age is not None and age < (FRESH_SECONDS if key in self._found else AGAIN_SECONDS):
+        is_current = self._read_changes == self.changes()
+        if is_current and age is not None and age < (FRESH_SECONDS if key in self._found else AGAIN_SECONDS):
             return
+        changes = self.changes()
         try:
             self._found = await self.read(self.clock.now())
         except StoreError as error:
             self._failed = (self.clock.monotonic(), error)
             raise
-        self._read_at, self._failed = self.clock.monotonic(), None
+        self._read_at, self._read_changes, self._failed = self.clock.monotonic(), changes, None
 
 
 @dataclass(kw_only=True)
@@ -99,7 +103,10 @@ class Doorkeeper:
 
     def __post_init__(self) -> None:
         self._known_tokens = Known(read=self.tokens.active, clock=self.clock)
-        self._known_logins = None if self.logins is None else Known(read=self.logins.active, clock=self.clock)
+        logins = self.logins
+        self._known_logins = (
+            None if logins is None else Known(read=logins.active, clock=self.clock, changes=lambda: logins.changes)
+        )
 
     async def person(self, cookies: Mapping[str, str]) -> Caller | None:
         """Return whose login a request's cookie proves; ``None``: no login is active. Raises `StoreError`."""

@@ -49,9 +49,13 @@ class Call:
     at: datetime
 
     def asked(self, wanted: type[T]) -> T:
-        """Return the query as a value. Raises `RefusedError` for names and values that it has not."""
+        """Return the query as a value. Raises `RefusedError` for names and values that it has not.
+
+        A name without a value says nothing: forms send one for each field that was left empty.
+        """
+        given = {name: value for name, value in self.query.items() if value}
         try:
-            return msgspec.convert(dict(self.query), wanted, strict=False)
+            return msgspec.convert(given, wanted, strict=False)
         except msgspec.ValidationError as error:
             raise RefusedError(422, f"The query is not as it should be: {error}.") from None
 

@@ -37,6 +37,9 @@ class Tokens(Protocol):
 class Logins(Protocol):
     """Who has logged in. Every method raises `StoreError`."""
 
+    changes: int
+    """How many logins began or ended by way of us: what was read before the last of them is out of date."""
+
     async def active(self, now: datetime) -> Mapping[str, Login]:
         """Return the logins that open something now, by the digest of their cookie."""
 

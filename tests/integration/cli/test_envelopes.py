@@ -101,6 +101,7 @@ ASKED: Final[Mapping[str, str]] = {
     "list-silences": "list-silences",
     "list-sources": "list-sources",
     "load-session": "load-session 1",
+    "login-link": "login-link",
     "memories add": "memories add it-restarts-at-noon --service web",
     "memories confirm": "memories confirm 2",
     "memories forget": "memories forget 1",
@@ -155,6 +156,7 @@ WRITING: Final = (
     "exec-command tier1",
     "token create --name am --scope read",
     "token revoke 1",
+    "login-link",
     f"stop {QUEUED}",
 )
 

@@ -35,7 +35,7 @@ ASKED = (
         "load-session 1",
     ),
     *("delete-session 1", "flush-transcript 1", "replay 1", "backup copy.db", "token list", "token revoke 1", "tail 1"),
-    *("exec-command tier1 x --no-wait", "ping x", "token create --name a --scope read"),
+    *("exec-command tier1 x --no-wait", "ping x", "token create --name a --scope read", "login-link"),
 )
 
 

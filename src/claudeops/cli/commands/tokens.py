@@ -50,7 +50,7 @@ class _End(click.ParamType["datetime | None"]):
         return datetime.now(UTC) + length
 
 
-@click.command("login-link", epilog=examples("claudeops login-link"))
+@click.command("login-link", epilog=examples("claudeops login-link", "claudeops login-link --output-format json"))
 @OUTPUT_FORMAT
 def login_link(output_format: str) -> int:
     """Print a link that logs one browser in to the pages, once, within a minute.
@@ -58,7 +58,7 @@ def login_link(output_format: str) -> int:
     The link is an answer to whoever may read the daemon's database: it stands in no log. Exit status: 0, or 1 where
     there are no pages.
     """
-    from claudeops.cli.login import print_link
+    from claudeops.cli.tokens import print_link
 
     return print_link(as_json=output_format == "json")
 

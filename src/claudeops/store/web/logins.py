@@ -26,6 +26,7 @@ class SqlLogins:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.changes = 0  # logins that began or ended by way of us
 
     async def make_link(self, link: LoginLink) -> None:
         """Keep a link; those that are over go."""
@@ -55,7 +56,9 @@ class SqlLogins:
             note_deed(connection, f"{link.name} has logged in as {link.role}", at=new.at)
             return _begin(connection, link.name, Role(link.role), new)
 
-        return await self._database.write(write)
+        begun = await self._database.write(write)
+        self.changes += 1
+        return begun
 
     async def active(self, now: datetime) -> Mapping[str, Login]:
         """Return the logins that open something now, by the digest of their cookie."""
@@ -85,6 +88,7 @@ class SqlLogins:
             connection.execute(update(web_sessions).where(named).values(ended_at=now))
 
         await self._database.write(write)
+        self.changes += 1
 
 
 def _begin(connection: Connection, name: str, role: Role, new: NewLogin) -> Login:

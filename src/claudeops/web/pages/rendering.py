@@ -63,7 +63,7 @@ class Pages:
             finalize=_shown,
         )
         made.globals |= {"file": self.files.address, "version": self.version, "count_of": count_of}
-        made.filters |= {"usd": usd, "length": _length, "iso": _iso, "path": _path, "clock": _clock}
+        made.filters |= {"usd": usd, "took": _length, "iso": _iso, "path": _path, "clock": _clock}
         return made
 
     def page(

@@ -9,9 +9,13 @@ from typing import Final
 from starlette.responses import Response
 
 from claudeops.domain.web.token import ScopeKind
-from claudeops.web.endpoints import Call, Endpoint, Query
+from claudeops.web.endpoints import Call, Endpoint, Handler, Query
+from claudeops.web.listings import OfEvents, OfService, OfSessions
 from claudeops.web.pages import login
+from claudeops.web.pages.chains import chain_page, session_page
+from claudeops.web.pages.lists import action_list, event_list, session_list
 from claudeops.web.pages.now import now
+from claudeops.web.pages.services import service_list, service_page
 from claudeops.web.pages.site import Site
 
 _READ: Final = ScopeKind.READ.value
@@ -25,6 +29,13 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
     return (
         *_logins(site),
         page("/", now, "The state of everything: what is wrong, who is on it, what waits for a person."),
+        page("/sessions", session_list, "Sessions, newest first.", query=OfSessions),
+        page("/sessions/{id}", session_page, "One session."),
+        page("/chains/{root}", chain_page, "A chain as a tree: what its sessions saw, did and cost, and why."),
+        page("/services", service_list, "The services that probes watch, and how they were for seven days."),
+        page("/services/{name}", service_page, "One service: probes, actions, checks, events."),
+        page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
+        page("/actions", action_list, "What was done to services, and whether it held.", query=OfService),
     )
 
 
@@ -42,6 +53,8 @@ def _page(site: Site, path: str, answering: Answering, summary: str, *, query: Q
 
 
 def _logins(site: Site) -> Sequence[Endpoint]:
+    link, out = "/setup/{once}", "Ends the login of the browser."
+    link_page, use_link = partial(login.link_page, site), partial(login.use_link, site)
     return (
         Endpoint(
             method="GET",
@@ -52,48 +65,24 @@ def _logins(site: Site) -> Sequence[Endpoint]:
             handler=site.pages.files.serve,
             summary="A file that pages load.",
         ),
-        Endpoint(
-            method="GET",
-            path="/login",
-            scope=None,
-            page=True,
-            query=login.After,
-            answer=str,
-            handler=partial(login.login_page, site),
-            summary="How to log in.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/setup/{once}",
-            scope=None,
-            asks_name=False,
-            page=True,
-            query=login.After,
-            answer=str,
-            handler=partial(login.link_page, site),
-            summary="A link of `claudeops login-link`: the button that uses it.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/setup/{once}",
-            scope=None,
-            asks_name=False,
-            page=True,
-            body=bytes,
-            answer=str,
-            status=303,
-            handler=partial(login.use_link, site),
-            summary="Logs a browser in by a link, which is used up.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/logout",
-            scope=None,
-            page=True,
-            body=bytes,
-            answer=str,
-            status=303,
-            handler=partial(login.log_out, site),
-            summary="Ends the login of the browser.",
-        ),
+        _open("GET", "/login", partial(login.login_page, site), "How to log in.", query=login.After),
+        _open("GET", link, link_page, "A link of `claudeops login-link`: the button that uses it.", query=login.After),
+        _open("POST", link, use_link, "Logs a browser in by a link, which is used up."),
+        _open("POST", "/logout", partial(login.log_out, site), out),
+    )
+
+
+def _open(method: str, path: str, handler: Handler, summary: str, *, query: Query = None) -> Endpoint:
+    is_form = method == "POST"
+    return Endpoint(
+        method=method,
+        path=path,
+        scope=None,
+        page=True,
+        query=query,
+        body=bytes if is_form else None,
+        answer=str,
+        status=303 if is_form else 200,
+        handler=handler,
+        summary=summary,
     )

@@ -1,0 +1,38 @@
+"""Lists of what is on record: events, actions, sessions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.responses import Response
+
+from claudeops.domain.model import Level, Outcome
+from claudeops.store.reading import events, services, session_rows
+from claudeops.web.endpoints import Call
+from claudeops.web.listings import OfEvents, OfService, OfSessions, listing, older
+from claudeops.web.pages.site import Site
+
+
+async def event_list(site: Site, call: Call) -> Response:
+    """Answer with what sessions and the daemon itself have raised."""
+    query = call.asked(OfEvents)
+    wanted = listing(query, call.at)
+    found = await site.database.read(partial(events.listed, wanted=wanted, only_open=query.open))
+    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
+    return await site.page(call, "events.html", title="Events", values={**values, "levels": tuple(Level)})
+
+
+async def action_list(site: Site, call: Call) -> Response:
+    """Answer with what was done to services, and whether it held."""
+    query = call.asked(OfService)
+    found = await site.database.read(partial(services.actions, wanted=listing(query, call.at)))
+    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
+    return await site.page(call, "actions.html", title="Actions", values=values)
+
+
+async def session_list(site: Site, call: Call) -> Response:
+    """Answer with sessions, newest first."""
+    query = call.asked(OfSessions)
+    found = await site.database.read(partial(session_rows.listed, wanted=listing(query, call.at)))
+    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
+    return await site.page(call, "sessions.html", title="Sessions", values={**values, "outcomes": tuple(Outcome)})

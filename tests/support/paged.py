@@ -1,0 +1,104 @@
+"""Pages between a test and a real database: called within the process, with a login in each role."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from claudeops.domain.web.login import COOKIE, LoginLink, NewLogin, Role
+from claudeops.domain.web.token import digest_of
+from claudeops.store.glance import Glance, glance
+from claudeops.store.store import SqlStore, open_store
+from claudeops.web.doorkeeper import Doorkeeper
+from claudeops.web.endpoints import Table
+from claudeops.web.pages.rendering import Pages
+from claudeops.web.pages.site import NextFire, Site
+from claudeops.web.pages.table import page_endpoints
+from claudeops.web.table import Rooms, table_of
+from support.listening import NOON, Answered, Door
+from support.migrated import write_migrated
+
+BROWSER: Mapping[str, str] = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate", "accept": "text/html"}
+
+
+def secret_for(name: str) -> str:
+    """Return the secret in a cookie, or a link."""
+    return f"{name:x<43}"
+
+
+@dataclass
+class SiteDoor:
+    """A listener with pages, over a database."""
+
+    door: Door
+    store: SqlStore
+    site: Site
+
+    async def link(self, name: str, role: Role = Role.VIEWER) -> str:
+        """Make the link ``link-<name>``; return the digest of its secret."""
+        at, digest = self.door.clock.now(), digest_of(secret_for(f"link-{name}"))
+        link = LoginLink(name=name, role=role, digest=digest, created_at=at, expires_at=at + timedelta(seconds=60))
+        await self.store.logins.make_link(link)
+        return digest
+
+    async def login(self, role: Role = Role.VIEWER, *, name: str = "ada") -> dict[str, str]:
+        """Log somebody in; return the header with the cookie."""
+        digest = await self.link(name, role)
+        new = NewLogin(digest=digest_of(secret_for(name)), at=self.door.clock.now())
+        assert await self.store.logins.use_link(digest, new) is not None
+        return {"cookie": f"{COOKIE}={secret_for(name)}"}
+
+    async def get(self, path: str, cookie: Mapping[str, str], **headers: str) -> Answered:
+        """Answer a browser."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.door.ask("GET", path, headers={**BROWSER, **cookie, **named})
+
+    async def post(self, path: str, cookie: Mapping[str, str], body: bytes = b"", **headers: str) -> Answered:
+        """Answer a form."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.door.ask("POST", path, body, headers={**BROWSER, **cookie, **named})
+
+
+@asynccontextmanager
+async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
+    """Open a listener with pages over an empty database."""
+    file = directory / "claudeops.db"
+    write_migrated(file)
+    url, door = f"sqlite:///{file}", Door()
+    store = open_store(url)
+    try:
+
+        async def seen() -> Glance:
+            at = door.clock.now()
+            return await anyio.to_thread.run_sync(partial(glance, url, now=at, midnight=at.replace(hour=0)))
+
+        site = Site(
+            pages=Pages(version="0.0"),
+            database=store.database,
+            logins=store.logins,
+            clock=door.clock,
+            glance=seen,
+            next_fires=lambda: [NextFire(name="default", at=NOON + timedelta(hours=1))],
+            timezone="UTC",
+            day_budget_usd=25.0,
+            chain_budget_usd=15.0,
+            tls_hosts=frozenset({"ops.example.com"}),
+        )
+        rooms = Rooms(
+            readiness=lambda: door.checks, pings=door.pings, sources=door.sources, pages=tuple(page_endpoints(site))
+        )
+        doorkeeper = Doorkeeper(
+            tokens=door.tokens, logins=store.logins, sources=door.sources, clock=door.clock, log=door.doorkeeper.log
+        )
+        door.listener = replace(
+            door.listener, table=Table(table_of(rooms)), doorkeeper=doorkeeper, refused_page=site.pages.refused
+        )
+        yield SiteDoor(door, store, site)
+    finally:
+        await store.close()
