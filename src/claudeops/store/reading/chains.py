@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from claudeops.domain.model import DecisionReason, ExtractionMethod, Level, Outcome, ServiceStatus, Status, VerdictKind
@@ -20,8 +21,7 @@ T = TypeVar("T")
 _MOST_REFUSALS = 20  # refused calls that a session is shown with
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call that did not run as it was asked for."""
 
     tool_name: str
@@ -30,8 +30,7 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a session reported of a service."""
 
     service: str
@@ -39,8 +38,7 @@ class Seen:
     detail: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Raised:
+class Raised(msgspec.Struct, frozen=True, kw_only=True):
     """An event that a session raised."""
 
     event_id: int
@@ -50,8 +48,7 @@ class Raised:
     resolved_at: datetime | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainSession:
+class ChainSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a chain."""
 
     session_id: int
@@ -83,20 +80,18 @@ class ChainSession:
     events: tuple[Raised, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainTree:
+class ChainTree(msgspec.Struct, frozen=True, kw_only=True):
     """A chain, its sessions in the order in which they were queued."""
 
     chain: int
+    found: bool = True
+    sessions_count: int
+    status: Status
+    decision_reason: DecisionReason | None  # of its last session
+    cost_usd: float | None  # what is known of it; None where nothing is
     sessions: tuple[ChainSession, ...]
     followed_up_by: tuple[int, ...]  # chains that looked whether its repairs held
     follows_up: tuple[int, ...]  # chains whose repairs this one looks at
-
-    @property
-    def cost_usd(self) -> float | None:
-        """What is known of its cost; None where nothing is."""
-        known = [session.cost_usd for session in self.sessions if session.cost_usd is not None]
-        return sum(known) if known else None
 
 
 def chain_of(connection: Connection, session_id: int) -> int | None:
@@ -117,12 +112,23 @@ def tree(connection: Connection, chain: int) -> ChainTree:
         events=_by_session(connection, _of_chain(events, chain), _raised),
     )
     looked = {entry.follow_up_session_id for found in of.actions.values() for entry in found}
+    found = tuple(_session(row, of) for row in rows)
+    known = [session.cost_usd for session in found if session.cost_usd is not None]
     return ChainTree(
         chain=chain,
-        sessions=tuple(_session(row, of) for row in rows),
+        sessions_count=len(found),
+        status=_status(found),
+        decision_reason=found[-1].decision_reason if found else None,
+        cost_usd=sum(known) if known else None,
+        sessions=found,
         followed_up_by=tuple(sorted(number for number in looked if number is not None)),
         follows_up=tuple(row[0] for row in connection.execute(_looked_at(chain))),
     )
+
+
+def _status(found: Sequence[ChainSession]) -> Status:
+    left = [session.status for session in found if session.status is not Status.ENDED]
+    return Status.RUNNING if Status.RUNNING in left else left[0] if left else Status.ENDED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
