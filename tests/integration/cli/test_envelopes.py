@@ -18,39 +18,16 @@ import jsonschema
 import pytest
 
 from claudeops.cli.commands import claudeops
-from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Delivery, Silence, Unparsed
-from claudeops.domain.alerts.register import Posted
-from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.gate.approval import NewApproval
-from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
-from claudeops.domain.web.token import NewToken
+from claudeops.domain.model import Session
 from claudeops.engine.gate.approvals import ensure_key
-from claudeops.store.store import SqlStore
-from support.alerts import SOURCE, alert, bring, rules_of
 from support.claude_ops import old_database
 from support.commanding import Shell, shell_in
 from support.doses import drawn
 from support.envelopes import COMMON, GOLDENS, SCHEMAS, file_of, lost_or_changed
 from support.estate import look
 from support.estate import report as stated
+from support.lived_in import QUEUED, something_of_everything
 from support.receivers import Receiver, receiving
-from support.store_values import (
-    NOW,
-    RULES,
-    after,
-    alarm,
-    allow,
-    call,
-    check,
-    ending,
-    recorded,
-    report,
-    restart,
-    started,
-    wanted,
-)
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -67,8 +44,6 @@ name = "backup"
 kind = "heartbeat"
 every = "24h"
 """
-
-QUEUED: Final = 5
 
 PLACE: Final = re.compile(r'"(/[^"/\s]+/[^"\s]+)')
 
@@ -214,7 +189,7 @@ def shell(
 @pytest.fixture
 def lived_in(shell: Shell) -> Shell:
     """Return the shell of a world in which something of everything has happened."""
-    session = shell.prepare(_something_of_everything)
+    session = shell.prepare(something_of_everything)
     file = shell.root / "results" / "session-000001.ndjson"
     file.write_bytes(log_of(session))
     shell.database.execute("UPDATE sessions SET log_path = :path", path=str(file))
@@ -225,54 +200,6 @@ def lived_in(shell: Shell) -> Shell:
     old_database(shell.root / "old.db")
     shell.database.execute("UPDATE memories SET trust = 'quarantined' WHERE id = 2")
     return shell
-
-
-async def _something_of_everything(store: SqlStore) -> Session:
-    session = await started(store)
-    await recorded(store, session, "toolu_1", allow(restart()))
-    await store.verdicts.request_approval(_question(session))
-    said = report(check("web", ServiceStatus.DEGRADED, "slow"), events=alarm().events)
-    await store.queue.finish(ending(session, said, cost_usd=0.01, num_turns=3), rules=RULES)
-    other = await started(store)
-    await store.queue.finish(ending(other, alarm()), rules=RULES)
-    waiting = await started(store)
-    await store.verdicts.request_approval(_question(waiting))
-    for text in ("web starts within 30 s", "the proxy restarts at noon", "the disk of nas is slow"):
-        memory = ReportedMemory(category="timing", observation=text, service="web")
-        assert not isinstance(await store.memories.add(memory, by="ada", now=NOW), Declined)
-    await store.memories.forget(3, by="ada", now=NOW)
-    about = Circumstances(alerts=rules_of(), escalation=RULES)
-    silence = Silence(
-        id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
-    )
-    await store.alerts.silence(silence)
-    posted = Posted(said=Delivery(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
-    scopes, expires = ("alerts:prometheus",), after(days=36_500)
-    new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)
-    await store.tokens.create(new)
-    await store.tokens.used({1: NOW})
-    queued = await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
-    assert isinstance(queued, Session)
-    assert queued.id == QUEUED
-    await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
-    unread = Unparsed(source=SOURCE, key="u", why="line 1, column 1: it is not JSON: send an object in braces")
-    await store.alerts.receive([Posted(said=unread, received_at=NOW, raw="nonsense")], now=NOW)
-    return session
-
-
-def _question(session: Session) -> NewApproval:
-    return NewApproval(
-        session=session,
-        call=call(f"toolu_{session.id}"),
-        call_hash="0123",
-        workdir="/work",
-        redacted_input='{"command":"docker restart web"}',
-        scripts=(),
-        reason="restarts the database",
-        requested_at=NOW,
-        expires_at=after(days=36_500),
-        services=(),
-    )
 
 
 def log_of(session: Session) -> bytes:

@@ -69,5 +69,4 @@ async def log_out(site: Site, call: Call) -> Response:
     answer = see_other("/login")
     tls = site.is_tls(call)
     answer.delete_cookie(SECURE_COOKIE if tls else COOKIE, path="/", httponly=True, samesite="lax", secure=tls)
-    answer.headers["Clear-Site-Data"] = '"cache", "storage"'
     return answer

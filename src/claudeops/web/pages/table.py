@@ -10,13 +10,15 @@ from starlette.responses import Response
 
 from claudeops.domain.web.token import ScopeKind
 from claudeops.web.endpoints import Call, Endpoint, Handler, Query
-from claudeops.web.listings import OfEvents, OfService, OfSessions
+from claudeops.web.listings import OfApprovals, OfEvents, OfIncidents, OfService, OfSessions
 from claudeops.web.pages import login
 from claudeops.web.pages.chains import chain_page, session_page
+from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
 from claudeops.web.pages.lists import action_list, event_list, session_list
 from claudeops.web.pages.now import now
 from claudeops.web.pages.services import service_list, service_page
 from claudeops.web.pages.site import Site
+from claudeops.web.pages.spend import OfSpend, spend_page
 
 _READ: Final = ScopeKind.READ.value
 
@@ -29,12 +31,16 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
     return (
         *_logins(site),
         page("/", now, "The state of everything: what is wrong, who is on it, what waits for a person."),
+        page("/incidents", incident_list, "What is wrong, and the silences that hold.", query=OfIncidents),
+        page("/incidents/{number}", incident_page, "One incident, and all that happened in order."),
         page("/sessions", session_list, "Sessions, newest first.", query=OfSessions),
         page("/sessions/{id}", session_page, "One session."),
         page("/chains/{root}", chain_page, "A chain as a tree: what its sessions saw, did and cost, and why."),
         page("/services", service_list, "The services that probes watch, and how they were for seven days."),
         page("/services/{name}", service_page, "One service: probes, actions, checks, events."),
         page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
+        page("/approvals", approval_list, "The calls that wait for a person.", query=OfApprovals),
+        page("/spend", spend_page, "What was spent, by day, tier, model and chain.", query=OfSpend),
         page("/actions", action_list, "What was done to services, and whether it held.", query=OfService),
     )
 

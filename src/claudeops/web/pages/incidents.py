@@ -1,0 +1,45 @@
+"""Incidents: what is wrong, since when, who is on it, and all that happened in order."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.responses import Response
+
+from claudeops.domain.model import Level
+from claudeops.store.reading import approvals, incidents
+from claudeops.web.endpoints import Call
+from claudeops.web.listings import OfApprovals, OfIncidents, listing, older
+from claudeops.web.pages.chains import number_of
+from claudeops.web.pages.site import Site
+from claudeops.web.problems import RefusedError
+
+
+async def incident_list(site: Site, call: Call) -> Response:
+    """Answer with the incidents that are open, or all of them, and the silences that hold."""
+    query = call.asked(OfIncidents)
+    wanted = listing(query, call.at)
+    found = await site.database.read(partial(incidents.listed, wanted=wanted, everything=query.all, now=call.at))
+    silences = await site.database.read(partial(incidents.active_silences, now=call.at, everything=False))
+    values: dict[str, object] = {"found": found.items, "asked": query, "levels": tuple(Level), "silences": silences}
+    values["older"] = older(call.path, call.query, found.before)
+    return await site.page(call, "incidents.html", title="Incidents", values=values)
+
+
+async def incident_page(site: Site, call: Call) -> Response:
+    """Answer with one incident and its timeline."""
+    number = number_of(call, "number")
+    found = await site.database.read(partial(incidents.story, number=number, now=call.at))
+    if found is None:
+        raise RefusedError(404, f"There is no incident {number}.")
+    return await site.page(call, "incident.html", title=f"Incident {number}", values={"story": found})
+
+
+async def approval_list(site: Site, call: Call) -> Response:
+    """Answer with the calls that wait for a person, or all that did."""
+    query = call.asked(OfApprovals)
+    wanted = listing(query, call.at)
+    found = await site.database.read(partial(approvals.listed, wanted=wanted, everything=query.all))
+    shown = tuple(map(approvals.entry, found.items))
+    values = {"found": shown, "older": older(call.path, call.query, found.before), "asked": query}
+    return await site.page(call, "approvals.html", title="Approvals", values=values)

@@ -1,0 +1,133 @@
+"""Pages in a real Chromium: at three widths, with and without JavaScript. One browser for all of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Final, Self
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+from claudeops.domain.web.login import COOKIE
+from support.hostile import MARK, TEXTS, fill
+from support.paged import secret_for
+from support.served_pages import Served, served_pages
+
+CHROMIUM: Final = shutil.which("chromium") or ""
+WIDTHS: Final = (360, 800, 1400)
+PATHS: Final = (
+    *("/", "/incidents", "/incidents/1", "/sessions", "/sessions/1", "/chains/1", "/services", "/services/web"),
+    *("/events", "/actions", "/approvals", "/spend"),
+)
+LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium on PATH: install chromium (Debian).")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served_pages(tmp_path_factory.mktemp("pages")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Visit:
+    """One window: what a page complains about, and what it asks for."""
+
+    def __init__(self, browser: Browser, served: Served, *, width: int = 1000, scripts: bool = True) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            java_script_enabled=scripts,
+            color_scheme="dark" if width == WIDTHS[0] else "light",
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self._served = served
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("requestfailed", self._failed)
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.page.on("request", self._asked)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def log_in(self) -> None:
+        """Take the cookie of a login."""
+        self.context.add_cookies([{"name": COOKIE, "value": self._served.secret, "url": self._served.url}])
+
+    def open(self, path: str) -> Page:
+        """Open a page, and wait until it is all there."""
+        self.page.goto(self._served.url + path, wait_until="load")
+        return self.page
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # an icon that is not waited for when the next page is opened
+            self.complaints.append(f"failed: {request.url}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith(self._served.url):
+            self.complaints.append(f"asks {request.url}")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_is_whole_and_everybody_can_use_it(
+    width: int, scripts: bool, browser: Browser, served: Served
+) -> None:
+    found: dict[str, list[str]] = {}
+    with Visit(browser, served, width=width, scripts=scripts) as visit:
+        for path in [*LOGIN, *PATHS]:
+            if path == PATHS[0]:
+                visit.log_in()
+            page = visit.open(path)
+            assert page.locator("h1").inner_text()
+            if scripts:
+                if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+                    visit.complaints.append("it is too wide")
+                if width != WIDTHS[1]:  # dark on a phone, light on a desk
+                    violations = Axe().run(page).response["violations"]
+                    visit.complaints += [f"{one['id']}: {one['help']}" for one in violations]
+            found[path] = visit.complaints.copy()
+            visit.complaints.clear()
+    assert {path: complaints for path, complaints in found.items() if complaints} == {}
+
+
+def test_somebody_logs_in_by_a_link_and_out_again_without_any_script(browser: Browser, served: Served) -> None:
+    with Visit(browser, served, scripts=False) as visit:
+        page = visit.open("/events")
+        assert "/login?next=%2Fevents" in page.url
+        page = visit.open(LOGIN[1])
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("link", name="Incidents").click()
+        assert page.locator("h1").inner_text() == "Incidents"
+        page.get_by_role("button", name="Log out").click()
+        assert page.locator("h1").inner_text() == "Log in"
+        assert "/login" in visit.open("/events").url
+        assert visit.complaints == []
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_nothing_that_attackers_have_written_runs_or_is_fetched(part: int, browser: Browser, served: Served) -> None:
+    fill(served.database, " ".join(TEXTS[part::8]))
+    with Visit(browser, served) as visit:
+        visit.log_in()
+        for path in PATHS:
+            page = visit.open(path)
+            page.mouse.move(200, 200)
+            assert page.evaluate(f"window.{MARK}") is None, path
+            assert page.evaluate(f"document.cookie.includes('{MARK}')") is False
+            assert page.url == served.url + path
+        assert visit.complaints == []

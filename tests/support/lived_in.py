@@ -1,0 +1,84 @@
+"""A database in which something of everything has happened: for documents of commands, and for pages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from claudeops.domain.alerts.matchers import read_matchers
+from claudeops.domain.alerts.model import Delivery, Silence, Unparsed
+from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.gate.approval import NewApproval
+from claudeops.domain.memory.stated import Declined
+from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
+from claudeops.domain.web.token import NewToken
+from claudeops.store.store import SqlStore
+from support.alerts import SOURCE, alert, bring, rules_of
+from support.store_values import (
+    NOW,
+    RULES,
+    after,
+    alarm,
+    allow,
+    call,
+    check,
+    ending,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+
+QUEUED: Final = 5
+"""The session that waits."""
+
+
+async def something_of_everything(store: SqlStore) -> Session:
+    """Write something into most tables; return the first session."""
+    session = await started(store)
+    await recorded(store, session, "toolu_1", allow(restart()))
+    await store.verdicts.request_approval(question(session))
+    said = report(check("web", ServiceStatus.DEGRADED, "slow"), events=alarm().events)
+    await store.queue.finish(ending(session, said, cost_usd=0.01, num_turns=3), rules=RULES)
+    other = await started(store)
+    await store.queue.finish(ending(other, alarm()), rules=RULES)
+    waiting = await started(store)
+    await store.verdicts.request_approval(question(waiting))
+    for text in ("web starts within 30 s", "the proxy restarts at noon", "the disk of nas is slow"):
+        memory = ReportedMemory(category="timing", observation=text, service="web")
+        assert not isinstance(await store.memories.add(memory, by="ada", now=NOW), Declined)
+    await store.memories.forget(3, by="ada", now=NOW)
+    about = Circumstances(alerts=rules_of(), escalation=RULES)
+    silence = Silence(
+        id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
+    )
+    await store.alerts.silence(silence)
+    posted = Posted(said=Delivery(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
+    scopes, expires = ("alerts:prometheus",), after(days=36_500)
+    new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)
+    await store.tokens.create(new)
+    await store.tokens.used({1: NOW})
+    queued = await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
+    assert isinstance(queued, Session)
+    assert queued.id == QUEUED
+    await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
+    unread = Unparsed(source=SOURCE, key="u", why="line 1, column 1: it is not JSON: send an object in braces")
+    await store.alerts.receive([Posted(said=unread, received_at=NOW, raw="nonsense")], now=NOW)
+    return session
+
+
+def question(session: Session) -> NewApproval:
+    """Return a question to people about a call of a session."""
+    return NewApproval(
+        session=session,
+        call=call(f"toolu_{session.id}"),
+        call_hash="0123",
+        workdir="/work",
+        redacted_input='{"command":"docker restart web"}',
+        scripts=(),
+        reason="restarts the database",
+        requested_at=NOW,
+        expires_at=after(days=36_500),
+        services=(),
+    )

@@ -1,0 +1,72 @@
+"""Pages over a database in which something has happened, served by a process of their own.
+
+``python served_pages.py DIRECTORY`` prints the address, and serves until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from claudeops.loopback import listen
+from support.lived_in import something_of_everything
+from support.paged import secret_for, site_door
+from support.store_values import NOW
+from support.stores import Database
+
+
+@dataclass(frozen=True)
+class Served:
+    """Pages at an address."""
+
+    url: str
+    database: Database
+    secret: str  # of a login
+    link: str  # the path of a link that logs somebody in
+
+
+@contextmanager
+def served_pages(directory: Path) -> Iterator[Served]:
+    """Serve pages for the length of the block."""
+    tests = Path(__file__).parents[1]
+    with subprocess.Popen(
+        [sys.executable, __file__, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(tests)},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield Served(
+                url=process.stdout.readline().strip(),
+                database=Database(f"sqlite:///{directory / 'claudeops.db'}"),
+                secret=secret_for("ada"),
+                link=f"/setup/{secret_for('link-eve')}",
+            )
+        finally:
+            process.stdin.close()
+
+
+async def _serve(directory: Path) -> None:
+    async with site_door(directory) as site:
+        site.door.clock.at = NOW
+        await something_of_everything(site.store)
+        await site.login()
+        await site.link("eve")
+        async with listen(site.door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:
+            sys.stdout.write(f"{url}\n")
+            sys.stdout.flush()
+            await anyio.to_thread.run_sync(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    anyio.run(_serve, Path(sys.argv[1]))
