@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_found, now, refused, run_on_database
-from claudeops.cli.sessions.shown import NOT_FOUND, find, find_in, sessions_table
+from claudeops.cli.sessions.shown import NOT_FOUND, entry, find, find_in, sessions_table
 from claudeops.cli.text.layout import Column, Looks, Style, pairs, table
 from claudeops.cli.views import Answer, Body, Shape, database_url, missing, more, plain, present
 from claudeops.domain.gate.approval import visible
@@ -20,7 +20,7 @@ from claudeops.settings import Settings
 from claudeops.settings.where import results_dir
 from claudeops.store.housekeeping import Deletion, Kept
 from claudeops.store.reading import opened
-from claudeops.store.reading.session_rows import SessionEntry, WholeSession, listed, whole
+from claudeops.store.reading.session_rows import ListedSession, WholeSession, listed, whole
 from claudeops.store.store import SqlStore
 
 _LIST: Final = "list-sessions"
@@ -65,7 +65,7 @@ def list_sessions(wanted: Listing, *, shape: Shape) -> int:
         body: Body = {
             "directory": _directory(),
             "sessions_count": len(found.items),
-            "sessions": plain(found.items),
+            "sessions": [entry(one) for one in found.items],
             "before": found.before,
         }
         return Answer(body=body, draw=partial(_drawn, found))
@@ -73,7 +73,7 @@ def list_sessions(wanted: Listing, *, shape: Shape) -> int:
     return present(_LIST, ask, shape)
 
 
-def _drawn(found: Page[SessionEntry], looks: Looks) -> list[str]:
+def _drawn(found: Page[ListedSession], looks: Looks) -> list[str]:
     return [*(sessions_table(found.items, looks) or ["no sessions"]), *more(_LIST, found.before, looks)]
 
 
@@ -99,7 +99,7 @@ def load_session(written: str, *, shape: Shape) -> int:
             "directory": _directory(),
             "path": found.columns["log_path"] or "",
             "session": plain({**found.columns, "warnings": found.warnings, "services": list(found.services)}),
-            "chain": plain(found.chain),
+            "chain": [entry(one) for one in found.chain],
             **{name: plain(getattr(found, name)) for name in _PARTS},
         }
         return Answer(body=body, draw=partial(_whole, found))

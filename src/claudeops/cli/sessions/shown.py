@@ -8,14 +8,20 @@ from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_found
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
+from claudeops.cli.views import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import reference
 from claudeops.domain.model import Outcome
 from claudeops.store.reading import Connection, session_ids
-from claudeops.store.reading.session_rows import SessionEntry
+from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import SqlStore
 
 NOT_FOUND: Final = "session_not_found"
+
+_OURS: Final = (
+    *("tier", "harness", "model", "trigger", "status", "outcome", "error_category", "error", "summary", "cost_usd"),
+    *("duration_ms", "started_at", "ended_at", "cli_session_id"),
+)
 
 
 def find(connection: Connection, written: str) -> int | str:
@@ -38,7 +44,25 @@ async def find_in(store: SqlStore, written: str) -> int | CommandResult:
     return not_found(NOT_FOUND, written, found) if isinstance(found, str) else found
 
 
-def sessions_table(found: Sequence[SessionEntry], looks: Looks, *, indent: int = 0) -> list[str]:
+def entry(session: ListedSession) -> dict[str, object]:
+    """Return a session as an entry of a list: the contract's five keys, then ours."""
+    columns = session.columns
+    return {
+        "session_id": str(session.id),
+        "created_at": columns["created_at"],
+        "last_modified": session.changed_at,
+        "prompt_count": session.prompts,
+        "stopped": session.ended,
+        "id": session.id,
+        "chain": columns["root_session_id"],
+        "parent_session_id": columns["parent_session_id"],
+        **{name: plain(columns[name]) for name in _OURS},
+        "decision": columns["decision_reason"],
+        "path": columns["log_path"] or "",
+    }
+
+
+def sessions_table(found: Sequence[ListedSession], looks: Looks, *, indent: int = 0) -> list[str]:
     """Return sessions as a table."""
     columns = [
         Column("ID", right=True),
@@ -54,16 +78,18 @@ def sessions_table(found: Sequence[SessionEntry], looks: Looks, *, indent: int =
     return table(columns, [_row(one, looks) for one in found], looks, indent=indent)
 
 
-def _row(session: SessionEntry, looks: Looks) -> Sequence[Cell | str]:
-    good = session.outcome in {None, Outcome.SUCCESS.value}
+def _row(session: ListedSession, looks: Looks) -> Sequence[Cell | str]:
+    columns = session.columns
+    outcome = str(columns["outcome"] or columns["status"])
+    good = columns["outcome"] in {None, Outcome.SUCCESS.value}
     return (
         str(session.id),
-        str(session.chain),
-        str(session.tier),
-        Cell(visible(session.model), Style.QUIET),
+        str(columns["root_session_id"]),
+        str(columns["tier"]),
+        Cell(visible(str(columns["model"])), Style.QUIET),
         looks.time(session.began_at),
-        Cell(session.outcome or session.status, Style.PLAIN if good else Style.BAD),
-        session.decision or "-",
+        Cell(outcome, Style.PLAIN if good else Style.BAD),
+        str(columns["decision_reason"] or "-"),
         usd(session.cost_usd),
-        visible(" ".join((session.summary or session.error or "-").split())),
+        visible(" ".join(str(columns["summary"] or columns["error"] or "-").split())),
     )

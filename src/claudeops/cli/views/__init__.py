@@ -7,9 +7,10 @@ lines for people.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,7 @@ from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.text.layout import Looks, Style
 from claudeops.cli.text.screen import looks_of, progress, show, watch
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.answers import document, plain
 from claudeops.errors import ClaudeopsError
-
-__all__ = ["Answer", "Body", "Shape", "database_url", "document", "missing", "more", "plain", "present"]
 
 Body = dict[str, object]
 
@@ -90,6 +88,21 @@ def more(command: str, before: int | None, looks: Looks) -> list[str]:
     if before is None:
         return []
     return ["", looks.styled(f"There are more: claudeops {command} --before {before}", Style.QUIET)]
+
+
+def plain(value: object) -> object:
+    """Return a value for a document: dataclasses as objects, and every text without hidden characters."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return visible(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {visible(str(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
 
 
 def _watched(ask: Callable[[datetime], Answer], shape: Shape) -> int:

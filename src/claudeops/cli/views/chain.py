@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.text.layout import Cell, Looks, Style, count_of, length_of, pairs, usd
-from claudeops.cli.views import Answer, Shape, database_url, document, missing, present
+from claudeops.cli.views import Answer, Body, Shape, database_url, missing, plain, present
 from claudeops.cli.views.lists import LEVEL_STYLES, held_cell, result_cell
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Reference
@@ -46,7 +46,7 @@ def print_chain(wanted: Reference, *, written: str, shape: Shape) -> int:
                 return found
             chain = chain_of(connection, found)
             shown = tree(connection, found if chain is None else chain)
-        return Answer(body=document(shown), draw=partial(_drawn, shown))
+        return Answer(body=_body(shown), draw=partial(_drawn, shown))
 
     return present(_NAME, ask, shape, target=written)
 
@@ -62,6 +62,26 @@ def named_session(connection: Connection, wanted: Reference, written: str) -> in
     return missing("session_not_found", written, f"{written} fits several sessions ({fits}): write more of it")
 
 
+def _body(shown: ChainTree) -> Body:
+    last = shown.sessions[-1]
+    return {
+        "chain": shown.chain,
+        "found": True,
+        "sessions_count": len(shown.sessions),
+        "status": _status(shown).value,
+        "decision_reason": plain(last.decision_reason),
+        "cost_usd": shown.cost_usd,
+        "sessions": plain(shown.sessions),
+        "followed_up_by": list(shown.followed_up_by),
+        "follows_up": list(shown.follows_up),
+    }
+
+
+def _status(shown: ChainTree) -> Status:
+    left = [session.status for session in shown.sessions if session.status is not Status.ENDED]
+    return Status.RUNNING if Status.RUNNING in left else left[0] if left else Status.ENDED
+
+
 # --- text -------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +95,7 @@ def _drawn(shown: ChainTree, looks: Looks) -> Sequence[str]:
         looks.time(first.created_at),
     ]
     lines = [looks.styled(" · ".join(facts), Style.HEAD)]
-    if shown.status is Status.ENDED and last.decision_reason is not None:
+    if _status(shown) is Status.ENDED and last.decision_reason is not None:
         lines.append(looks.styled(f"ended: {DECISIONS[last.decision_reason]}", _decision_style(last.decision_reason)))
     lines += [f"looks whether the repairs of chain {number} hold" for number in shown.follows_up]
     for session, depth in _walk(shown):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from claudeops.domain.model import DecisionReason, ExtractionMethod, Level, Outcome, ServiceStatus, Status, VerdictKind
@@ -21,7 +20,8 @@ T = TypeVar("T")
 _MOST_REFUSALS = 20  # refused calls that a session is shown with
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
     """A tool call that did not run as it was asked for."""
 
     tool_name: str
@@ -30,7 +30,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
     """What a session reported of a service."""
 
     service: str
@@ -38,7 +39,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None
 
 
-class Raised(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Raised:
     """An event that a session raised."""
 
     event_id: int
@@ -48,7 +50,8 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime | None
 
 
-class ChainSession(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChainSession:
     """A session of a chain."""
 
     session_id: int
@@ -80,18 +83,20 @@ class ChainSession(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Raised, ...]
 
 
-class ChainTree(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChainTree:
     """A chain, its sessions in the order in which they were queued."""
 
     chain: int
-    found: bool = True
-    sessions_count: int
-    status: Status
-    decision_reason: DecisionReason | None  # of its last session
-    cost_usd: float | None  # what is known of it; None where nothing is
     sessions: tuple[ChainSession, ...]
     followed_up_by: tuple[int, ...]  # chains that looked whether its repairs held
     follows_up: tuple[int, ...]  # chains whose repairs this one looks at
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What is known of its cost; None where nothing is."""
+        known = [session.cost_usd for session in self.sessions if session.cost_usd is not None]
+        return sum(known) if known else None
 
 
 def chain_of(connection: Connection, session_id: int) -> int | None:
@@ -112,23 +117,12 @@ def tree(connection: Connection, chain: int) -> ChainTree:
         events=_by_session(connection, _of_chain(events, chain), _raised),
     )
     looked = {entry.follow_up_session_id for found in of.actions.values() for entry in found}
-    found = tuple(_session(row, of) for row in rows)
-    known = [session.cost_usd for session in found if session.cost_usd is not None]
     return ChainTree(
         chain=chain,
-        sessions_count=len(found),
-        status=_status(found),
-        decision_reason=found[-1].decision_reason if found else None,
-        cost_usd=sum(known) if known else None,
-        sessions=found,
+        sessions=tuple(_session(row, of) for row in rows),
         followed_up_by=tuple(sorted(number for number in looked if number is not None)),
         follows_up=tuple(row[0] for row in connection.execute(_looked_at(chain))),
     )
-
-
-def _status(found: Sequence[ChainSession]) -> Status:
-    left = [session.status for session in found if session.status is not Status.ENDED]
-    return Status.RUNNING if Status.RUNNING in left else left[0] if left else Status.ENDED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

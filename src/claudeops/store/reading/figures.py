@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Select, case, func, select
 
 from claudeops.domain.model import Outcome, Status
@@ -15,7 +15,8 @@ from claudeops.store.tables import cooldown_actions, events, service_checks, ses
 _ENDED = sessions.c.status == Status.ENDED.value
 
 
-class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierFigures:
     """The ended sessions of a tier."""
 
     tier: int
@@ -27,7 +28,8 @@ class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
     """Everything that is counted."""
 
     since: datetime

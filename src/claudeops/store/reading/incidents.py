@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
 from sqlalchemy import Connection, select
 
-from claudeops.domain.alerts.incidents import lasted, wants_look
-from claudeops.domain.alerts.model import IncidentStatus, Silence
+from claudeops.domain.alerts.model import Incident, IncidentStatus, Silence
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.domain.model import Level
 from claudeops.domain.notice.model import decoded
 from claudeops.store.alerts.rows import to_incident, to_silence
 from claudeops.store.reading import named, page, within
@@ -30,34 +28,16 @@ from claudeops.store.tables import (
 _MOST = 200  # entries of each kind that belong to one incident
 
 
-class WitnessEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who says that an incident is over."""
-
-    kind: str
-    name: str
-    at: datetime
-
-
-class IncidentEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IncidentEntry:
     """An incident, as a list shows it."""
 
-    incident: int
-    status: IncidentStatus
-    severity: Level
-    services: tuple[str, ...]
-    opened_at: datetime
-    resolved_at: datetime | None
-    lasted_s: int  # until now, while it is not over
-    reopened: int  # times
-    acked_by: str | None
-    acked_at: datetime | None
-    chain: int | None
+    incident: Incident
     spend_usd: float | None
-    last_action_at: datetime | None
-    witnesses: tuple[WitnessEntry, ...]
 
 
-class AlertEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlertEntry:
     """An alert of an incident."""
 
     source: str
@@ -70,7 +50,8 @@ class AlertEntry(msgspec.Struct, frozen=True, kw_only=True):
     decision: str | None
 
 
-class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionEntry:
     """A decision about an alert of an incident."""
 
     at: datetime
@@ -81,7 +62,8 @@ class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True):
     chain: int | None  # that was started for it, or that it joins
 
 
-class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionEntry:
     """A session of an incident."""
 
     id: int
@@ -96,7 +78,8 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
     summary: str | None
 
 
-class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionEntry:
     """What a session of an incident has changed."""
 
     at: datetime
@@ -106,7 +89,8 @@ class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     session: int
 
 
-class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventEntry:
     """An event of an incident, or what a person has done to it."""
 
     at: datetime
@@ -115,7 +99,8 @@ class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime | None
 
 
-class NoticeEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoticeEntry:
     """What one target was told of an incident."""
 
     at: datetime  # when it was over, or decided, while it waits
@@ -124,42 +109,20 @@ class NoticeEntry(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None  # None: it waits
 
 
-class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened."""
-
-    at: datetime
-    kind: str  # alert, event, session, action, notice
-    text: str
-    session_id: int | None = None
-
-
-class Story(IncidentEntry, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Story:
     """An incident and all that belongs to it; of the decisions, the latest."""
 
+    entry: IncidentEntry
     alerts: tuple[AlertEntry, ...]
     decisions: tuple[DecisionEntry, ...]  # oldest first
     sessions: tuple[SessionEntry, ...]
     actions: tuple[ActionEntry, ...]
     events: tuple[EventEntry, ...]  # people's deeds among them
     notices: tuple[NoticeEntry, ...]
-    wants_look: bool  # it is over once a session has looked
-    timeline: tuple[TimelineEntry, ...]  # all of it in order
 
 
-class SilenceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A silence, as a list shows it."""
-
-    id: int
-    matchers: tuple[str, ...]
-    starts_at: datetime
-    ends_at: datetime
-    created_by: str
-    comment: str
-    suppressed_count: int  # alerts
-    ended_by: str | None  # None: it ends, or has ended, by itself
-
-
-def listed(connection: Connection, wanted: Listing, *, everything: bool, now: datetime) -> Page[IncidentEntry]:
+def listed(connection: Connection, wanted: Listing, *, everything: bool) -> Page[IncidentEntry]:
     """Return incidents, newest first; those that are over too, if ``everything`` is asked for."""
     query = within(select(incidents), incidents.c.opened_at, wanted)
     if not everything:
@@ -168,106 +131,31 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool, now: da
         query = query.where(incidents.c.service.in_(named(connection, incidents.c.service, wanted.service)))
     if wanted.level is not None:
         query = query.where(incidents.c.severity.in_(levels_from(wanted.level)))
-    return page(connection, query, incidents.c.number, wanted, lambda row: _entry(row, now))
+    return page(connection, query, incidents.c.number, wanted, _entry)
 
 
-def story(connection: Connection, number: int, *, now: datetime) -> Story | None:
+def story(connection: Connection, number: int) -> Story | None:
     """Return one incident with all that belongs to it."""
     row = connection.execute(select(incidents).where(incidents.c.number == number)).one_or_none()
     if row is None:
         return None
-    decisions, found = _decisions(connection, number), _sessions(connection, number)
-    actions, raised = _actions(connection, number), _events(connection, number)
-    notices = _notices(connection, number)
     return Story(
-        **msgspec.structs.asdict(_entry(row, now)),
+        entry=_entry(row),
         alerts=_alerts(connection, number),
-        decisions=decisions,
-        sessions=found,
-        actions=actions,
-        events=raised,
-        notices=notices,
-        wants_look=wants_look(to_incident(row)),
-        timeline=timeline(decisions, raised, found, actions, notices),
+        decisions=_decisions(connection, number),
+        sessions=_sessions(connection, number),
+        actions=_actions(connection, number),
+        events=_events(connection, number),
+        notices=_notices(connection, number),
     )
 
 
-def active_silences(connection: Connection, now: datetime, *, everything: bool) -> Sequence[SilenceEntry]:
+def active_silences(connection: Connection, now: datetime, *, everything: bool) -> Sequence[Silence]:
     """Return the silences that are not over, or all of them, the one that ends first at the top."""
     query = select(silences).order_by(silences.c.ends_at, silences.c.id)
     if not everything:
         query = query.where(silences.c.ends_at > now)
-    return tuple(silence_entry(to_silence(row)) for row in connection.execute(query))
-
-
-def silence_entry(silence: Silence) -> SilenceEntry:
-    """Return a silence as a list shows it."""
-    return SilenceEntry(
-        id=silence.id,
-        matchers=tuple(map(str, silence.matchers)),
-        starts_at=silence.starts_at,
-        ends_at=silence.ends_at,
-        created_by=silence.created_by,
-        comment=silence.comment,
-        suppressed_count=silence.suppressed_count,
-        ended_by=silence.ended_by or None,
-    )
-
-
-def timeline(
-    decisions: Sequence[DecisionEntry],
-    raised: Sequence[EventEntry],
-    found: Sequence[SessionEntry],
-    actions: Sequence[ActionEntry],
-    notices: Sequence[NoticeEntry],
-) -> tuple[TimelineEntry, ...]:
-    """Return what happened, in order: alerts, events, sessions, what they did, people, and who was told what.
-
-    What comes of one moment stands in that order as well.
-    """
-    entries = [
-        *(_happened(one.at, "alert", f"{one.alert or 'a body'}: {one.decision} ({one.because})") for one in decisions),
-        *(_happened(one.at, "event", one.message) for one in raised),
-        *(
-            _happened(one.started_at, "session", f"session {one.id} (tier {one.tier}) starts", one.id)
-            for one in found
-            if one.started_at is not None
-        ),
-        *(
-            _happened(
-                one.ended_at,
-                "session",
-                f"session {one.id} (tier {one.tier}): {one.decision_reason or one.outcome}",
-                one.id,
-            )
-            for one in found
-            if one.ended_at is not None
-        ),
-        *(
-            _happened(one.at, "action", f"session {one.session}: {one.action_type} of {one.service}", one.session)
-            for one in actions
-        ),
-        *(_happened(one.at, "notice", f"{_result(one)}: {one.text}") for one in notices),
-    ]
-    return tuple(sorted(entries, key=lambda each: each.at))
-
-
-def _happened(at: datetime, kind: str, text: str, session_id: int | None = None) -> TimelineEntry:
-    return TimelineEntry(at=at, kind=kind, text=text, session_id=session_id)
-
-
-def _result(notice: NoticeEntry) -> str:
-    if not notice.target:
-        return "nobody was told" if notice.result else "to be told"
-    match notice.result:
-        case None:
-            return f"on its way to {notice.target}"
-        case "delivered":
-            return f"{notice.target} was told"
-        case "suppressed":
-            return f"{notice.target} was told with others, or not any more"
-        case _:
-            return f"{notice.target} could not be told"
+    return tuple(map(to_silence, connection.execute(query)))
 
 
 def _alerts(connection: Connection, number: int) -> tuple[AlertEntry, ...]:
@@ -376,21 +264,5 @@ def _notices(connection: Connection, number: int) -> tuple[NoticeEntry, ...]:
     )
 
 
-def _entry(row: TableRow, now: datetime) -> IncidentEntry:
-    incident = to_incident(row)
-    return IncidentEntry(
-        incident=incident.number,
-        status=incident.status,
-        severity=incident.severity,
-        services=tuple(incident.services),
-        opened_at=incident.opened_at,
-        resolved_at=incident.resolved_at,
-        lasted_s=round(lasted(incident, now).total_seconds()),
-        reopened=incident.reopened,
-        acked_by=incident.acked_by or None,
-        acked_at=incident.acked_at,
-        chain=incident.root_session_id,
-        spend_usd=row.spend_usd,
-        last_action_at=incident.last_action_at,
-        witnesses=tuple(WitnessEntry(kind=one.kind.value, name=one.name, at=one.at) for one in incident.witnesses),
-    )
+def _entry(row: TableRow) -> IncidentEntry:
+    return IncidentEntry(incident=to_incident(row), spend_usd=row.spend_usd)

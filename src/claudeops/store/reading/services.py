@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Select, select
 
 from claudeops.domain.listing import Listing, Page
@@ -18,7 +18,8 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, service_checks, sessions
 
 
-class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckEntry:
     """What a session or a probe said of a service."""
 
     check_id: int
@@ -31,7 +32,8 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     tier: int | None
 
 
-class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeEntry:
     """How a probe stands."""
 
     name: str
@@ -44,7 +46,8 @@ class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionEntry:
     """An action on a service, as the cooldown ledger has it."""
 
     action_id: int

@@ -11,7 +11,6 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import Connection, Select, Table, func, or_, select
 
 from claudeops.domain.listing import Listing, Page, levels_from
@@ -48,38 +47,25 @@ _LISTED: Final = (
 _UNTOLD: Final = frozenset({"previous_hash", "hash", "mac"})  # links of the audit chains: `claudeops audit verify`
 
 
-class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, as a list shows it: the contract's five keys, then ours."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedSession:
+    """A session in a list."""
 
-    session_id: str
-    created_at: datetime
-    last_modified: datetime  # when it last began, showed a sign of life, or ended
-    prompt_count: int  # turns; of a running session, the model calls so far
-    stopped: bool  # nothing more will come of it
-    id: int
-    chain: int
-    parent_session_id: int | None
-    tier: int
-    harness: str
-    model: str
-    trigger: str
-    status: str
-    outcome: str | None
-    error_category: str | None
-    error: str | None
-    summary: str | None
-    cost_usd: float | None  # None: unknown
-    duration_ms: int | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    cli_session_id: str
-    decision: str | None
-    path: str  # of its log; empty: it has none
+    columns: Row  # of its row, those that a list needs
+    prompts: int  # turns; of a running session, the model calls so far
+    began_at: datetime  # or was queued
+    changed_at: datetime  # when it last began, showed a sign of life, or ended
+    cost_usd: float | None
 
     @property
-    def began_at(self) -> datetime:
-        """When it began, or was queued."""
-        return self.started_at or self.created_at
+    def id(self) -> int:
+        """Its id."""
+        return int(str(self.columns["id"]))
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.columns["status"] == Status.ENDED.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +73,7 @@ class WholeSession:
     """Everything that is on record about a session; rows as they are, oldest first."""
 
     columns: Row  # every column of its own row
-    chain: Sequence[SessionEntry]  # itself included
+    chain: Sequence[ListedSession]  # itself included
     warnings: Sequence[str]
     services: Sequence[str]  # that its request is about
     events: Sequence[Row]  # that it raised, or counted up last
@@ -101,7 +87,7 @@ class WholeSession:
     model_calls: Sequence[Row]
 
 
-def listed(connection: Connection, wanted: Listing) -> Page[SessionEntry]:
+def listed(connection: Connection, wanted: Listing) -> Page[ListedSession]:
     """Return a page of sessions, newest first; ``service`` asks for those that checked it."""
     return page(connection, _filtered(connection, wanted), sessions.c.id, wanted, _to_listed)
 
@@ -158,32 +144,15 @@ def _row(row: TableRow) -> Row:
     return {name: value for name, value in columns.items() if name not in _UNTOLD}
 
 
-def _to_listed(row: TableRow) -> SessionEntry:
+def _to_listed(row: TableRow) -> ListedSession:
+    columns = dict(_row(row))
+    prompts = columns.pop("prompts")
     alive_at = None if row.lease_expires_at is None else row.lease_expires_at - LEASE
     known = [at for at in (row.created_at, row.started_at, row.ended_at or alive_at) if at is not None]
-    return SessionEntry(
-        session_id=str(row.id),
-        created_at=row.created_at,
-        last_modified=max(known),
-        prompt_count=int(row.prompts),
-        stopped=row.status == Status.ENDED.value,
-        id=row.id,
-        chain=row.root_session_id,
-        parent_session_id=row.parent_session_id,
-        tier=row.tier,
-        harness=row.harness,
-        model=row.model,
-        trigger=row.trigger,
-        status=row.status,
-        outcome=row.outcome,
-        error_category=row.error_category,
-        error=row.error,
-        summary=row.summary,
+    return ListedSession(
+        columns=columns,
+        prompts=int(str(prompts)),
+        began_at=row.started_at or row.created_at,
+        changed_at=max(known),
         cost_usd=row.cost_usd,
-        duration_ms=row.duration_ms,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        cli_session_id=row.cli_session_id,
-        decision=row.decision_reason,
-        path=row.log_path or "",
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
 from sqlalchemy import Connection, func, select
 
 from claudeops.store.tables import alert_deliveries, alert_sources
@@ -13,7 +13,8 @@ from claudeops.store.tables import alert_deliveries, alert_sources
 _SHOWN = 300  # characters of what could not be read
 
 
-class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceEntry:
     """A source that was heard of; counts are since then."""
 
     source: str

@@ -7,10 +7,10 @@ for it. Model calls have a cost of their own where their model has a price.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import msgspec
 from sqlalchemy import Connection, case, func, select
 
 from claudeops.domain.model import Status
@@ -23,7 +23,8 @@ _ENTRIES = budget_entries.join(sessions, sessions.c.id == budget_entries.c.sessi
 _RUNNING = sessions.c.status == Status.RUNNING.value
 
 
-class DaySpend(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DaySpend:
     """What was booked on a day."""
 
     day: str  # ISO date in the budgets' time zone
@@ -31,7 +32,8 @@ class DaySpend(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
 
 
-class TierSpend(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierSpend:
     """What was booked for the sessions of a tier."""
 
     tier: int
@@ -39,7 +41,8 @@ class TierSpend(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
 
 
-class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpend:
     """What the calls of a model cost and used."""
 
     model: str
@@ -52,7 +55,8 @@ class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
     without_price: int  # calls whose cost is unknown, although they used tokens
 
 
-class ChainSpend(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChainSpend:
     """What was booked for a chain."""
 
     chain: int
@@ -61,7 +65,8 @@ class ChainSpend(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime  # when the last of it was booked
 
 
-class OpenSpend(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenSpend:
     """What is not booked yet, because its sessions run."""
 
     session_id: int
@@ -69,51 +74,6 @@ class OpenSpend(msgspec.Struct, frozen=True, kw_only=True):
     tier: int
     reserved_usd: float  # its allowance
     charged_usd: float  # its calls that are over; what an open one costs is not known
-
-
-class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of money."""
-
-    since: datetime
-    timezone: str  # of the budgets' day
-    today_usd: float  # what counts against the day's budget now: booked, and used by what runs
-    day_budget_usd: float
-    chain_budget_usd: float
-    reserved_usd: float  # for what runs
-    booked_usd: float  # in the whole time
-    days: tuple[DaySpend, ...]
-    tiers: tuple[TierSpend, ...]
-    models: tuple[ModelSpend, ...]
-    chains: tuple[ChainSpend, ...]
-    under_way: tuple[OpenSpend, ...]
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be spent."""
-
-    timezone: str
-    day_budget_usd: float
-    chain_budget_usd: float
-
-
-def spending_of(connection: Connection, *, since: datetime, now: datetime, limits: Limits, most: int) -> Spending:
-    """Return what was spent since a moment, and of chains the ``most`` dearest."""
-    days = tuple(by_day(connection, since=since, now=now, timezone=limits.timezone))
-    open_now = tuple(under_way(connection))
-    return Spending(
-        since=since,
-        timezone=limits.timezone,
-        today_usd=(days[0].booked_usd if days else 0.0) + sum(one.charged_usd for one in open_now),
-        day_budget_usd=limits.day_budget_usd,
-        chain_budget_usd=limits.chain_budget_usd,
-        reserved_usd=sum(one.reserved_usd for one in open_now),
-        booked_usd=sum(day.booked_usd for day in days),
-        days=days,
-        tiers=tuple(by_tier(connection, since=since)),
-        models=tuple(by_model(connection, since=since)),
-        chains=tuple(by_chain(connection, since=since, limit=most)),
-        under_way=open_now,
-    )
 
 
 def by_day(connection: Connection, *, since: datetime, now: datetime, timezone: str) -> Sequence[DaySpend]:
