@@ -6,15 +6,15 @@ An action kind without a limit is never used up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from claudeops.domain.model import Action, ActionLimit, PastAction
 from claudeops.domain.text import casefold_key, same
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of a limit that has been used at all."""
 
     service: str

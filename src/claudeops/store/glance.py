@@ -10,11 +10,12 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
+
+import msgspec
 
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError, MissingInputError
 from claudeops.files import is_there
@@ -40,8 +41,7 @@ _Row: TypeAlias = tuple[Any, ...]
 _Ask: TypeAlias = Callable[..., Sequence[_Row]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunningNow:
+class RunningNow(msgspec.Struct, frozen=True, kw_only=True):
     """A session that runs."""
 
     session_id: int
@@ -52,8 +52,7 @@ class RunningNow:
     started_at: datetime | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastEnded:
+class LastEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The session that ended last."""
 
     session_id: int
@@ -65,8 +64,7 @@ class LastEnded:
     summary: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastFire:
+class LastFire(msgspec.Struct, frozen=True, kw_only=True):
     """The fire of a schedule that was last."""
 
     schedule: str
@@ -75,8 +73,7 @@ class LastFire:
     skipped_reason: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HoldNow:
+class HoldNow(msgspec.Struct, frozen=True, kw_only=True):
     """A reason why no session starts."""
 
     kind: str
@@ -84,8 +81,7 @@ class HoldNow:
     until: datetime | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenEvent:
+class OpenEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event that is not resolved."""
 
     event_id: int
@@ -95,8 +91,7 @@ class OpenEvent:
     last_seen: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenIncident:
+class OpenIncident(msgspec.Struct, frozen=True, kw_only=True):
     """An incident that is not over."""
 
     incident: int
@@ -107,8 +102,7 @@ class OpenIncident:
     acked_by: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Glance:
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """What the database says."""
 
     running: tuple[RunningNow, ...]

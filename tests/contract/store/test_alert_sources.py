@@ -13,7 +13,7 @@ from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.model import Handover, NewSession, Trigger
 from claudeops.engine.ports import Store
 from claudeops.store.reading import opened as reading
-from claudeops.store.reading.sources import SourceEntry, heard
+from claudeops.store.reading.sources import SourceEntry, listed
 from support.alerts import SOURCE, alert, rules_of
 from support.store_values import RULES, after, wanted
 from support.stores import Database
@@ -54,7 +54,7 @@ def told(database: Database) -> list[tuple[object, object]]:
 
 def entries(database: Database) -> dict[str, SourceEntry]:
     with reading(database.url) as connection:
-        return {entry.source: entry for entry in heard(connection)}
+        return {entry.source: entry for entry in listed(connection)}
 
 
 @pytest.mark.dialect
@@ -65,6 +65,8 @@ async def test_what_a_source_brings_is_counted_and_its_last_trouble_is_kept(stor
     found = entries(database)
     assert found.keys() == {SOURCE, OTHER}
     assert found[SOURCE] == SourceEntry(
+        kind=None,
+        declared=False,
         source=SOURCE,
         since=after(minutes=0),
         heard_at=after(minutes=2),

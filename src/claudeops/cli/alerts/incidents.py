@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_found, now, operators_name, refused, run_on_database
-from claudeops.cli.views.incidents import silence_document, silence_text
+from claudeops.cli.views.incidents import silence_text
 from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.alerts.model import AlertState, Incident, IncidentStatus, Silence
 from claudeops.domain.alerts.suppression import preview
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.text import join_names
+from claudeops.domain.text.answers import plain
 from claudeops.settings import Settings
+from claudeops.store.reading.silences import to_entry
 from claudeops.store.store import SqlStore
 
 LOOKED_BACK: Final = timedelta(days=7)
@@ -82,7 +84,7 @@ def end_silence(number: int, *, as_json: bool) -> int:
             return refused("end-silence", str(number), f"Silence {number} is over already.")
         return CommandResult(
             text=f"silence {number} is over; what it has held back and still fires is decided about now",
-            body={"handled": True, "silence": silence_document(found)},
+            body={"handled": True, "silence": plain(to_entry(found))},
         )
 
     return run_on_database("end-silence", end, as_json=as_json, target=str(number))
@@ -93,7 +95,7 @@ def _silenced(silence: Silence, known: Sequence[AlertState], at: datetime, *, is
     names = {state.key: f"{state.name} of {state.service}" for state in known}
     now_names = [visible(names[key]) for key in seen.now[:_SHOWN]]
     more = f" and {len(seen.now) - _SHOWN} more" if len(seen.now) > _SHOWN else ""
-    head = silence_text(silence) if is_kept else "nothing was silenced; this silence"
+    head = silence_text(to_entry(silence)) if is_kept else "nothing was silenced; this silence"
     text = (
         f"{head}\n  holds back now: {join_names(now_names) or 'nothing'}{more}\n"
         f"  would have held back within 7 days: {len(seen.before)} more alerts"
@@ -102,7 +104,7 @@ def _silenced(silence: Silence, known: Sequence[AlertState], at: datetime, *, is
         text=text,
         body={
             "handled": is_kept,
-            "silence": silence_document(silence),
+            "silence": plain(to_entry(silence)),
             "now_count": len(seen.now),
             "before_count": len(seen.before),
             "now": now_names,

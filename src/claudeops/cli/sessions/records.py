@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_found, now, refused, run_on_database
-from claudeops.cli.sessions.shown import NOT_FOUND, entry, find, find_in, sessions_table
+from claudeops.cli.sessions.shown import NOT_FOUND, find, find_in, sessions_table
 from claudeops.cli.text.layout import Column, Looks, Style, pairs, table
-from claudeops.cli.views import Answer, Body, Shape, database_url, missing, more, plain, present
+from claudeops.cli.views import Answer, Body, Shape, database_url, missing, more, present
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page
+from claudeops.domain.text.answers import plain
 from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
 from claudeops.settings.where import results_dir
@@ -65,7 +66,7 @@ def list_sessions(wanted: Listing, *, shape: Shape) -> int:
         body: Body = {
             "directory": _directory(),
             "sessions_count": len(found.items),
-            "sessions": [entry(one) for one in found.items],
+            "sessions": plain(found.items),
             "before": found.before,
         }
         return Answer(body=body, draw=partial(_drawn, found))
@@ -99,7 +100,7 @@ def load_session(written: str, *, shape: Shape) -> int:
             "directory": _directory(),
             "path": found.columns["log_path"] or "",
             "session": plain({**found.columns, "warnings": found.warnings, "services": list(found.services)}),
-            "chain": [entry(one) for one in found.chain],
+            "chain": plain(found.chain),
             **{name: plain(getattr(found, name)) for name in _PARTS},
         }
         return Answer(body=body, draw=partial(_whole, found))

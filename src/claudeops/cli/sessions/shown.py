@@ -8,7 +8,6 @@ from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_found
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
-from claudeops.cli.views import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import reference
 from claudeops.domain.model import Outcome
@@ -18,10 +17,7 @@ from claudeops.store.store import SqlStore
 
 NOT_FOUND: Final = "session_not_found"
 
-_OURS: Final = (
-    *("tier", "harness", "model", "trigger", "status", "outcome", "error_category", "error", "summary", "cost_usd"),
-    *("duration_ms", "started_at", "ended_at", "cli_session_id"),
-)
+_WELL: Final = frozenset({None, Outcome.SUCCESS})
 
 
 def find(connection: Connection, written: str) -> int | str:
@@ -44,24 +40,6 @@ async def find_in(store: SqlStore, written: str) -> int | CommandResult:
     return not_found(NOT_FOUND, written, found) if isinstance(found, str) else found
 
 
-def entry(session: ListedSession) -> dict[str, object]:
-    """Return a session as an entry of a list: the contract's five keys, then ours."""
-    columns = session.columns
-    return {
-        "session_id": str(session.id),
-        "created_at": columns["created_at"],
-        "last_modified": session.changed_at,
-        "prompt_count": session.prompts,
-        "stopped": session.ended,
-        "id": session.id,
-        "chain": columns["root_session_id"],
-        "parent_session_id": columns["parent_session_id"],
-        **{name: plain(columns[name]) for name in _OURS},
-        "decision": columns["decision_reason"],
-        "path": columns["log_path"] or "",
-    }
-
-
 def sessions_table(found: Sequence[ListedSession], looks: Looks, *, indent: int = 0) -> list[str]:
     """Return sessions as a table."""
     columns = [
@@ -79,17 +57,14 @@ def sessions_table(found: Sequence[ListedSession], looks: Looks, *, indent: int 
 
 
 def _row(session: ListedSession, looks: Looks) -> Sequence[Cell | str]:
-    columns = session.columns
-    outcome = str(columns["outcome"] or columns["status"])
-    good = columns["outcome"] in {None, Outcome.SUCCESS.value}
     return (
         str(session.id),
-        str(columns["root_session_id"]),
-        str(columns["tier"]),
-        Cell(visible(str(columns["model"])), Style.QUIET),
-        looks.time(session.began_at),
-        Cell(outcome, Style.PLAIN if good else Style.BAD),
-        str(columns["decision_reason"] or "-"),
+        str(session.chain),
+        str(session.tier),
+        Cell(visible(session.model), Style.QUIET),
+        looks.time(session.started_at or session.created_at),
+        Cell(session.outcome or session.status, Style.PLAIN if session.outcome in _WELL else Style.BAD),
+        session.decision or "-",
         usd(session.cost_usd),
-        visible(" ".join(str(columns["summary"] or columns["error"] or "-").split())),
+        visible(" ".join((session.summary or session.error or "-").split())),
     )

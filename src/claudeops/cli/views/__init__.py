@@ -7,10 +7,9 @@ lines for people.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
 from functools import partial
 from pathlib import Path
 
@@ -88,21 +87,6 @@ def more(command: str, before: int | None, looks: Looks) -> list[str]:
     if before is None:
         return []
     return ["", looks.styled(f"There are more: claudeops {command} --before {before}", Style.QUIET)]
-
-
-def plain(value: object) -> object:
-    """Return a value for a document: dataclasses as objects, and every text without hidden characters."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, str):
-        return visible(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {visible(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    return value
 
 
 def _watched(ask: Callable[[datetime], Answer], shape: Shape) -> int:

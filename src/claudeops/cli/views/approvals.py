@@ -8,8 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from claudeops.cli.text.layout import Looks, relative
 from claudeops.cli.views import Answer, Shape, database_url, more, present
 from claudeops.domain.gate.approval import (
@@ -22,8 +20,9 @@ from claudeops.domain.gate.approval import (
     visible,
 )
 from claudeops.domain.listing import Listing, Page
+from claudeops.domain.text.answers import plain
 from claudeops.store.reading import opened
-from claudeops.store.reading.approvals import listed
+from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
 
 UNSEEN: Final = "parts that look like secrets are hidden as [redacted], and what is hidden runs too"
 
@@ -36,7 +35,7 @@ def print_approvals(wanted: Listing, *, everything: bool, shape: Shape) -> int:
     def ask(_: datetime) -> Answer:
         with opened(database_url()) as connection:
             found = listed(connection, wanted, everything=everything)
-        shown = [_document(approval) for approval in reversed(found.items)]
+        shown = [plain(to_entry(approval)) for approval in reversed(found.items)]
         return Answer(
             body={"approvals_count": len(shown), "approvals": shown, "before": found.before},
             draw=partial(_drawn, found),
@@ -66,12 +65,12 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
         ),
         f"  why: {unmistakable_line(approval.reason or '')}",
         f"  in:  {unmistakable_line(approval.workdir or '')}",
-        *(_field(name, value) for name, value in _input(approval).items()),
+        *(_field(name, value) for name, value in input_of(approval).items()),
     ]
     if approval.hidden:
         remedy = f", so no chat takes a yes; `claudeops approve {approval.id} --unseen` says yes all the same"
         lines.append(f"  not whole: {UNSEEN}{remedy if approval.status is ApprovalStatus.PENDING else ''}")
-    for script in _scripts(approval):
+    for script in scripts_of(approval):
         path = unmistakable_line(script.path)
         lines += [f"  script {path} (sha256 {script.sha256}):", _indented(unmistakable(script.text))]
         lines += [f"  not whole: {why}; read {path} itself" for why in _missing(script)]
@@ -105,62 +104,3 @@ def _field(name: str, value: object) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.split("\n"))
-
-
-def _input(approval: Approval) -> dict[str, object]:
-    try:
-        given = json.loads(approval.input or "{}")
-    except ValueError:
-        given = None
-    return given if isinstance(given, dict) else {"input": approval.input or ""}
-
-
-def _scripts(approval: Approval) -> tuple[Script, ...]:
-    try:
-        return msgspec.json.decode(approval.scripts or "[]", type=tuple[Script, ...])
-    except msgspec.MsgspecError:
-        return ()
-
-
-def _shown(value: object) -> object:
-    """Return a value of a call's input with nothing in it that hides, however deep it lies."""
-    if isinstance(value, str):
-        return unmistakable(value)
-    if isinstance(value, dict):
-        return {unmistakable(name): _shown(each) for name, each in value.items()}
-    return [_shown(each) for each in value] if isinstance(value, list) else value
-
-
-def _document(approval: Approval) -> dict[str, object]:
-    return {
-        "approval_id": approval.id,
-        "session_id": approval.session_id,
-        "tier": approval.tier,
-        "status": approval.status.value,
-        "tool_use_id": approval.tool_use_id,
-        "tool_name": visible(approval.tool_name or ""),
-        "agent_id": approval.agent_id,
-        "workdir": visible(approval.workdir or ""),
-        "input": _shown(_input(approval)),
-        "hidden": approval.hidden,
-        "scripts": [
-            {
-                "path": unmistakable(script.path),
-                "sha256": script.sha256,
-                "text": unmistakable(script.text),
-                "hidden": script.hidden,
-                "cut": script.cut,
-            }
-            for script in _scripts(approval)
-        ],
-        "reason": visible(approval.reason or ""),
-        "call_hash": approval.call_hash,
-        "requested_at": approval.requested_at,
-        "expires_at": approval.expires_at,
-        "decided_at": approval.decided_at,
-        "decided_by": approval.decided_by,
-        "answers": len(approval.agreed),
-        "needed": approval.needed,
-        "agreed": [visible(name) for name in approval.agreed],
-        "unheard": None if approval.unheard is None else visible(approval.unheard),
-    }

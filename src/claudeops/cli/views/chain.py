@@ -8,11 +8,12 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.text.layout import Cell, Looks, Style, count_of, length_of, pairs, usd
-from claudeops.cli.views import Answer, Body, Shape, database_url, missing, plain, present
+from claudeops.cli.views import Answer, Shape, database_url, missing, present
 from claudeops.cli.views.lists import LEVEL_STYLES, held_cell, result_cell
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Reference
 from claudeops.domain.model import DecisionReason, Outcome, Status, VerdictKind
+from claudeops.domain.text.answers import document
 from claudeops.store.reading import Connection, opened, session_ids
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 
@@ -46,7 +47,7 @@ def print_chain(wanted: Reference, *, written: str, shape: Shape) -> int:
                 return found
             chain = chain_of(connection, found)
             shown = tree(connection, found if chain is None else chain)
-        return Answer(body=_body(shown), draw=partial(_drawn, shown))
+        return Answer(body=document(shown), draw=partial(_drawn, shown))
 
     return present(_NAME, ask, shape, target=written)
 
@@ -62,26 +63,6 @@ def named_session(connection: Connection, wanted: Reference, written: str) -> in
     return missing("session_not_found", written, f"{written} fits several sessions ({fits}): write more of it")
 
 
-def _body(shown: ChainTree) -> Body:
-    last = shown.sessions[-1]
-    return {
-        "chain": shown.chain,
-        "found": True,
-        "sessions_count": len(shown.sessions),
-        "status": _status(shown).value,
-        "decision_reason": plain(last.decision_reason),
-        "cost_usd": shown.cost_usd,
-        "sessions": plain(shown.sessions),
-        "followed_up_by": list(shown.followed_up_by),
-        "follows_up": list(shown.follows_up),
-    }
-
-
-def _status(shown: ChainTree) -> Status:
-    left = [session.status for session in shown.sessions if session.status is not Status.ENDED]
-    return Status.RUNNING if Status.RUNNING in left else left[0] if left else Status.ENDED
-
-
 # --- text -------------------------------------------------------------------------------------------------
 
 
@@ -90,12 +71,12 @@ def _drawn(shown: ChainTree, looks: Looks) -> Sequence[str]:
     facts = [
         f"chain {shown.chain}",
         first.trigger,
-        count_of(len(shown.sessions), "session"),
+        count_of(shown.sessions_count, "session"),
         usd(shown.cost_usd),
         looks.time(first.created_at),
     ]
     lines = [looks.styled(" · ".join(facts), Style.HEAD)]
-    if _status(shown) is Status.ENDED and last.decision_reason is not None:
+    if shown.status is Status.ENDED and last.decision_reason is not None:
         lines.append(looks.styled(f"ended: {DECISIONS[last.decision_reason]}", _decision_style(last.decision_reason)))
     lines += [f"looks whether the repairs of chain {number} hold" for number in shown.follows_up]
     for session, depth in _walk(shown):

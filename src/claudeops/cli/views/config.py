@@ -12,8 +12,9 @@ from typing import Final
 
 from claudeops.cli.output import Exit, body_of
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table
-from claudeops.cli.views import Answer, Shape, missing, plain, present
+from claudeops.cli.views import Answer, Shape, missing, present
 from claudeops.domain.redact import Redactor
+from claudeops.domain.text.answers import plain
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, load_settings
 from claudeops.settings.environ import without_user

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, length_of, pairs, table, usd
-from claudeops.cli.views import Answer, Body, Shape, database_url, plain, present
-from claudeops.store.reading import opened, spending
+from claudeops.cli.views import Answer, Shape, database_url, present
+from claudeops.domain.text.answers import document
+from claudeops.store.reading import opened
 from claudeops.store.reading.figures import Figures, figures
-from claudeops.store.reading.spending import ChainSpend, DaySpend, ModelSpend, OpenSpend, TierSpend
+from claudeops.store.reading.spending import Spending, spending_of
 
 _SPEND: Final = "spend"
 _STATS: Final = "stats"
@@ -22,36 +22,6 @@ _SINCE: Final = timedelta(days=7)
 """How far both look back unless they are told."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Spend:
-    """What is known of money."""
-
-    since: datetime
-    timezone: str
-    day_budget_usd: float
-    chain_budget_usd: float
-    days: Sequence[DaySpend]
-    tiers: Sequence[TierSpend]
-    models: Sequence[ModelSpend]
-    chains: Sequence[ChainSpend]
-    under_way: Sequence[OpenSpend]
-
-    @property
-    def today_usd(self) -> float:
-        """What counts against the day's budget now: what is booked, and what running sessions have used."""
-        return (self.days[0].booked_usd if self.days else 0.0) + sum(one.charged_usd for one in self.under_way)
-
-    @property
-    def reserved_usd(self) -> float:
-        """What is kept for running sessions."""
-        return sum(one.reserved_usd for one in self.under_way)
-
-    @property
-    def booked_usd(self) -> float:
-        """What was booked in the whole time."""
-        return sum(day.booked_usd for day in self.days)
 
 
 # --- spend ------------------------------------------------------------------------------------------------
@@ -64,42 +34,22 @@ def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: Sh
         from claudeops.settings import load_settings  # noqa: PLC0415 - `stats` does without
 
         settings = load_settings(os.environ, cwd=Path.cwd()).settings
-        start = now - _SINCE if since is None else since
         with opened(settings.database_url) as connection:
-            found = _Spend(
-                since=start,
+            found = spending_of(
+                connection,
+                since=now - _SINCE if since is None else since,
+                now=now,
                 timezone=settings.timezone,
                 day_budget_usd=settings.daily_budget_usd,
                 chain_budget_usd=settings.chain_budget_usd,
-                days=spending.by_day(connection, since=start, now=now, timezone=settings.timezone),
-                tiers=spending.by_tier(connection, since=start),
-                models=spending.by_model(connection, since=start),
-                chains=spending.by_chain(connection, since=start, limit=limit),
-                under_way=spending.under_way(connection),
+                limit=limit,
             )
-        return Answer(body=_spend_body(found), draw=partial(_spend, found, by))
+        return Answer(body=document(found), draw=partial(_spend, found, by))
 
     return present(_SPEND, ask, shape)
 
 
-def _spend_body(found: _Spend) -> Body:
-    return {
-        "since": found.since,
-        "timezone": found.timezone,
-        "today_usd": found.today_usd,
-        "day_budget_usd": found.day_budget_usd,
-        "chain_budget_usd": found.chain_budget_usd,
-        "reserved_usd": found.reserved_usd,
-        "booked_usd": found.booked_usd,
-        "days": plain(tuple(found.days)),
-        "tiers": plain(tuple(found.tiers)),
-        "models": plain(tuple(found.models)),
-        "chains": plain(tuple(found.chains)),
-        "under_way": plain(tuple(found.under_way)),
-    }
-
-
-def _spend(found: _Spend, by: str | None, looks: Looks) -> Sequence[str]:
+def _spend(found: Spending, by: str | None, looks: Looks) -> Sequence[str]:
     over = found.today_usd >= found.day_budget_usd
     today = f"{usd(found.today_usd)} of {usd(found.day_budget_usd)}"
     reserved = f", {usd(found.reserved_usd)} reserved for what runs" if found.under_way else ""
@@ -110,7 +60,7 @@ def _spend(found: _Spend, by: str | None, looks: Looks) -> Sequence[str]:
         ],
         looks,
     )
-    parts: Mapping[str, Callable[[_Spend, Looks], list[str]]] = {
+    parts: Mapping[str, Callable[[Spending, Looks], list[str]]] = {
         "day": _days,
         "tier": _tiers,
         "model": _models,
@@ -122,7 +72,7 @@ def _spend(found: _Spend, by: str | None, looks: Looks) -> Sequence[str]:
     return [*lines, *_under_way(found, looks)]
 
 
-def _days(found: _Spend, looks: Looks) -> list[str]:
+def _days(found: Spending, looks: Looks) -> list[str]:
     columns = [Column("DAY"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("OF THE BUDGET")]
     rows = [
         (
@@ -142,11 +92,11 @@ def _bar(usd_spent: float, budget: float, looks: Looks) -> str:
     return f"{block * min(round(share * 20), 40)} {share:.0%}".strip()
 
 
-def _budget_style(usd_spent: float, found: _Spend) -> Style:
+def _budget_style(usd_spent: float, found: Spending) -> Style:
     return Style.BAD if usd_spent >= found.day_budget_usd else Style.GOOD
 
 
-def _tiers(found: _Spend, looks: Looks) -> list[str]:
+def _tiers(found: Spending, looks: Looks) -> list[str]:
     columns = [Column("TIER"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("EACH", right=True)]
     rows = [
         (f"tier {tier.tier}", usd(tier.booked_usd), str(tier.sessions), usd(tier.booked_usd / max(tier.sessions, 1)))
@@ -155,7 +105,7 @@ def _tiers(found: _Spend, looks: Looks) -> list[str]:
     return table(columns, rows, looks)
 
 
-def _models(found: _Spend, looks: Looks) -> list[str]:
+def _models(found: Spending, looks: Looks) -> list[str]:
     columns = [
         Column("MODEL", shrinks=True),
         Column("COST", right=True),
@@ -182,7 +132,7 @@ def _models(found: _Spend, looks: Looks) -> list[str]:
     return table(columns, rows, looks)
 
 
-def _chains(found: _Spend, looks: Looks) -> list[str]:
+def _chains(found: Spending, looks: Looks) -> list[str]:
     columns = [Column("CHAIN"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("LAST")]
     rows = [
         (
@@ -196,7 +146,7 @@ def _chains(found: _Spend, looks: Looks) -> list[str]:
     return table(columns, rows, looks)
 
 
-def _under_way(found: _Spend, looks: Looks) -> list[str]:
+def _under_way(found: Spending, looks: Looks) -> list[str]:
     columns = [Column("RUNS"), Column("TIER", right=True), Column("USED", right=True), Column("RESERVED", right=True)]
     rows = [
         (f"session {one.session_id}", str(one.tier), usd(one.charged_usd), usd(one.reserved_usd))
@@ -214,8 +164,7 @@ def print_stats(*, since: datetime | None, shape: Shape) -> int:
     def ask(now: datetime) -> Answer:
         with opened(database_url()) as connection:
             found = figures(connection, now - _SINCE if since is None else since)
-        body = plain(found)
-        return Answer(body=body if isinstance(body, dict) else {}, draw=partial(_stats, found))
+        return Answer(body=document(found), draw=partial(_stats, found))
 
     return present(_STATS, ask, shape)
 

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, select
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, unmistakable
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import page, within
 from claudeops.store.tables import approvals
 from claudeops.store.verdicts import answers_of, to_approval
 
 
+class ScriptEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A script that a call would run; path and text are as `unmistakable` makes them."""
+
+    path: str  # absolute
+    sha256: str  # of its contents, in hex
+    text: str  # redacted and cut
+    hidden: bool  # parts of the text are hidden that only have the shape of a secret
+    cut: bool  # the file goes on after the text
+
+
+class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to a person: a call in full, as whoever lets it run must see it."""
+
+    approval_id: int
+    session_id: int
+    tier: int | None
+    status: ApprovalStatus
+    tool_use_id: str
+    tool_name: str
+    agent_id: str | None  # the subagent that calls; None: the session itself
+    workdir: str
+    input: Mapping[str, Any]  # of the call, redacted; every text and key as `unmistakable` makes it
+    hidden: bool  # parts of the input are hidden that only have the shape of a secret, and may be anything
+    scripts: tuple[ScriptEntry, ...]
+    reason: str  # why the policy wants a person to decide
+    call_hash: str  # what an answer is bound to
+    requested_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None  # everybody who said yes, or who said no
+    answers: int  # how many people have said yes
+    needed: int  # how many different people must
+    agreed: tuple[str, ...]  # who has
+    unheard: str | None  # set once it is known to have reached no target: which failed, and how
+
+
 def listed(connection: Connection, wanted: Listing, *, everything: bool = False) -> Page[Approval]:
-    """Return the questions that wait for an answer, or all of them, newest first."""
+    """Return the questions that wait for an answer, or all of them, newest first; `to_entry` makes an entry of each."""
     query = within(select(approvals), approvals.c.requested_at, wanted)
     if not everything:
         query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
@@ -23,3 +64,65 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool = False)
     found = page(connection, query, approvals.c.id, wanted, to_approval)
     said = answers_of(connection, [approval.id for approval in found.items])
     return replace(found, items=tuple(replace(each, answers=said.get(each.id, ())) for each in found.items))
+
+
+def to_entry(approval: Approval) -> ApprovalEntry:
+    """Return a question as an entry, with its input and scripts as people may read them."""
+    return ApprovalEntry(
+        approval_id=approval.id,
+        session_id=approval.session_id,
+        tier=approval.tier,
+        status=approval.status,
+        tool_use_id=approval.tool_use_id,
+        tool_name=approval.tool_name or "",
+        agent_id=approval.agent_id,
+        workdir=approval.workdir or "",
+        input={unmistakable(name): _shown(value) for name, value in input_of(approval).items()},
+        hidden=approval.hidden,
+        scripts=tuple(
+            ScriptEntry(
+                path=unmistakable(script.path),
+                sha256=script.sha256,
+                text=unmistakable(script.text),
+                hidden=script.hidden,
+                cut=script.cut,
+            )
+            for script in scripts_of(approval)
+        ),
+        reason=approval.reason or "",
+        call_hash=approval.call_hash,
+        requested_at=approval.requested_at,
+        expires_at=approval.expires_at,
+        decided_at=approval.decided_at,
+        decided_by=approval.decided_by,
+        answers=len(approval.agreed),
+        needed=approval.needed,
+        agreed=approval.agreed,
+        unheard=approval.unheard,
+    )
+
+
+def input_of(approval: Approval) -> dict[str, Any]:
+    """Return the input of a call as it is kept; what is no object is one with the key ``input``."""
+    try:
+        given = json.loads(approval.input or "{}")
+    except ValueError:
+        given = None
+    return given if isinstance(given, dict) else {"input": approval.input or ""}
+
+
+def scripts_of(approval: Approval) -> tuple[Script, ...]:
+    """Return the scripts of a call as they are kept; none where they cannot be read."""
+    try:
+        return msgspec.json.decode(approval.scripts or "[]", type=tuple[Script, ...])
+    except msgspec.MsgspecError:
+        return ()
+
+
+def _shown(value: Any) -> Any:
+    """Return a value of a call's input with nothing in it that hides, however deep it lies."""
+    if isinstance(value, str):
+        return unmistakable(value)
+    if isinstance(value, dict):
+        return {unmistakable(name): _shown(each) for name, each in value.items()}
+    return [_shown(each) for each in value] if isinstance(value, list) else value

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from claudeops.domain.model import DecisionReason, ExtractionMethod, Level, Outcome, ServiceStatus, Status, VerdictKind
@@ -20,8 +21,7 @@ T = TypeVar("T")
 _MOST_REFUSALS = 20  # refused calls that a session is shown with
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call that did not run as it was asked for."""
 
     tool_name: str
@@ -30,8 +30,7 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a session reported of a service."""
 
     service: str
@@ -39,8 +38,7 @@ class Seen:
     detail: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Raised:
+class Raised(msgspec.Struct, frozen=True, kw_only=True):
     """An event that a session raised."""
 
     event_id: int
@@ -50,8 +48,7 @@ class Raised:
     resolved_at: datetime | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainSession:
+class ChainSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a chain."""
 
     session_id: int
@@ -83,20 +80,18 @@ class ChainSession:
     events: tuple[Raised, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainTree:
-    """A chain, its sessions in the order in which they were queued."""
+class ChainTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain: the answer of ``chain``."""
 
-    chain: int
-    sessions: tuple[ChainSession, ...]
+    chain: int  # the id of its first session
+    found: bool = True  # always: what does not exist has an answer of its own
+    sessions_count: int
+    status: Status  # running while one of its sessions runs, ended once all have
+    decision_reason: DecisionReason | None  # of its last session
+    cost_usd: float | None  # what is known of it; None where nothing is
+    sessions: tuple[ChainSession, ...]  # in the order in which they were queued
     followed_up_by: tuple[int, ...]  # chains that looked whether its repairs held
     follows_up: tuple[int, ...]  # chains whose repairs this one looks at
-
-    @property
-    def cost_usd(self) -> float | None:
-        """What is known of its cost; None where nothing is."""
-        known = [session.cost_usd for session in self.sessions if session.cost_usd is not None]
-        return sum(known) if known else None
 
 
 def chain_of(connection: Connection, session_id: int) -> int | None:
@@ -107,7 +102,7 @@ def chain_of(connection: Connection, session_id: int) -> int | None:
 
 
 def tree(connection: Connection, chain: int) -> ChainTree:
-    """Return a chain with everything on record about it."""
+    """Return a chain with everything on record about it; one without sessions has ended."""
     rows = connection.execute(select(sessions).where(sessions.c.root_session_id == chain).order_by(sessions.c.id)).all()
     of = _Details(
         verdicts=_verdicts(connection, chain),
@@ -117,9 +112,15 @@ def tree(connection: Connection, chain: int) -> ChainTree:
         events=_by_session(connection, _of_chain(events, chain), _raised),
     )
     looked = {entry.follow_up_session_id for found in of.actions.values() for entry in found}
+    shown = tuple(_session(row, of) for row in rows)
+    known = [session.cost_usd for session in shown if session.cost_usd is not None]
     return ChainTree(
         chain=chain,
-        sessions=tuple(_session(row, of) for row in rows),
+        sessions_count=len(shown),
+        status=_status(shown),
+        decision_reason=shown[-1].decision_reason if shown else None,
+        cost_usd=sum(known) if known else None,
+        sessions=shown,
         followed_up_by=tuple(sorted(number for number in looked if number is not None)),
         follows_up=tuple(row[0] for row in connection.execute(_looked_at(chain))),
     )
@@ -134,6 +135,11 @@ class _Details:
     actions: Mapping[int, Sequence[ActionEntry]]
     checks: Mapping[int, Sequence[Seen]]
     events: Mapping[int, Sequence[Raised]]
+
+
+def _status(shown: Sequence[ChainSession]) -> Status:
+    left = [session.status for session in shown if session.status is not Status.ENDED]
+    return Status.RUNNING if Status.RUNNING in left else left[0] if left else Status.ENDED
 
 
 def _of_chain(table: Any, chain: int) -> Select[Any]:

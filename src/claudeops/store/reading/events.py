@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from sqlalchemy import Connection, and_, func, or_, select
 
 from claudeops.domain.listing import Listing, Page, levels_from
@@ -14,8 +14,7 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import events, sessions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EventEntry:
+class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An event, as a list shows it."""
 
     event_id: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Select, case, func, select
 
 from claudeops.domain.model import Outcome, Status
@@ -15,8 +15,7 @@ from claudeops.store.tables import cooldown_actions, events, service_checks, ses
 _ENDED = sessions.c.status == Status.ENDED.value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierFigures:
+class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The ended sessions of a tier."""
 
     tier: int
@@ -28,8 +27,7 @@ class TierFigures:
     cost_usd: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is counted."""
 
     since: datetime

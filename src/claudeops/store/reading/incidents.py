@@ -1,17 +1,20 @@
-"""Incidents on record with what belongs to them, and silences."""
+"""Incidents on record with what belongs to them, and what happened in one, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Connection, select
+import msgspec
+from sqlalchemy import Connection, Select, select
 
-from claudeops.domain.alerts.model import Incident, IncidentStatus, Silence
+from claudeops.domain.alerts.incidents import lasted, wants_look
+from claudeops.domain.alerts.model import IncidentStatus, WitnessKind
 from claudeops.domain.listing import Listing, Page, levels_from
+from claudeops.domain.model import Level
 from claudeops.domain.notice.model import decoded
-from claudeops.store.alerts.rows import to_incident, to_silence
+from claudeops.store.alerts.rows import to_incident
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import (
@@ -22,22 +25,42 @@ from claudeops.store.tables import (
     incidents,
     outbox,
     sessions,
-    silences,
 )
 
 _MOST = 200  # entries of each kind that belong to one incident
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IncidentEntry:
+TimelineKind: TypeAlias = Literal["alert", "event", "session", "action", "notice"]
+
+
+class WitnessEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One who says that the trouble is over."""
+
+    kind: WitnessKind
+    name: str  # of the source, the probe, the session or the person
+    at: datetime
+
+
+class IncidentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An incident, as a list shows it."""
 
-    incident: Incident
+    incident: int  # its number
+    status: IncidentStatus
+    severity: Level  # the highest that was reached
+    services: tuple[str, ...]
+    opened_at: datetime
+    resolved_at: datetime | None
+    lasted_s: int  # until its end, or until now
+    reopened: int  # times
+    acked_by: str | None  # who is on it
+    acked_at: datetime | None
+    chain: int | None  # the latest that was started for it
     spend_usd: float | None
+    last_action_at: datetime | None  # when a session last changed something
+    witnesses: tuple[WitnessEntry, ...]  # one of a kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertEntry:
+class StoryAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert of an incident."""
 
     source: str
@@ -50,8 +73,7 @@ class AlertEntry:
     decision: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecisionEntry:
+class StoryDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A decision about an alert of an incident."""
 
     at: datetime
@@ -62,8 +84,7 @@ class DecisionEntry:
     chain: int | None  # that was started for it, or that it joins
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionEntry:
+class StorySession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of an incident."""
 
     id: int
@@ -78,8 +99,7 @@ class SessionEntry:
     summary: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActionEntry:
+class StoryAction(msgspec.Struct, frozen=True, kw_only=True):
     """What a session of an incident has changed."""
 
     at: datetime
@@ -89,8 +109,7 @@ class ActionEntry:
     session: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EventEntry:
+class StoryEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event of an incident, or what a person has done to it."""
 
     at: datetime
@@ -99,8 +118,7 @@ class EventEntry:
     resolved_at: datetime | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoticeEntry:
+class StoryNotice(msgspec.Struct, frozen=True, kw_only=True):
     """What one target was told of an incident."""
 
     at: datetime  # when it was over, or decided, while it waits
@@ -109,20 +127,26 @@ class NoticeEntry:
     result: str | None  # None: it waits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Story:
-    """An incident and all that belongs to it; of the decisions, the latest."""
+class IncidentStory(IncidentEntry, frozen=True, kw_only=True):
+    """An incident and all that belongs to it; of the decisions, the latest: the answer of ``incident``."""
 
-    entry: IncidentEntry
-    alerts: tuple[AlertEntry, ...]
-    decisions: tuple[DecisionEntry, ...]  # oldest first
-    sessions: tuple[SessionEntry, ...]
-    actions: tuple[ActionEntry, ...]
-    events: tuple[EventEntry, ...]  # people's deeds among them
-    notices: tuple[NoticeEntry, ...]
+    alerts: tuple[StoryAlert, ...]
+    decisions: tuple[StoryDecision, ...]  # oldest first
+    sessions: tuple[StorySession, ...]
+    actions: tuple[StoryAction, ...]
+    events: tuple[StoryEvent, ...]  # people's deeds among them
+    notices: tuple[StoryNotice, ...]
 
 
-def listed(connection: Connection, wanted: Listing, *, everything: bool) -> Page[IncidentEntry]:
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened in an incident."""
+
+    at: datetime
+    kind: TimelineKind
+    text: str  # one sentence; as others wrote it
+
+
+def listed(connection: Connection, wanted: Listing, *, everything: bool, now: datetime) -> Page[IncidentEntry]:
     """Return incidents, newest first; those that are over too, if ``everything`` is asked for."""
     query = within(select(incidents), incidents.c.opened_at, wanted)
     if not everything:
@@ -131,16 +155,16 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool) -> Page
         query = query.where(incidents.c.service.in_(named(connection, incidents.c.service, wanted.service)))
     if wanted.level is not None:
         query = query.where(incidents.c.severity.in_(levels_from(wanted.level)))
-    return page(connection, query, incidents.c.number, wanted, _entry)
+    return page(connection, query, incidents.c.number, wanted, lambda row: IncidentEntry(**_head(row, now)))
 
 
-def story(connection: Connection, number: int) -> Story | None:
+def story(connection: Connection, number: int, *, now: datetime) -> IncidentStory | None:
     """Return one incident with all that belongs to it."""
-    row = connection.execute(select(incidents).where(incidents.c.number == number)).one_or_none()
+    row = connection.execute(_numbered(number)).one_or_none()
     if row is None:
         return None
-    return Story(
-        entry=_entry(row),
+    return IncidentStory(
+        **_head(row, now),
         alerts=_alerts(connection, number),
         decisions=_decisions(connection, number),
         sessions=_sessions(connection, number),
@@ -150,15 +174,13 @@ def story(connection: Connection, number: int) -> Story | None:
     )
 
 
-def active_silences(connection: Connection, now: datetime, *, everything: bool) -> Sequence[Silence]:
-    """Return the silences that are not over, or all of them, the one that ends first at the top."""
-    query = select(silences).order_by(silences.c.ends_at, silences.c.id)
-    if not everything:
-        query = query.where(silences.c.ends_at > now)
-    return tuple(map(to_silence, connection.execute(query)))
+def awaits_look(connection: Connection, number: int) -> bool:
+    """Return whether all that is missing for an incident's end is a session that looks."""
+    row = connection.execute(_numbered(number)).one_or_none()
+    return row is not None and wants_look(to_incident(row))
 
 
-def _alerts(connection: Connection, number: int) -> tuple[AlertEntry, ...]:
+def _alerts(connection: Connection, number: int) -> tuple[StoryAlert, ...]:
     query = (
         select(alerts, alerts.c.count.label("times"))  # a row has a method `count`
         .where(alerts.c.incident_id == number)
@@ -166,7 +188,7 @@ def _alerts(connection: Connection, number: int) -> tuple[AlertEntry, ...]:
         .limit(_MOST)
     )
     return tuple(
-        AlertEntry(
+        StoryAlert(
             source=row.source,
             name=row.name,
             service=row.service,
@@ -180,7 +202,7 @@ def _alerts(connection: Connection, number: int) -> tuple[AlertEntry, ...]:
     )
 
 
-def _decisions(connection: Connection, number: int) -> tuple[DecisionEntry, ...]:
+def _decisions(connection: Connection, number: int) -> tuple[StoryDecision, ...]:
     query = (
         select(alert_decisions, alerts.c.name, alerts.c.service)
         .outerjoin(alerts, alerts.c.id == alert_decisions.c.alert_id)
@@ -189,7 +211,7 @@ def _decisions(connection: Connection, number: int) -> tuple[DecisionEntry, ...]
         .limit(_MOST)
     )
     found = [
-        DecisionEntry(
+        StoryDecision(
             at=row.at,
             alert=row.name,
             service=row.service,
@@ -202,10 +224,10 @@ def _decisions(connection: Connection, number: int) -> tuple[DecisionEntry, ...]
     return tuple(reversed(found))
 
 
-def _sessions(connection: Connection, number: int) -> tuple[SessionEntry, ...]:
+def _sessions(connection: Connection, number: int) -> tuple[StorySession, ...]:
     query = select(sessions).where(sessions.c.incident_id == number).order_by(sessions.c.id).limit(_MOST)
     return tuple(
-        SessionEntry(
+        StorySession(
             id=row.id,
             chain=row.root_session_id,
             tier=row.tier,
@@ -221,7 +243,7 @@ def _sessions(connection: Connection, number: int) -> tuple[SessionEntry, ...]:
     )
 
 
-def _actions(connection: Connection, number: int) -> tuple[ActionEntry, ...]:
+def _actions(connection: Connection, number: int) -> tuple[StoryAction, ...]:
     query = (
         select(cooldown_actions)
         .join(sessions, sessions.c.id == cooldown_actions.c.session_id)
@@ -230,7 +252,7 @@ def _actions(connection: Connection, number: int) -> tuple[ActionEntry, ...]:
         .limit(_MOST)
     )
     return tuple(
-        ActionEntry(
+        StoryAction(
             at=row.timestamp,
             action_type=row.action_type,
             service=row.service,
@@ -241,19 +263,19 @@ def _actions(connection: Connection, number: int) -> tuple[ActionEntry, ...]:
     )
 
 
-def _events(connection: Connection, number: int) -> tuple[EventEntry, ...]:
+def _events(connection: Connection, number: int) -> tuple[StoryEvent, ...]:
     query = select(events).where(events.c.incident_id == number).order_by(events.c.id).limit(_MOST)
     return tuple(
-        EventEntry(at=row.first_seen, level=row.level, message=row.message, resolved_at=row.resolved_at)
+        StoryEvent(at=row.first_seen, level=row.level, message=row.message, resolved_at=row.resolved_at)
         for row in connection.execute(query)
     )
 
 
-def _notices(connection: Connection, number: int) -> tuple[NoticeEntry, ...]:
+def _notices(connection: Connection, number: int) -> tuple[StoryNotice, ...]:
     query = select(outbox).where(outbox.c.incident_id == number).order_by(outbox.c.id).limit(_MOST)
     found = ((row, decoded(row.payload)) for row in connection.execute(query))
     return tuple(
-        NoticeEntry(
+        StoryNotice(
             at=row.delivered_at or row.created_at,
             target=row.target,
             text=notice.text,
@@ -264,5 +286,68 @@ def _notices(connection: Connection, number: int) -> tuple[NoticeEntry, ...]:
     )
 
 
-def _entry(row: TableRow) -> IncidentEntry:
-    return IncidentEntry(incident=to_incident(row), spend_usd=row.spend_usd)
+def _numbered(number: int) -> Select[Any]:
+    return select(incidents).where(incidents.c.number == number)
+
+
+def _head(row: TableRow, now: datetime) -> dict[str, Any]:
+    """Return the fields of an `IncidentEntry`."""
+    incident = to_incident(row)
+    return {
+        "incident": incident.number,
+        "status": incident.status,
+        "severity": incident.severity,
+        "services": incident.services,
+        "opened_at": incident.opened_at,
+        "resolved_at": incident.resolved_at,
+        "lasted_s": round(lasted(incident, now).total_seconds()),
+        "reopened": incident.reopened,
+        "acked_by": incident.acked_by or None,
+        "acked_at": incident.acked_at,
+        "chain": incident.root_session_id,
+        "spend_usd": row.spend_usd,
+        "last_action_at": incident.last_action_at,
+        "witnesses": tuple(WitnessEntry(kind=each.kind, name=each.name, at=each.at) for each in incident.witnesses),
+    }
+
+
+# --- the timeline -----------------------------------------------------------------------------------------
+
+
+def timeline(found: IncidentStory) -> tuple[TimelineEntry, ...]:
+    """Return what happened, in order: alerts, events, sessions, what they did, people, and what was sent to whom.
+
+    What is of one moment is in that order as well.
+    """
+    entries = (TimelineEntry(at=at, kind=kind, text=text) for at, kind, text in _happened(found) if at is not None)
+    return tuple(sorted(entries, key=lambda each: each.at))
+
+
+def _happened(found: IncidentStory) -> Iterator[tuple[datetime | None, TimelineKind, str]]:
+    """Yield what happened, by kind; without a moment: it has not yet."""
+    for decision in found.decisions:
+        yield decision.at, "alert", f"{decision.alert or 'a body'}: {decision.decision} ({decision.because})"
+    for event in found.events:
+        yield event.at, "event", event.message
+    for one in found.sessions:
+        yield one.started_at, "session", f"session {one.id} (tier {one.tier}) starts"
+    for one in found.sessions:
+        yield one.ended_at, "session", f"session {one.id} (tier {one.tier}): {one.decision_reason or one.outcome}"
+    for action in found.actions:
+        yield action.at, "action", f"session {action.session}: {action.action_type} of {action.service}"
+    for notice in found.notices:
+        yield notice.at, "notice", f"{_delivery(notice)}: {notice.text}"
+
+
+def _delivery(notice: StoryNotice) -> str:
+    if not notice.target:
+        return "nobody was told" if notice.result else "to be told"
+    match notice.result:
+        case None:
+            return f"on its way to {notice.target}"
+        case "delivered":
+            return f"{notice.target} was told"
+        case "suppressed":
+            return f"{notice.target} was told with others, or not any more"
+        case _:
+            return f"{notice.target} could not be told"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Select, select
 
 from claudeops.domain.listing import Listing, Page
@@ -18,8 +18,7 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, service_checks, sessions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckEntry:
+class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a session or a probe said of a service."""
 
     check_id: int
@@ -32,8 +31,7 @@ class CheckEntry:
     tier: int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeEntry:
+class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """How a probe stands."""
 
     name: str
@@ -46,8 +44,7 @@ class ProbeEntry:
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActionEntry:
+class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An action on a service, as the cooldown ledger has it."""
 
     action_id: int

@@ -11,10 +11,11 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Select, Table, func, or_, select
 
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.domain.model import Status
+from claudeops.domain.model import DecisionReason, Outcome, Status
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import LEASE, TableRow, to_names, to_warnings
 from claudeops.store.tables import (
@@ -47,25 +48,33 @@ _LISTED: Final = (
 _UNTOLD: Final = frozenset({"previous_hash", "hash", "mac"})  # links of the audit chains: `claudeops audit verify`
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedSession:
-    """A session in a list."""
+class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session in a list: the five keys of the contract with claw-code, then ours."""
 
-    columns: Row  # of its row, those that a list needs
-    prompts: int  # turns; of a running session, the model calls so far
-    began_at: datetime  # or was queued
-    changed_at: datetime  # when it last began, showed a sign of life, or ended
+    session_id: str  # `id` as a text
+    created_at: datetime
+    last_modified: datetime  # when it last began, showed a sign of life, or ended
+    prompt_count: int  # turns; of a running session, the model calls so far
+    stopped: bool  # nothing more will come of it
+    id: int
+    chain: int | None
+    parent_session_id: int | None
+    tier: int
+    harness: str
+    model: str
+    trigger: str
+    status: Status
+    outcome: Outcome | None
+    error_category: str | None
+    error: str | None
+    summary: str | None
     cost_usd: float | None
-
-    @property
-    def id(self) -> int:
-        """Its id."""
-        return int(str(self.columns["id"]))
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will come of it."""
-        return self.columns["status"] == Status.ENDED.value
+    duration_ms: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    cli_session_id: str | None  # by which its CLI knows it
+    decision: DecisionReason | None  # why its chain went on or ended
+    path: str  # of its log; empty: it has none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,14 +154,31 @@ def _row(row: TableRow) -> Row:
 
 
 def _to_listed(row: TableRow) -> ListedSession:
-    columns = dict(_row(row))
-    prompts = columns.pop("prompts")
     alive_at = None if row.lease_expires_at is None else row.lease_expires_at - LEASE
     known = [at for at in (row.created_at, row.started_at, row.ended_at or alive_at) if at is not None]
     return ListedSession(
-        columns=columns,
-        prompts=int(str(prompts)),
-        began_at=row.started_at or row.created_at,
-        changed_at=max(known),
+        session_id=str(row.id),
+        created_at=row.created_at,
+        last_modified=max(known),
+        prompt_count=row.prompts,
+        stopped=row.status == Status.ENDED.value,
+        id=row.id,
+        chain=row.root_session_id,
+        parent_session_id=row.parent_session_id,
+        tier=row.tier,
+        harness=row.harness,
+        model=row.model,
+        trigger=row.trigger,
+        status=Status(row.status),
+        outcome=None if row.outcome is None else Outcome(row.outcome),
+        error_category=row.error_category,
+        error=row.error,
+        summary=row.summary,
         cost_usd=row.cost_usd,
+        duration_ms=row.duration_ms,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        cli_session_id=row.cli_session_id,
+        decision=None if row.decision_reason is None else DecisionReason(row.decision_reason),
+        path=row.log_path or "",
     )

@@ -7,10 +7,10 @@ for it. Model calls have a cost of their own where their model has a price.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import msgspec
 from sqlalchemy import Connection, case, func, select
 
 from claudeops.domain.model import Status
@@ -23,8 +23,7 @@ _ENTRIES = budget_entries.join(sessions, sessions.c.id == budget_entries.c.sessi
 _RUNNING = sessions.c.status == Status.RUNNING.value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DaySpend:
+class DaySpend(msgspec.Struct, frozen=True, kw_only=True):
     """What was booked on a day."""
 
     day: str  # ISO date in the budgets' time zone
@@ -32,8 +31,7 @@ class DaySpend:
     sessions: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierSpend:
+class TierSpend(msgspec.Struct, frozen=True, kw_only=True):
     """What was booked for the sessions of a tier."""
 
     tier: int
@@ -41,8 +39,7 @@ class TierSpend:
     sessions: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSpend:
+class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
     """What the calls of a model cost and used."""
 
     model: str
@@ -55,8 +52,7 @@ class ModelSpend:
     without_price: int  # calls whose cost is unknown, although they used tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainSpend:
+class ChainSpend(msgspec.Struct, frozen=True, kw_only=True):
     """What was booked for a chain."""
 
     chain: int
@@ -65,8 +61,7 @@ class ChainSpend:
     last_at: datetime  # when the last of it was booked
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenSpend:
+class OpenSpend(msgspec.Struct, frozen=True, kw_only=True):
     """What is not booked yet, because its sessions run."""
 
     session_id: int
@@ -74,6 +69,52 @@ class OpenSpend:
     tier: int
     reserved_usd: float  # its allowance
     charged_usd: float  # its calls that are over; what an open one costs is not known
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """What was spent over a time, and how that stands to the budgets: the answer of ``spend``."""
+
+    since: datetime
+    timezone: str  # of the budgets' days
+    today_usd: float  # counts against the day's budget now: what is booked, and what running sessions have used
+    day_budget_usd: float
+    chain_budget_usd: float
+    reserved_usd: float  # kept for running sessions
+    booked_usd: float  # in the whole time
+    days: tuple[DaySpend, ...]  # the newest first, days without anything too
+    tiers: tuple[TierSpend, ...]
+    models: tuple[ModelSpend, ...]  # the dearest first
+    chains: tuple[ChainSpend, ...]  # the dearest first
+    under_way: tuple[OpenSpend, ...]
+
+
+def spending_of(
+    connection: Connection,
+    *,
+    since: datetime,
+    now: datetime,
+    timezone: str,
+    day_budget_usd: float,
+    chain_budget_usd: float,
+    limit: int,  # chains that are shown
+) -> Spending:
+    """Return what was spent since a moment."""
+    days = by_day(connection, since=since, now=now, timezone=timezone)
+    running = under_way(connection)
+    return Spending(
+        since=since,
+        timezone=timezone,
+        today_usd=(days[0].booked_usd if days else 0.0) + sum(one.charged_usd for one in running),
+        day_budget_usd=day_budget_usd,
+        chain_budget_usd=chain_budget_usd,
+        reserved_usd=sum(one.reserved_usd for one in running),
+        booked_usd=sum(day.booked_usd for day in days),
+        days=tuple(days),
+        tiers=tuple(by_tier(connection, since=since)),
+        models=tuple(by_model(connection, since=since)),
+        chains=tuple(by_chain(connection, since=since, limit=limit)),
+        under_way=tuple(running),
+    )
 
 
 def by_day(connection: Connection, *, since: datetime, now: datetime, timezone: str) -> Sequence[DaySpend]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 
+from sqlalchemy import Connection
 from starlette.responses import Response
 
 from claudeops.domain.model import Level
-from claudeops.store.reading import approvals, incidents
+from claudeops.store.reading import approvals, incidents, silences
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfApprovals, OfIncidents, listing, older
 from claudeops.web.pages.chains import number_of
@@ -20,8 +22,8 @@ async def incident_list(site: Site, call: Call) -> Response:
     query = call.asked(OfIncidents)
     wanted = listing(query, call.at)
     found = await site.database.read(partial(incidents.listed, wanted=wanted, everything=query.all, now=call.at))
-    silences = await site.database.read(partial(incidents.active_silences, now=call.at, everything=False))
-    values: dict[str, object] = {"found": found.items, "asked": query, "levels": tuple(Level), "silences": silences}
+    held = await site.database.read(partial(silences.listed, now=call.at, everything=False))
+    values: dict[str, object] = {"found": found.items, "asked": query, "levels": tuple(Level), "silences": held}
     values["older"] = older(call.path, call.query, found.before)
     return await site.page(call, "incidents.html", title="Incidents", values=values)
 
@@ -29,10 +31,17 @@ async def incident_list(site: Site, call: Call) -> Response:
 async def incident_page(site: Site, call: Call) -> Response:
     """Answer with one incident and its timeline."""
     number = number_of(call, "number")
-    found = await site.database.read(partial(incidents.story, number=number, now=call.at))
+    found = await site.database.read(partial(_story, number=number, now=call.at))
     if found is None:
         raise RefusedError(404, f"There is no incident {number}.")
-    return await site.page(call, "incident.html", title=f"Incident {number}", values={"story": found})
+    story, awaits_look = found
+    values = {"story": story, "awaits_look": awaits_look, "timeline": incidents.timeline(story)}
+    return await site.page(call, "incident.html", title=f"Incident {number}", values=values)
+
+
+def _story(connection: Connection, number: int, now: datetime) -> tuple[incidents.IncidentStory, bool] | None:
+    found = incidents.story(connection, number, now=now)
+    return None if found is None else (found, incidents.awaits_look(connection, number))
 
 
 async def approval_list(site: Site, call: Call) -> Response:
@@ -40,6 +49,6 @@ async def approval_list(site: Site, call: Call) -> Response:
     query = call.asked(OfApprovals)
     wanted = listing(query, call.at)
     found = await site.database.read(partial(approvals.listed, wanted=wanted, everything=query.all))
-    shown = tuple(map(approvals.entry, found.items))
+    shown = tuple(map(approvals.to_entry, found.items))
     values = {"found": shown, "older": older(call.path, call.query, found.before), "asked": query}
     return await site.page(call, "approvals.html", title="Approvals", values=values)

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from claudeops.domain.listing import moment
-from claudeops.store.reading.spending import Limits, spending_of
+from claudeops.store.reading.spending import spending_of
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Limit, Text
 from claudeops.web.pages.site import Site
@@ -38,8 +38,16 @@ async def spend_page(site: Site, call: Call) -> Response:
         raise RefusedError(422, f"since: {error}") from None
     if call.at - since > LONGEST:
         raise RefusedError(422, f"since: at most {LONGEST.days} days are added up.")
-    limits = Limits(timezone=site.timezone, day_budget_usd=site.day_budget_usd, chain_budget_usd=site.chain_budget_usd)
-    found = await site.database.read(partial(spending_of, since=since, now=call.at, limits=limits, most=query.limit))
+    ask = partial(
+        spending_of,
+        since=since,
+        now=call.at,
+        timezone=site.timezone,
+        day_budget_usd=site.day_budget_usd,
+        chain_budget_usd=site.chain_budget_usd,
+        limit=query.limit,
+    )
+    found = await site.database.read(ask)
     highest = max([found.day_budget_usd, *(day.booked_usd for day in found.days)]) or 1.0
     values = {"found": found, "asked": query, "highest": highest}
     return await site.page(call, "spend.html", title="Spend", values=values)

@@ -9,7 +9,17 @@ import pytest
 
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import DecisionReason, Level, NewEvent, Outcome, Session, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.model import (
+    DecisionReason,
+    Level,
+    NewEvent,
+    Outcome,
+    Session,
+    Status,
+    ToolEnd,
+    Verdict,
+    VerdictKind,
+)
 from claudeops.domain.spending.budget import Budgets, CallBegun, last_midnight
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Store
@@ -80,6 +90,7 @@ async def test_a_tree_holds_what_each_session_was_refused_did_saw_and_cost(
         shown = tree(connection, 1)
 
     first, second = shown.sessions
+    assert (shown.sessions_count, shown.status, shown.decision_reason) == (2, Status.ENDED, second.decision_reason)
     assert (shown.cost_usd, first.decision_reason, second.parent_session_id) == (1.75, DecisionReason.ESCALATED, 1)
     assert [(one.service, one.status.value) for one in first.checks] == [("web", "down")]
     assert (second.reason, second.tier, second.num_turns) == ("web answers 502", 2, 4)
@@ -88,6 +99,25 @@ async def test_a_tree_holds_what_each_session_was_refused_did_saw_and_cost(
         ("Bash", VerdictKind.DENY, "not for this tier")
     ]
     assert [(one.action_type, one.service, one.success) for one in second.actions] == [("restart", "web", True)]
+
+
+async def test_a_chain_runs_while_one_of_its_sessions_does_and_waits_while_one_is_queued(
+    store: Store, database: Database
+) -> None:
+    await one_session(store, alarm("web"), cost_usd=0.25)
+    with database.connect() as connection:
+        waiting = tree(connection, 1)
+    await claimed(store, at=after(minutes=2))
+    with database.connect() as connection:
+        running = tree(connection, 1)
+        none = tree(connection, 99)
+    database.execute("UPDATE sessions SET status = 'queued', outcome = NULL WHERE id = 1")
+    with database.connect() as connection:
+        both = tree(connection, 1)
+
+    assert (waiting.status, running.status, both.status) == (Status.QUEUED, Status.RUNNING, Status.RUNNING)
+    assert (running.sessions_count, running.cost_usd, running.decision_reason) == (2, 0.25, None)
+    assert (none.sessions_count, none.sessions, none.cost_usd) == (0, (), None)
 
 
 # --- money ------------------------------------------------------------------------------------------------
@@ -115,6 +145,15 @@ async def test_spending_is_told_by_day_tier_chain_and_what_is_under_way(
         [chain] = spending.by_chain(connection, since=since, limit=5)
         [model] = spending.by_model(connection, since=since)
         under_way = spending.under_way(connection)
+        whole = spending.spending_of(
+            connection,
+            since=since,
+            now=after(hours=1),
+            timezone="Europe/Paris",
+            day_budget_usd=10,
+            chain_budget_usd=5,
+            limit=5,
+        )
 
     assert [(day.day, day.booked_usd, day.sessions) for day in days] == [
         ("2026-03-01", pytest.approx(1.75), 2),
@@ -130,6 +169,11 @@ async def test_spending_is_told_by_day_tier_chain_and_what_is_under_way(
     assert model.without_price == 0
     assert under_way == [OpenSpend(session_id=running.id, chain=running.id, tier=1, reserved_usd=1.0, charged_usd=0.1)]
     assert escalated.id == chain.sessions
+    assert (whole.days, whole.tiers, whole.chains) == (tuple(days), tuple(tiers), (chain,))
+    assert (whole.models, whole.under_way) == ((model,), tuple(under_way))
+    assert whole.today_usd == pytest.approx(1.85)
+    assert whole.booked_usd == pytest.approx(1.75)
+    assert (whole.reserved_usd, whole.day_budget_usd, whole.chain_budget_usd) == (1.0, 10, 5)
 
 
 async def test_figures_count_what_ended_since_then(escalated: Session, database: Database) -> None:

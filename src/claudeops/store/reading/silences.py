@@ -1,0 +1,48 @@
+"""Silences: which alerts are held back, by whom and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from claudeops.domain.alerts.model import Silence
+from claudeops.store.alerts.rows import to_silence
+from claudeops.store.tables import silences
+
+
+class SilenceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A silence, as a list shows it."""
+
+    id: int  # 0: a preview, which is not kept
+    matchers: tuple[str, ...]  # as they are written; all must hold
+    starts_at: datetime
+    ends_at: datetime
+    created_by: str
+    comment: str
+    suppressed_count: int  # alerts that it has held back
+    ended_by: str | None  # who has ended it before its time
+
+
+def listed(connection: Connection, now: datetime, *, everything: bool) -> Sequence[SilenceEntry]:
+    """Return the silences that are not over, or all of them, the one that ends first at the top."""
+    query = select(silences).order_by(silences.c.ends_at, silences.c.id)
+    if not everything:
+        query = query.where(silences.c.ends_at > now)
+    return tuple(to_entry(to_silence(row)) for row in connection.execute(query))
+
+
+def to_entry(silence: Silence) -> SilenceEntry:
+    """Return a silence as an entry."""
+    return SilenceEntry(
+        id=silence.id,
+        matchers=tuple(map(str, silence.matchers)),
+        starts_at=silence.starts_at,
+        ends_at=silence.ends_at,
+        created_by=silence.created_by,
+        comment=silence.comment,
+        suppressed_count=silence.suppressed_count,
+        ended_by=silence.ended_by or None,
+    )

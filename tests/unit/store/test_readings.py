@@ -1,0 +1,32 @@
+"""Every answer of a reading can be described to programs: pages and API follow from the Structs."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+
+import msgspec
+
+from claudeops.store import glance, reading
+
+
+def answers() -> Iterator[type[msgspec.Struct]]:
+    names = [f"{reading.__name__}.{found.name}" for found in pkgutil.iter_modules(reading.__path__)]
+    for name in (*names, glance.__name__):
+        for value in vars(import_module(name)).values():
+            if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == name:
+                yield value
+
+
+def test_every_answer_has_a_schema_under_a_name_of_its_own() -> None:
+    found = list(answers())
+    schemas, components = msgspec.json.schema_components(found)
+    assert len(schemas) == len(found) > 30
+    assert {kind.__name__ for kind in found} <= components.keys()
+    assert [name for name, count in Counter(kind.__name__ for kind in found).items() if count > 1] == []
+
+
+def test_every_answer_is_frozen() -> None:
+    assert [kind.__name__ for kind in answers() if not kind.__struct_config__.frozen] == []
