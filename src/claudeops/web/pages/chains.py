@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from sqlalchemy import Connection
 from starlette.responses import Response
 
+from claudeops.store.reading import Connection
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site

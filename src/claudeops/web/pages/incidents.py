@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection
 from starlette.responses import Response
 
 from claudeops.domain.model import Level
-from claudeops.store.reading import approvals, incidents, silences
+from claudeops.store.reading import Connection, approvals, incidents, silences
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfApprovals, OfIncidents, listing, older
 from claudeops.web.pages.chains import number_of

@@ -9,13 +9,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
-from sqlalchemy import Connection
 from starlette.responses import Response
 
 from claudeops.domain.listing import Listing
 from claudeops.domain.probe.history import HOUR
 from claudeops.domain.text import casefold_key
-from claudeops.store.reading import events, services, uptime
+from claudeops.store.reading import Connection, events, services, uptime
 from claudeops.store.reading.uptime import Bar
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site
