@@ -32,6 +32,7 @@ SMALL: Final = {
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
     "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",
     "claudeops.cli.views.sources": "one command, and the only list that reads the operator's file beside the database",
+    "claudeops.cli.views.why": "one command; pages draw the same values in their own way",
     "claudeops.store.reading.sources": "one subject; the command and pages read it",
     "claudeops.cli.detach": "one answer of `bootstrap`: whoever does not wait goes another way from the beginning",
     "claudeops.cli.stop": "one command; the daemon does the work",
