@@ -123,6 +123,12 @@ def alert(name: str | None, service: str | None, decision: Decision, because: st
     return _ended(f"{what} {ALERTS[decision]}: {one_line(because)}"), tone
 
 
+def repeated(name: str, service: str, times: int) -> Said:
+    """Say that an alert came again."""
+    often = "once more" if times == 1 else f"{times} times more"
+    return f"Alert {one_line(name)} of {one_line(service)} came {often}, which changed nothing.", Tone.NEUTRAL
+
+
 def silence(one: Silence) -> Said:
     """Say for how long an operator's silence held."""
     matchers = ", ".join(map(str, one.matchers))

@@ -135,30 +135,32 @@ def probes_standing(asked: Asked) -> Iterator[Reason]:
 
 
 def alerted(asked: Asked) -> Iterator[Reason]:
-    """Yield the decisions about alerts."""
+    """Yield the decisions about alerts; repetitions of one alert, of which there may be thousands, together."""
     decided = alert_decisions.c
-    at = asked.within(decided.at)
-    query = select(alert_decisions, alerts.c.name, alerts.c.service).outerjoin(alerts, alerts.c.id == decided.alert_id)
+    repeats = decided.decision == Decision.DUPLICATE.value
+    which = asked.within(decided.at)
     if asked.service is not None:
         named_so = select(alerts.c.service).select_from(alert_decisions).join(alerts, alerts.c.id == decided.alert_id)
-        query = query.where(alerts.c.service.in_(asked.spellings(named_so.where(at))))
-    for row in asked.rows(query.where(at).order_by(decided.at.desc(), decided.id.desc())):
-        text, level = words.alert(row.name, row.service, Decision(row.decision), row.because)
-        yield Reason(
-            at=row.at,
-            kind=WhyKind.ALERT,
-            text=text,
-            level=level,
-            session_id=row.session_id,
-            chain=row.session_id,
-            incident=row.incident_id,
-        )
+        which = and_(which, alerts.c.service.in_(asked.spellings(named_so.where(which))))
+    query = select(alert_decisions, alerts.c.name, alerts.c.service).outerjoin(alerts, alerts.c.id == decided.alert_id)
+    for row in asked.rows(query.where(which, ~repeats).order_by(decided.at.desc(), decided.id.desc())):
+        said = words.alert(row.name, row.service, Decision(row.decision), row.because)
+        yield _alert(row, said, chain=row.session_id)
+    latest = func.max(decided.at).label("at")
+    query = (
+        select(alerts.c.name, alerts.c.service, latest, func.count().label("times"), alerts.c.incident_id)
+        .select_from(alert_decisions)
+        .join(alerts, alerts.c.id == decided.alert_id)
+        .group_by(alerts.c.id, alerts.c.name, alerts.c.service, alerts.c.incident_id)
+    )
+    for row in asked.rows(query.where(which, repeats).order_by(latest.desc())):
+        yield _alert(row, words.repeated(row.name, row.service, row.times))
 
 
 def silenced(asked: Asked) -> Iterator[Reason]:
     """Yield the silences that held, and may have silenced an alert of the service."""
     query = select(silences).where(silences.c.ends_at > asked.since, silences.c.starts_at < asked.until)
-    for one in map(to_silence, asked.rows(query.order_by(silences.c.ends_at.desc()), most=MOST)):
+    for one in map(to_silence, asked.rows(query.order_by(silences.c.ends_at.desc(), silences.c.id), most=MOST)):
         if _fits(one, asked.service):
             text, level = words.silence(one)
             yield Reason(at=one.starts_at, kind=WhyKind.SILENCE, text=text, level=level)
@@ -263,6 +265,12 @@ def _event(row: TableRow, asked: Asked) -> Reason:
         incident=row.incident_id,
         event_id=row.id,
     )
+
+
+def _alert(row: TableRow, said: words.Said, *, chain: int | None = None) -> Reason:
+    text, level = said
+    where = {"session_id": chain, "chain": chain, "incident": row.incident_id}
+    return Reason(at=row.at, kind=WhyKind.ALERT, text=text, level=level, **where)
 
 
 def _action(row: TableRow, at: datetime, said: words.Said) -> Reason:
