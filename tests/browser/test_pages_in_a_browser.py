@@ -19,7 +19,7 @@ CHROMIUM: Final = shutil.which("chromium") or ""
 WIDTHS: Final = (360, 800, 1400)
 PATHS: Final = (
     *("/", "/incidents", "/incidents/1", "/sessions", "/sessions/1", "/chains/1", "/services", "/services/web"),
-    *("/events", "/actions", "/approvals", "/spend"),
+    *("/events", "/actions", "/approvals", "/spend", "/why"),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 

@@ -108,6 +108,7 @@ ASKED: Final[Mapping[str, str]] = {
     "token revoke": "token revoke 1",
     "tool-pool": "tool-pool",
     "version": "version",
+    "why": "why web --at 2026-03-01T12:30Z",
 }
 """What each command is asked in a world where everything is there."""
 

@@ -34,6 +34,8 @@ PAGES: Final = {
     "/actions": ("restart", "web"),
     "/approvals": ("docker restart web", "claudeops approve"),
     "/approvals?all=true": ("docker restart web",),
+    "/why": ("From", "session"),
+    "/why?service=web&at=2026-03-01T12:30Z&within=2h": ("web",),
     "/spend": ("By day", "$25.00"),
     "/spend?since=30d": ("By day",),
 }

@@ -38,6 +38,7 @@ from claudeops.cli.commands.records import (
     spend,
     stats,
     status,
+    why,
 )
 from claudeops.cli.commands.sessions import delete_session, flush_transcript, list_sessions, load_session, replay
 from claudeops.cli.commands.set_up import backup, doctor, migrate_from, rehearse, version
@@ -62,7 +63,7 @@ class _Commands(WholeHelp):
             *("list-incidents", "incident", "ack", "resolve"),
             *("silence", "end-silence", "list-silences", "list-sources", "alerts"),
         ),
-        "Look back": ("chain", "list-events", "list-checks", "list-actions", "spend", "stats"),
+        "Look back": ("chain", "why", "list-events", "list-checks", "list-actions", "spend", "stats"),
         "Look": ("probe", "audit", "policy"),
         "Tiers and tools": (
             *("exec-command", "show-command", "route", "exec-tool", "show-tool"),
@@ -95,7 +96,7 @@ for _command in (
     *(list_approvals, approve, deny, stop, pause, resume, memories),
     *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences),
     *(list_sources, alerts),
-    *(chain, list_events, list_checks, list_actions, spend, stats),
+    *(chain, why, list_events, list_checks, list_actions, spend, stats),
     *(probe, audit, policy, remote_commands, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
     *(list_sessions, load_session, delete_session, flush_transcript, replay),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
@@ -50,6 +50,26 @@ class _Moment(click.ParamType["datetime"]):
             self.fail(str(error), param, ctx)
 
 
+class _Length(click.ParamType["timedelta"]):
+    """A length of time: ``30m``, ``2h``, ``7d``."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the length."""
+        from claudeops.domain.listing import duration
+
+        if isinstance(value, timedelta):
+            return value
+        try:
+            found = duration(str(value))
+        except (ValueError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
+        if not timedelta() < found <= timedelta(days=366):
+            self.fail(f"{value!r} is no length of time up to a year.", param, ctx)
+        return found
+
+
 class _SessionReference(click.ParamType["tuple[str, Reference]"]):
     """A session, by its id or the beginning of its CLI's; with the words of the operator."""
 
@@ -66,6 +86,7 @@ class _SessionReference(click.ParamType["tuple[str, Reference]"]):
 
 
 MOMENT: Final = _Moment()
+LENGTH: Final = _Length()
 SESSION: Final = _SessionReference()
 
 SINCE: Final = click.option("--since", type=MOMENT, metavar="WHEN", help="Only since then: 30m, 2h, 7d or a time.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from claudeops.cli.commands.filters import filters, shaped
+from claudeops.cli.commands.filters import LENGTH, filters, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
@@ -18,27 +18,6 @@ if TYPE_CHECKING:  # help and mistakes are answered without the model
     from claudeops.domain.listing import Listing
 
 
-class _Duration(click.ParamType["timedelta"]):
-    """A length of time: ``30m``, ``2h``, ``7d``."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Return the length."""
-        from claudeops.domain.listing import duration
-
-        if isinstance(value, timedelta):
-            return value
-        try:
-            found = duration(str(value))
-        except (ValueError, OverflowError) as error:
-            self.fail(str(error), param, ctx)
-        if not timedelta() < found <= timedelta(days=366):
-            self.fail(f"{value!r} is no length of time up to a year.", param, ctx)
-        return found
-
-
-_DURATION: Final = _Duration()
 _NUMBER: Final = click.argument("number", type=click.IntRange(1, 2**31 - 1), metavar="NUMBER")
 
 
@@ -101,7 +80,7 @@ def resolve(number: int, output_format: str) -> int:
     )
 )
 @click.argument("matchers", nargs=-1, required=True, metavar="MATCHER...")
-@click.option("--for", "lasts", type=_DURATION, default="2h", show_default=True, help="How long: 30m, 2h, 7d.")
+@click.option("--for", "lasts", type=LENGTH, default="2h", show_default=True, help="How long: 30m, 2h, 7d.")
 @click.option("--comment", default="", help="Why; shown to everybody who looks.")
 @click.option("--preview", "only_preview", is_flag=True, help="Only say what it would hold back, and have held back.")
 @OUTPUT_FORMAT
@@ -169,7 +148,7 @@ def alerts() -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--source", metavar="NAME", help="Who has sent the file, which is one body then, byte for byte.")
 @click.option(
-    "--chain-lasts", type=_DURATION, default="10m", show_default=True, help="How long a chain counts as running."
+    "--chain-lasts", type=LENGTH, default="10m", show_default=True, help="How long a chain counts as running."
 )
 @OUTPUT_FORMAT
 def replay_alerts(file: Path, source: str | None, chain_lasts: timedelta, output_format: str) -> int:

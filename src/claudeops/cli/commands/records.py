@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from claudeops.cli.commands.filters import LIMIT, SESSION, SINCE, filters, shaped
+from claudeops.cli.commands.filters import LENGTH, LIMIT, MOMENT, SESSION, SINCE, filters, shaped
 from claudeops.cli.commands.options import examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
@@ -44,6 +44,28 @@ def chain(session: tuple[str, Reference], shape: Shape) -> int:
 
     written, wanted = session
     return print_chain(wanted, written=written, shape=shape)
+
+
+@click.command(
+    epilog=examples("claudeops why jellyfin --at 2026-07-01T03:10Z", "claudeops why --within 1h --output-format json")
+)
+@click.argument("service", required=False)
+@click.option("--at", type=MOMENT, metavar="WHEN", help="Until 10 minutes after then.  [default: until now]")
+@click.option(
+    "--within", type=LENGTH, metavar="TIME", default="6h", show_default=True, help="How long before that: 30m, 2h, 7d."
+)
+@LIMIT
+@shaped()
+def why(service: str | None, at: datetime | None, within: timedelta, limit: int, shape: Shape) -> int:
+    """Say why nothing was done about SERVICE, by every reason on record, in their order; without SERVICE, about all.
+
+    Fires of schedules that started nothing, decisions about alerts, silences, holds, limits, refused calls, questions
+    without an answer, how sessions ended, and what probes saw. Where there is nothing, it says what is missing and what
+    came last.
+    """
+    from claudeops.cli.views.why import print_why
+
+    return print_why(service, at=at, within=within, limit=limit, shape=shape)
 
 
 @click.command(

@@ -14,27 +14,13 @@ from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Reference
 from claudeops.domain.model import DecisionReason, Outcome, Status, VerdictKind
 from claudeops.domain.text.answers import document
+from claudeops.domain.why.words import DECISIONS
 from claudeops.store.reading import Connection, opened, session_ids
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 
 _NAME: Final = "chain"
 _INPUT_CHARACTERS: Final = 160  # of a refused call's input
 _MILLISECOND: Final = timedelta(milliseconds=1)
-
-DECISIONS: Final = {
-    DecisionReason.HEALTHY: "everything is well, and a look proves it",
-    DecisionReason.ESCALATED: "handed over to the next tier",
-    DecisionReason.MAX_TIER: "something is wrong, and no higher tier may look",
-    DecisionReason.DRY_RUN: "something is wrong, and a dry run goes no further",
-    DecisionReason.COOLDOWN: "the actions that would help are used up for now",
-    DecisionReason.BUDGET: "there is no money left for the next tier",
-    DecisionReason.NO_REPORT: "no report came, so nobody knows",
-    DecisionReason.NO_EVIDENCE: "it says that all is well, and no look proves it",
-    DecisionReason.SESSION_FAILED: "the session failed",
-    DecisionReason.PAUSED: "an operator stopped it",
-    DecisionReason.MAINTENANCE: "only services in their maintenance windows are concerned",
-}
-"""Why a chain went on or ended, in words."""
 
 
 def print_chain(wanted: Reference, *, written: str, shape: Shape) -> int:

@@ -24,6 +24,7 @@ from starlette.responses import RedirectResponse, Response
 
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.text.readable import count_of, length_of, relative, usd
+from claudeops.domain.why.words import DECISIONS
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.static import Files
 from claudeops.web.problems import RefusedError
@@ -62,7 +63,12 @@ class Pages:
             lstrip_blocks=True,
             finalize=_shown,
         )
-        made.globals |= {"file": self.files.address, "version": self.version, "count_of": count_of}
+        made.globals |= {
+            "file": self.files.address,
+            "version": self.version,
+            "count_of": count_of,
+            "decisions": DECISIONS,
+        }
         made.filters |= {"usd": usd, "took": _length, "iso": _iso, "path": _path, "clock": _clock}
         return made
 

@@ -19,6 +19,7 @@ from claudeops.web.pages.now import now
 from claudeops.web.pages.services import service_list, service_page
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.spend import OfSpend, spend_page
+from claudeops.web.pages.why import OfWhy, why_page
 
 _READ: Final = ScopeKind.READ.value
 
@@ -41,6 +42,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
         page("/approvals", approval_list, "The calls that wait for a person.", query=OfApprovals),
         page("/spend", spend_page, "What was spent, by day, tier, model and chain.", query=OfSpend),
+        page("/why", why_page, "Why nothing was done: the recorded reasons in order.", query=OfWhy),
         page("/actions", action_list, "What was done to services, and whether it held.", query=OfService),
     )
 

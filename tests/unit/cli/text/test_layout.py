@@ -24,9 +24,8 @@ from claudeops.cli.text.layout import (
     width_of,
 )
 from claudeops.cli.text.screen import encodable, looks_of, progress
-from claudeops.cli.views.chain import DECISIONS
 from claudeops.domain import listing
-from claudeops.domain.model import DecisionReason, Level, Outcome
+from claudeops.domain.model import Level, Outcome
 from claudeops.settings import names
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -164,7 +163,3 @@ def test_the_filters_know_the_models_words() -> None:
     assert tuple(level.value for level in Level) == LEVELS
     assert set(OUTCOMES) == {outcome.value for outcome in Outcome}
     assert (DECLARED_LIMIT, MOST, HIGHEST_TIER) == (listing.DEFAULT_LIMIT, listing.MOST, names.HIGHEST_TIER)
-
-
-def test_every_decision_has_its_words() -> None:
-    assert set(DECISIONS) == set(DecisionReason)

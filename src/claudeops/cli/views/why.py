@@ -1,0 +1,75 @@
+"""``claudeops why``: why nothing was done, by everything on record that explains it, in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, wrapped
+from claudeops.cli.views import Answer, Body, Shape, database_url, present
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.text.answers import plain
+from claudeops.domain.why import Tone, Why, window
+from claudeops.domain.why.words import nothing
+from claudeops.store.reading import opened
+from claudeops.store.reading.why import reasons
+
+_NAME: Final = "why"
+_STYLES: Final[Mapping[Tone, Style]] = {Tone.GOOD: Style.GOOD, Tone.NEUTRAL: Style.PLAIN, Tone.BAD: Style.WARN}
+
+
+def print_why(service: str | None, *, at: datetime | None, within: timedelta, limit: int, shape: Shape) -> int:
+    """Print the reasons; return the exit status. ``at``: until shortly after then, None: until now."""
+
+    def ask(now: datetime) -> Answer:
+        since, until = window(at, within, now)
+        with opened(database_url()) as connection:
+            found = reasons(connection, service=service, since=since, until=until, limit=limit)
+        return Answer(body=_body(found), draw=partial(_drawn, found))
+
+    return present(_NAME, ask, shape, target=service)
+
+
+def _body(found: Why) -> Body:
+    return {
+        "service": plain(found.service),
+        "since": found.since,
+        "until": found.until,
+        "reasons_count": len(found.reasons),
+        "reasons": plain(found.reasons),
+        "cut": found.cut,
+        "silent": found.silent,
+        "nothing": plain(nothing(found)) if found.silent else None,
+        "before": plain(found.before),
+    }
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def _drawn(found: Why, looks: Looks) -> Sequence[str]:
+    columns = [
+        Column("WHEN"),
+        Column("WHAT"),
+        Column("CHAIN", right=True, extra=True),
+        Column("INCIDENT", right=True, extra=True),
+        Column("REASON", shrinks=True),
+    ]
+    rows = [
+        (
+            looks.time(reason.at),
+            Cell(reason.kind.value, Style.QUIET),
+            "" if reason.chain is None else str(reason.chain),
+            "" if reason.incident is None else str(reason.incident),
+            Cell(reason.text, _STYLES[reason.level]),
+        )
+        for reason in found.reasons
+    ]
+    lines = table(columns, rows, looks)
+    if found.silent:
+        lines = [*lines, *([""] if lines else []), *wrapped(visible(nothing(found)), looks.width)]
+    if found.cut:
+        lines += ["", looks.styled("There are more: ask for a shorter time (--within), or a longer list.", Style.QUIET)]
+    return lines

@@ -1,0 +1,46 @@
+"""Why nothing was done about a service at a time: the recorded reasons, in order."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from claudeops.domain.listing import duration, moment
+from claudeops.domain.why import window
+from claudeops.domain.why.words import nothing
+from claudeops.store.reading.why import reasons
+from claudeops.web.endpoints import Call
+from claudeops.web.listings import Limit, Text
+from claudeops.web.pages.site import Site
+from claudeops.web.problems import RefusedError
+
+LONGEST: Final = timedelta(days=366)
+
+
+class OfWhy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the address says."""
+
+    service: Text = ""
+    at: Text = ""  # an age (2h) or a time of ISO 8601; empty: until now
+    within: Text = "6h"  # how far it looks back
+    limit: Limit = 200
+
+
+async def why_page(site: Site, call: Call) -> Response:
+    """Answer with the reasons."""
+    query = call.asked(OfWhy)
+    try:
+        at, within = moment(query.at, call.at) if query.at else None, duration(query.within)
+    except (ValueError, OverflowError) as error:
+        raise RefusedError(422, str(error)) from None
+    if not timedelta(0) < within <= LONGEST:
+        raise RefusedError(422, "within: write 30m, 6h or 7d, up to a year.")
+    since, until = window(at, within, call.at)
+    ask = partial(reasons, service=query.service or None, since=since, until=until, limit=query.limit)
+    found = await site.database.read(ask)
+    values = {"found": found, "asked": query, "nothing": nothing(found) if found.silent else ""}
+    return await site.page(call, "why.html", title="Why", values=values)
