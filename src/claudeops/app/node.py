@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -48,6 +48,7 @@ from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.files import packaged
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
+from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
@@ -66,6 +67,7 @@ class Node:
     settings: Settings
     store: Store
     tokens: Tokens  # of those who call
+    verdicts: Callable[[int], Awaitable[Mapping[str, CallVerdict]]]  # on the calls of a session; raises `StoreError`
     context: SessionContext
     recovery: Recovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
@@ -177,6 +179,7 @@ async def open_node(
                         settings=settings,
                         store=store,
                         tokens=store.tokens,
+                        verdicts=lambda session_id: store.database.read(partial(verdicts, session_id=session_id)),
                         context=context,
                         recovery=recovery,
                         check_lock=check_lock,

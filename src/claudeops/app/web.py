@@ -6,6 +6,7 @@ services all the same, says so, and tries again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
 from claudeops.engine.meter.meter import Meter
@@ -24,7 +26,19 @@ from claudeops.tasks import open_tasks
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import Check, Clock, Intake, Interactions, Pings, Readiness, Sources, Tokens
+from claudeops.web.ports import (
+    Check,
+    Clock,
+    Intake,
+    Interactions,
+    Live,
+    LogLines,
+    Pings,
+    Readiness,
+    Sources,
+    Tokens,
+)
+from claudeops.web.streams import Streams
 from claudeops.web.table import Rooms, table_of
 
 AGAIN_SECONDS: Final = 5.0
@@ -64,6 +78,8 @@ class Web:
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
+    live: Live | None = None  # None: nobody reads live
+    logs: LogLines | None = None  # of sessions; None: the same
     retry_seconds: float = AGAIN_SECONDS
 
 
@@ -87,6 +103,8 @@ def web_of(
         redact=node.context.redactor.text,
         intake=intake,
         interactions=interactions,
+        live=node.context.hub,
+        logs=SessionLogs(records=node.store.records, verdicts=node.verdicts),
     )
 
 
@@ -96,28 +114,24 @@ async def keep_listening(web: Web) -> None:
     if not settings.dashboard:
         return
     crowd = Crowd(ConnectionLimits())
-    signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
-    doorkeeper = Doorkeeper(
-        tokens=web.tokens, sources=web.sources, clock=web.clock, log=web.log, key=settings.chat_api_key, slack=signing
-    )
-    listener = Listener(
-        table=Table(table_of(_rooms(web, is_signed=bool(signing)))),
-        doorkeeper=doorkeeper,
-        hosts=Hosts.of(settings.public_hosts),
-        clock=web.clock,
-        log=web.log,
-        crowd=crowd,
-    )
-    async with open_tasks() as tasks:
-        tasks.start_soon(doorkeeper.keep_uses)
+    streams = None if web.live is None or web.logs is None else Streams(live=web.live, logs=web.logs)
+    listener = _listener(web, crowd, streams)
+    async with contextlib.AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(open_tasks())
+        tasks.start_soon(listener.doorkeeper.keep_uses)
+        if streams is not None:
+            stack.callback(streams.close)
         told = ""
         while True:
+            closing = anyio.Event()
+            if streams is not None:
+                streams.closing = closing
             try:
                 async with listen(
                     listener,
                     host=settings.dashboard_host,
                     port=settings.dashboard_port,
-                    closing=anyio.Event(),
+                    closing=closing,
                     crowd=crowd,
                     outside=True,
                 ) as url:
@@ -130,7 +144,26 @@ async def keep_listening(web: Web) -> None:
             await anyio.sleep(web.retry_seconds)
 
 
-def _rooms(web: Web, *, is_signed: bool) -> Rooms:
+def _listener(web: Web, crowd: Crowd, streams: Streams | None) -> Listener:
+    signing = {name: channel.signing_secret for name, channel in web.settings.slack.items() if channel.signing_secret}
+    return Listener(
+        table=Table(table_of(_rooms(web, streams, is_signed=bool(signing)))),
+        doorkeeper=Doorkeeper(
+            tokens=web.tokens,
+            sources=web.sources,
+            clock=web.clock,
+            log=web.log,
+            key=web.settings.chat_api_key,
+            slack=signing,
+        ),
+        hosts=Hosts.of(web.settings.public_hosts),
+        clock=web.clock,
+        log=web.log,
+        crowd=crowd,
+    )
+
+
+def _rooms(web: Web, streams: Streams | None, *, is_signed: bool) -> Rooms:
     return Rooms(
         readiness=web.readiness,
         pings=web.pings,
@@ -138,6 +171,7 @@ def _rooms(web: Web, *, is_signed: bool) -> Rooms:
         redact=web.redact,
         intake=web.intake,
         interactions=web.interactions if is_signed else None,
+        streams=streams,
     )
 
 

@@ -69,6 +69,7 @@ SMALL: Final = {
     "claudeops.store.knowledge.briefings": "the class that is one port",
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
     "claudeops.engine.owners": "quick commands ask whether a daemon lives, and import no event loop for that",
+    "claudeops.store.reading.calls": "one subject; streams and pages read it",
     "claudeops.store.reading.approvals": "one subject; the command and pages read it",
     "claudeops.notify.addresses": "a loop of its own beside the sender; the courier's side knows Apprise",
     "claudeops.notify.digest": "a loop of its own beside the sender",
