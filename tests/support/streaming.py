@@ -133,6 +133,7 @@ class Reading:
     _stream: SocketStream
     _connection: h11.Connection
     is_over: bool = False
+    is_whole: bool = False  # it ended, and was not cut
 
     async def until(self, count: int, name: str | None = None) -> Sequence[Event]:
         """Return the events once there are so many of a name, or the stream is over."""
@@ -140,6 +141,12 @@ class Reading:
             while not self.is_over and len(self._wanted(name)) < count:
                 await self._more()
         return self._wanted(name)
+
+    async def until_heartbeat(self) -> None:
+        """Return once a comment has come."""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while not self.is_over and not self.reader.comments:
+                await self._more()
 
     async def to_end(self) -> Sequence[Event]:
         """Return all events once the stream is over."""
@@ -161,7 +168,7 @@ class Reading:
         elif isinstance(event, h11.Data):
             self.reader.feed(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-            self.is_over = True
+            self.is_over, self.is_whole = True, isinstance(event, h11.EndOfMessage)
 
 
 @asynccontextmanager

@@ -77,7 +77,9 @@ class Feed:
             self._end.cancel()
         self._unsubscribe()
 
-    async def send(self, write: Write, *, after: str, as_json: bool) -> None:
+    async def send(
+        self, write: Write, *, after: str, as_json: bool, heartbeat_seconds: float = HEARTBEAT_SECONDS
+    ) -> None:
         """Write what comes after an id until cancelled; after an empty one, what comes from now on."""
         with self.reader():
             number = self._last if not after else number_after(self.boot, after)
@@ -93,7 +95,7 @@ class Feed:
                 if content:
                     await write(content)
                     continue
-                with anyio.move_on_after(HEARTBEAT_SECONDS) as waiting:
+                with anyio.move_on_after(heartbeat_seconds) as waiting:
                     await news.wait()
                 if waiting.cancelled_caught:
                     await write(HEARTBEAT)

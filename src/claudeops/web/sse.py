@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -78,6 +79,7 @@ class EventStream(Response):
         *,
         closing: anyio.Event,
         room: AbstractContextManager[None],
+        send_seconds: float = SEND_SECONDS,
     ) -> None:
         """Keep what sends; ``closing`` is set when the daemon stops."""
         self.status_code = 200
@@ -85,6 +87,7 @@ class EventStream(Response):
         self._write_body = body
         self._closing = closing
         self._room = room
+        self._send_seconds = send_seconds
         self.init_headers(_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,11 +100,12 @@ class EventStream(Response):
 
         async def write(content: bytes) -> None:
             nonlocal is_stuck
-            with anyio.move_on_after(SEND_SECONDS) as sending:
+            with anyio.move_on_after(self._send_seconds) as sending:
                 await send({"type": "http.response.body", "body": content, "more_body": True})
             if sending.cancelled_caught:
                 is_stuck = True
                 tasks.cancel_scope.cancel()
+                await anyio.lowlevel.checkpoint()  # which ends the body: it writes nothing more
 
         async def watch() -> None:
             nonlocal has_gone

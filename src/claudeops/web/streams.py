@@ -21,7 +21,7 @@ from claudeops.web.endpoints import Call, Endpoint
 from claudeops.web.feed import Feed
 from claudeops.web.ports import Live, LogLines, OpenLog
 from claudeops.web.problems import RefusedError, later
-from claudeops.web.sse import EventStream, Write, frame, natural, number_after, opening
+from claudeops.web.sse import HEARTBEAT_SECONDS, EventStream, Write, frame, natural, number_after, opening
 from claudeops.web.tail import LinesReader, Render, Tail, plain
 
 MOST_STREAMS: Final = 200
@@ -66,6 +66,7 @@ class Streams:
     render: Render = plain
     closing: anyio.Event = field(default_factory=anyio.Event)  # set when the listener stops
     boot: str = field(default_factory=partial(secrets.token_hex, 6))
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
     clients: int = 0  # streams that are open
     feed: Feed = field(init=False)
     _of_one: Counter[str] = field(default_factory=Counter)
@@ -89,7 +90,8 @@ class Streams:
         """Answer with what all sessions do from now on, or from an id on."""
         wanted = call.asked(StreamQuery)
         after = call.headers.get(_LAST_ID) or wanted.after
-        return self._stream(call, partial(self.feed.send, after=after, as_json=_as_json(wanted, call)))
+        send = partial(self.feed.send, heartbeat_seconds=self.heartbeat_seconds)
+        return self._stream(call, partial(send, after=after, as_json=_as_json(wanted, call)))
 
     # --- one session ----------------------------------------------------------------------------------
 
@@ -133,7 +135,15 @@ class Streams:
             joined.append(await self._joined(session_id, last))
             return joined[0]
 
-        reader = LinesReader(session_id=session_id, log=log, at=at, render=render, write=write, join=join)
+        reader = LinesReader(
+            session_id=session_id,
+            log=log,
+            at=at,
+            render=render,
+            write=write,
+            join=join,
+            heartbeat_seconds=self.heartbeat_seconds,
+        )
         try:
             with self.feed.reader():
                 await write(opening(f"{session_id}.{at}"))

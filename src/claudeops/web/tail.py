@@ -129,6 +129,7 @@ class LinesReader:
     join: Callable[
         [int], Awaitable[Tail]
     ]  # what readers of the session share; where there is none yet, it begins after a line
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
     _wrote_at: float = 0.0
 
     async def send(self) -> None:
@@ -157,7 +158,7 @@ class LinesReader:
                 return
             else:
                 await tail.news(self.at)
-                if anyio.current_time() - self._wrote_at >= HEARTBEAT_SECONDS:
+                if anyio.current_time() - self._wrote_at >= self.heartbeat_seconds:
                     await self.write(HEARTBEAT)
                     self._wrote_at = anyio.current_time()
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from claudeops.domain.stream.shown import ShownKind, ShownLine
-from claudeops.web.sse import HEARTBEAT, frame, natural, number_after, opening
+from claudeops.web.sse import HEARTBEAT, EventStream, Write, frame, natural, number_after, opening
 from claudeops.web.tail import Line, plain
 from support.streaming import Event, EventReader
+from support.waiting import PATIENCE_SECONDS
 
 HOSTILE = [
     "data: forged\n\n",
@@ -87,3 +93,36 @@ def test_what_is_no_id_of_ours_is_none(garbage: str) -> None:
 
 def test_an_id_of_ours_is_read() -> None:
     assert (number_after("7", "7.12"), natural("0"), natural("12")) == (12, 0, 12)
+
+
+async def test_a_reader_that_takes_nothing_any_more_is_given_up_and_its_room_is_free() -> None:
+    sent: list[Message] = []
+    stuck = anyio.Event()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if message.get("more_body"):
+            await stuck.wait()
+
+    async def receive() -> Message:
+        await stuck.wait()
+        raise AssertionError
+
+    async def body(write: Write) -> None:
+        await write(b"first")
+        await write(b"second")
+
+    room: list[str] = []
+
+    @contextmanager
+    def taken() -> Iterator[None]:
+        room.append("taken")
+        yield
+        room.append("free")
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        stream = EventStream(body, closing=anyio.Event(), room=taken(), send_seconds=0.01)
+        await stream({"type": "http"}, receive, send)
+
+    assert [message.get("body") for message in sent] == [None, b"first", b""]
+    assert room == ["taken", "free"]
