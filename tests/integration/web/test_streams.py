@@ -131,6 +131,7 @@ async def test_lines_come_as_the_log_grows_and_the_end_is_told(world: World) -> 
         assert not {"content-length", "content-encoding"} & set(stream.headers)
         world.say(sink, "a", "b")
         await stream.until(2)
+        assert world.hub.listening  # it is woken by what the session does, and need not look by itself
         world.say(sink, "c")
         await stream.until(3)
         await sink.aclose()
@@ -306,7 +307,10 @@ async def test_one_caller_has_so_many_streams_and_all_together_so_many(world: Wo
         of_all = await ask(f"{world.url}{JSON}", method="GET", headers=bearer(25))
         assert (of_one.status, of_all.status) == (503, 503)
         assert of_one.headers["retry-after"] == "15"
-    assert world.streams.clients == 0
+        await stack.aclose()
+        await until(lambda: world.streams.clients == 0)
+        async with world.read("/stream", **bearer(10)) as again:
+            assert again.status == 200
 
 
 async def test_the_fleet_goes_on_where_a_reader_was(world: World) -> None:
@@ -357,6 +361,18 @@ async def test_a_log_that_is_not_kept_any_more_is_not_found(world: World) -> Non
     async with world.daemon():
         for target in (JSON, "/api/v1/sessions/7/lines"):
             assert (await ask(f"{world.url}{target}", method="GET", headers=READ)).status == 404
+
+
+async def test_the_torn_last_line_of_a_session_that_has_ended_comes_before_its_end(world: World) -> None:
+    async with SessionLog(world.log) as sink:
+        world.say(sink, "a")
+    with world.log.open("ab") as file:
+        file.write(text_line("torn")[:-2])
+    world.end()
+    async with world.daemon(), world.read(JSON) as stream:
+        events = await stream.to_end()
+
+    assert [(event.name, event.id) for event in events] == [("line", "7.1"), ("line", "7.2"), ("ended", "7.2")]
 
 
 async def test_lines_come_by_pages_without_a_gap(world: World) -> None:
