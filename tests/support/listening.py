@@ -19,12 +19,15 @@ from claudeops.domain.alerts.rules import Rules, SenderKind, Source
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.redact import Redactor
 from claudeops.domain.web.token import ApiToken, digest_of, written
+from claudeops.engine.live.hub import Hub
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener
 from claudeops.web.ports import Check, Intake
+from claudeops.web.streams import Streams
 from claudeops.web.table import Rooms, table_of
+from support.streaming import HeldLogs
 from support.waiting import PATIENCE_SECONDS
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -218,12 +221,16 @@ class Door:
     presses: HeldPresses = field(default_factory=HeldPresses)
     checks: list[Check] = field(default_factory=lambda: [Check(name="database_writes", ok=True)])
     log: io.StringIO = field(default_factory=io.StringIO)
+    hub: Hub = field(default_factory=Hub)
+    logs: HeldLogs = field(default_factory=HeldLogs)
+    streams: Streams = field(init=False)
     doorkeeper: Doorkeeper = field(init=False)
     listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
         logs.configure(level="debug", fmt="json", stream=self.log, redact=str)
         log = logs.get_logger()
+        self.streams = Streams(live=self.hub, logs=self.logs, boot="boot")
         self.doorkeeper = Doorkeeper(tokens=self.tokens, sources=self.sources, clock=self.clock, log=log, key=CHAT_KEY)
         self.doorkeeper.slack = SIGNING
         rooms = Rooms(
@@ -233,6 +240,7 @@ class Door:
             redact=Redactor([PLANTED]).text,
             intake=self.intake,
             interactions=self.presses,
+            streams=self.streams,
         )
         self.listener = Listener(
             table=Table(table_of(rooms)),
@@ -281,10 +289,15 @@ class Door:
         }
         waiting = list(chunks)
         sent: list[Message] = []
+        has_all = False
 
         async def receive() -> Message:
+            nonlocal has_all
+            if has_all:
+                return {"type": "http.disconnect"}  # whoever reads on is told that nobody waits any more
             if len(waiting) <= 1 and held is not None:
                 await held.wait()
+            has_all = len(waiting) <= 1
             chunk = waiting.pop(0) if waiting else b""
             return {"type": "http.request", "body": chunk, "more_body": bool(waiting)}
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from claudeops.app.log_lines import SessionLogs
 from claudeops.domain.web.login import COOKIE, LoginLink, NewLogin, Role
 from claudeops.domain.web.token import digest_of
 from claudeops.store.glance import Glance, glance
+from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
@@ -82,6 +84,10 @@ async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
             pages=Pages(version="0.0"),
             database=store.database,
             logins=store.logins,
+            logs=SessionLogs(
+                records=store.records,
+                verdicts=lambda number: store.database.read(partial(verdicts, session_id=number)),
+            ),
             clock=door.clock,
             glance=seen,
             next_fires=lambda: [NextFire(name="default", at=NOON + timedelta(hours=1))],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -49,6 +49,7 @@ from claudeops.settings.files import packaged
 from claudeops.store.database import Database
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
+from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
@@ -69,6 +70,7 @@ class Node:
     database: Database  # for what only reads
     tokens: Tokens  # of programs that call
     logins: Logins  # of people
+    verdicts: Callable[[int], Awaitable[Mapping[str, CallVerdict]]]  # on the calls of a session; raises `StoreError`
     context: SessionContext
     recovery: Recovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
@@ -182,6 +184,7 @@ async def open_node(
                         database=store.database,
                         tokens=store.tokens,
                         logins=store.logins,
+                        verdicts=lambda session_id: store.database.read(partial(verdicts, session_id=session_id)),
                         context=context,
                         recovery=recovery,
                         check_lock=check_lock,

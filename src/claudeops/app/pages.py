@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final
 
+from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.web import Parts
 from claudeops.domain.spending.budget import last_midnight
@@ -28,6 +29,7 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
         pages=Pages(version=version("claudeops")),
         database=node.database,
         logins=node.logins,
+        logs=SessionLogs(records=node.store.records, verdicts=node.verdicts),
         clock=node.clock,
         glance=partial(_glance, node, Threads(most=1)),
         next_fires=lambda: _fires(next_fires()),
@@ -36,7 +38,7 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
         chain_budget_usd=settings.chain_budget_usd,
         tls_hosts=settings.tls_hosts,
     )
-    return Parts(endpoints=page_endpoints(site), logins=node.logins, refused=site.pages.refused)
+    return Parts(endpoints=page_endpoints(site), logins=node.logins, refused=site.pages.refused, lines=site.pages.lines)
 
 
 async def _glance(node: Node, threads: Threads) -> Glance:

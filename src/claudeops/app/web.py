@@ -6,6 +6,7 @@ services all the same, says so, and tries again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from typing import Final
 import anyio
 from starlette.responses import Response
 
+from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
 from claudeops.engine.meter.meter import Meter
@@ -25,9 +27,23 @@ from claudeops.tasks import open_tasks
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Endpoint, Table
 from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import Check, Clock, Intake, Interactions, Logins, Pings, Readiness, Sources, Tokens
+from claudeops.web.ports import (
+    Check,
+    Clock,
+    Intake,
+    Interactions,
+    Live,
+    Logins,
+    LogLines,
+    Pings,
+    Readiness,
+    Sources,
+    Tokens,
+)
 from claudeops.web.problems import RefusedError
+from claudeops.web.streams import Streams
 from claudeops.web.table import Rooms, table_of
+from claudeops.web.tail import Render, plain
 
 AGAIN_SECONDS: Final = 5.0
 """Between two tries to listen."""
@@ -59,6 +75,7 @@ class Parts:
     endpoints: Sequence[Endpoint] = ()
     logins: Logins | None = None
     refused: Callable[[RefusedError, str], Response] | None = None  # the page for what is refused, with its path
+    lines: Render = plain  # makes HTML of lines of logs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +93,8 @@ class Web:
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
     pages: Callable[[], Parts] | None = None  # makes them, which imports what they are made with; None: there are none
+    live: Live | None = None  # None: nobody reads live
+    logs: LogLines | None = None  # of sessions; None: the same
     retry_seconds: float = AGAIN_SECONDS
 
 
@@ -101,6 +120,8 @@ def web_of(
         intake=intake,
         interactions=interactions,
         pages=pages,
+        live=node.context.hub,
+        logs=SessionLogs(records=node.store.records, verdicts=node.verdicts),
     )
 
 
@@ -110,17 +131,24 @@ async def keep_listening(web: Web) -> None:
     if not settings.listener:
         return
     crowd = Crowd(ConnectionLimits())
-    listener = _listener(web, crowd)
-    async with open_tasks() as tasks:
+    streams = _streams(web)
+    listener = _listener(web, crowd, streams)
+    async with contextlib.AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(open_tasks())
         tasks.start_soon(listener.doorkeeper.keep_uses)
+        if streams is not None:
+            stack.callback(streams.close)
         told = ""
         while True:
+            closing = anyio.Event()
+            if streams is not None:
+                streams.closing = closing
             try:
                 async with listen(
                     listener,
                     host=settings.dashboard_host,
                     port=settings.dashboard_port,
-                    closing=anyio.Event(),
+                    closing=closing,
                     crowd=crowd,
                     outside=True,
                 ) as url:
@@ -133,12 +161,20 @@ async def keep_listening(web: Web) -> None:
             await anyio.sleep(web.retry_seconds)
 
 
-def _listener(web: Web, crowd: Crowd) -> Listener:
+def _streams(web: Web) -> Streams | None:
+    if web.live is None or web.logs is None or not web.settings.dashboard:
+        return None
+    return Streams(live=web.live, logs=web.logs)
+
+
+def _listener(web: Web, crowd: Crowd, streams: Streams | None) -> Listener:
     settings = web.settings
     pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
+    if streams is not None:
+        streams.render = pages.lines
     signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
     return Listener(
-        table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
+        table=Table(table_of(_rooms(web, pages, streams, is_signed=bool(signing)))),
         doorkeeper=Doorkeeper(
             tokens=web.tokens,
             logins=pages.logins,
@@ -156,7 +192,7 @@ def _listener(web: Web, crowd: Crowd) -> Listener:
     )
 
 
-def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
+def _rooms(web: Web, pages: Parts, streams: Streams | None, *, is_signed: bool) -> Rooms:
     return Rooms(
         readiness=web.readiness,
         pings=web.pings,
@@ -165,6 +201,7 @@ def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
         intake=web.intake,
         interactions=web.interactions if is_signed else None,
         pages=pages.endpoints,
+        streams=streams,
     )
 
 

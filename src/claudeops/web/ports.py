@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
+from claudeops.domain.live import LiveFact
 from claudeops.domain.probe.model import Verb
+from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.login import Login, NewLogin
 from claudeops.domain.web.token import ApiToken
+from claudeops.store.reading.calls import CallVerdict
 
 
 class Clock(Protocol):
@@ -112,3 +116,50 @@ class Readiness(Protocol):
 
     def __call__(self) -> Sequence[Check]:
         """Return all checks, the same ones every time."""
+
+
+class LiveFacts(Protocol):
+    """What a subscriber has not taken yet."""
+
+    def take(self) -> LiveFact | None:
+        """Return the next fact, or that some were lost; ``None`` if there is nothing new."""
+
+
+class Live(Protocol):
+    """What sessions do, while they do it."""
+
+    def subscribe(self, *, wake: Callable[[], None]) -> AbstractContextManager[LiveFacts]:
+        """Subscribe for the length of the block; ``wake`` is called on the event loop for every new fact."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinesPart:
+    """Some lines of a log, in order and without a gap."""
+
+    lines: Sequence[ShownLine]
+    verdicts: Mapping[str, CallVerdict]  # on the calls among them, by ``tool_use_id``
+    more: bool  # there may be more already
+    ended: bool  # the session has, and these were its last lines
+
+
+class OpenLog(Protocol):
+    """The log of one session. One reading at a time."""
+
+    async def read(self, after: int, *, limit: int) -> LinesPart:
+        """Return the lines after line ``after``, none where there are none yet; bounded in size and time.
+
+        Raises `OSError` where the log cannot be read, `FileNotFoundError` where it is not kept any more.
+        """
+
+    def close(self) -> None:
+        """Close what reading may have left open. Waits for nothing."""
+
+
+class LogLines(Protocol):
+    """The logs of sessions."""
+
+    async def open(self, session_id: int) -> OpenLog | None:
+        """Return the log of a session, which may have none yet; ``None``: there is no such session.
+
+        Raises `StoreError`.
+        """

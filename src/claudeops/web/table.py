@@ -27,6 +27,7 @@ from claudeops.web.doorkeeper import SLACK, WEBHOOK
 from claudeops.web.endpoints import ANY, Call, Endpoint
 from claudeops.web.ports import Intake, Interactions, Pings, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
+from claudeops.web.streams import Streams, stream_endpoints
 
 _READY: Final = 200
 _NOT_READY: Final = 503
@@ -80,12 +81,14 @@ class Rooms:
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
     pages: Sequence[Endpoint] = ()  # empty: they are switched off
+    streams: Streams | None = None  # None: nobody reads live
 
 
 def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
     """Return every endpoint."""
     alerts = () if rooms.intake is None else _alerts(rooms, rooms.intake)
-    return (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions), *rooms.pages)
+    streams = () if rooms.streams is None else stream_endpoints(rooms.streams)
+    return (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions), *streams, *rooms.pages)
 
 
 # --- health -----------------------------------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from claudeops.domain.chain_record import Judged, SessionPosition
 from claudeops.domain.model import Level, ReportedEvent, Status, ToolCall, Verdict, VerdictKind
 from claudeops.engine.ports import Store
+from claudeops.store.reading.calls import CallVerdict, verdicts
+from claudeops.store.store import SqlStore
 from support.store_values import NOW, RULES, after, check, one_session, queued, report, started
 
 pytest_plugins = ("support.store_fixtures",)
@@ -98,3 +102,35 @@ async def test_under_way_is_what_has_not_ended_and_whatever_came_later(store: St
         SessionPosition(session_id=1, chain=1, status=Status.ENDED),
         *later,
     ]
+
+
+@pytest.mark.dialect
+async def test_whoever_reads_the_lines_of_a_session_sees_the_last_word_on_each_call(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    session, other = await started(store), await started(store, at=after(hours=1))
+    given = (
+        (session, "a", VerdictKind.DENY, 0),
+        (session, "a", VerdictKind.ALLOW, 1),
+        (other, "b", VerdictKind.DENY, 0),
+    )
+    for of, tool_use_id, kind, minutes in given:
+        await store.verdicts.record_call(
+            of,
+            ToolCall(tool_use_id=tool_use_id, tool_name="Bash", input={}),
+            Verdict(kind=kind, reason=f"{kind.value} it"),
+            redacted_input="{}",
+            rules=RULES,
+            requested_at=after(minutes=minutes),
+            now=after(minutes=minutes),
+        )
+
+    assert await store.database.read(partial(verdicts, session_id=session.id)) == {
+        "a": CallVerdict(
+            verdict=VerdictKind.ALLOW,
+            reason="allow it",
+            requested_at=NOW,
+            decided_at=after(minutes=1),
+            ended_at=None,
+            is_error=None,
+        )
+    }

@@ -24,7 +24,8 @@ from support.listening import CHAT_KEY, HOST, NOON, PLANTED, SHARED, Door, TestC
 
 ALERTS = "/api/v1/alerts/prometheus"
 BODY = b'{"alerts":[]}'
-PARAMS = {"source": "prometheus", "name": "backup"}
+PARAMS = {"source": "prometheus", "name": "backup", "id": "7"}
+OTHERS = {"read", "alerts:other", "heartbeats:other", "alerts:prometheus2", "alerts"}
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ async def test_a_row_is_for_those_with_its_scope_and_nobody_else(row: Endpoint, 
     needed = row.needs(PARAMS)
     door.tokens.kept = {
         1: token_for(1, *([needed] if needed else [])),
-        2: token_for(2, "read", "alerts:other", "heartbeats:other", "alerts:prometheus2", "alerts"),
+        2: token_for(2, *OTHERS - {needed}),
         3: replace(token_for(3, *([needed] if needed else [])), expires_at=NOON),
         4: replace(token_for(4, *([needed] if needed else [])), revoked_at=NOON),
     }

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Annotated, Final
 
+import msgspec
 from starlette.responses import Response
 
+from claudeops.domain.model import Status
 from claudeops.store.reading import Connection
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site
+from claudeops.web.ports import LinesPart
 from claudeops.web.problems import RefusedError
 
-_LARGEST = 2**31 - 1
+LINES: Final = 200
+"""Lines of a log on a page."""
+
+_LARGEST: Final = 2**31 - 1
 
 
 async def chain_page(site: Site, call: Call) -> Response:
@@ -26,15 +33,43 @@ async def chain_page(site: Site, call: Call) -> Response:
     return await site.page(call, "chain.html", title=f"Chain {number}", values=values)
 
 
+class OfLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which lines of the log are shown."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
+
+
 async def session_page(site: Site, call: Call) -> Response:
-    """Answer with one session."""
-    number = number_of(call, "id")
+    """Answer with one session and lines of its log; a running one's are followed."""
+    number, query = number_of(call, "id"), call.asked(OfLines)
     found = await site.database.read(partial(_tree, number=number))
     if found is None:
         raise RefusedError(404, f"There is no session {number}.")
     session = next(one for one in found.sessions if one.session_id == number)
-    values = {"chain": found, "session": session}
+    part, gone = await _lines(site, number, query.after)
+    is_over = session.status is Status.ENDED
+    values: dict[str, object] = {"chain": found, "session": session, "gone": gone, "after": query.after}
+    values |= {"lines": part.lines, "verdicts": part.verdicts, "more": part.more and is_over}
+    values |= {"last": part.lines[-1].line if part.lines else query.after, "follows": not is_over and not gone}
     return await site.page(call, "session.html", title=f"Session {number}", values=values)
+
+
+async def _lines(site: Site, number: int, after: int) -> tuple[LinesPart, str]:
+    """Return some lines of a log, and why there are none that can be shown; empty: they are shown."""
+    nothing = LinesPart(lines=(), verdicts={}, more=False, ended=False)
+    log = await site.logs.open(number)
+    if log is None:
+        return nothing, "It has no log."
+    try:
+        part = await log.read(after, limit=LINES)
+    except FileNotFoundError:
+        return nothing, "Its log is not kept any more."
+    except OSError as error:
+        return nothing, f"Its log cannot be read: {error.strerror or error}."
+    finally:
+        log.close()
+    more = part.more or (not part.ended and len(part.lines) == LINES)
+    return LinesPart(lines=part.lines, verdicts=part.verdicts, more=more, ended=part.ended), ""
 
 
 def number_of(call: Call, name: str) -> int:

@@ -23,8 +23,10 @@ from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
 from claudeops.domain.gate.approval import visible
+from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.text.readable import count_of, length_of, relative, usd
 from claudeops.domain.why.words import DECISIONS
+from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.static import Files
 from claudeops.web.problems import RefusedError
@@ -69,7 +71,7 @@ class Pages:
             "count_of": count_of,
             "decisions": DECISIONS,
         }
-        made.filters |= {"usd": usd, "took": _length, "iso": _iso, "path": _path, "clock": _clock}
+        made.filters |= {"usd": usd, "took": _length, "iso": _iso, "path": _path, "clock": _clock, "time": _time}
         return made
 
     def page(
@@ -98,6 +100,10 @@ class Pages:
             **values,
         )
         return html(text, nonce=nonce, status=HTTPStatus.OK, packed="gzip" in call.headers.get("accept-encoding", ""))
+
+    def lines(self, lines: Sequence[ShownLine], verdicts: Mapping[str, CallVerdict]) -> str:
+        """Return lines of a session's log as items of a list, without attributes that act."""
+        return self.environment.get_template("lines.html").render(lines=lines, verdicts=verdicts)
 
     def refused(self, error: RefusedError, path: str) -> Response:
         """Return the page for what is refused; whoever must log in first is led there."""
@@ -178,6 +184,10 @@ def _iso(at: datetime) -> str:
 
 def _clock(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _time(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S}"
 
 
 def _path(name: str) -> str:

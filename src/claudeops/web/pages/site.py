@@ -15,7 +15,7 @@ from claudeops.store.database import Database
 from claudeops.store.glance import Glance
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
-from claudeops.web.ports import Clock, Logins
+from claudeops.web.ports import Clock, Logins, LogLines
 
 LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""
@@ -39,6 +39,7 @@ class Site:
     pages: Pages
     database: Database
     logins: Logins
+    logs: LogLines
     clock: Clock
     glance: Callable[[], Awaitable[Glance]]  # raises `StoreError`
     next_fires: Callable[[], Sequence[NextFire]]

@@ -9,7 +9,7 @@
     const shown = part && part.querySelector("[data-icon]");
     if (shown && icon && icons) icon.href = shown.dataset.icon;
     if (shown) document.title = shown.dataset.title;
-    for (const log of document.querySelectorAll("[data-follow]")) {
+    for (const log of document.querySelectorAll("[data-follow=yes]")) {
       if (log.dataset.held !== "yes") log.scrollTop = log.scrollHeight;
     }
   }
@@ -17,7 +17,7 @@
   document.addEventListener("htmx:after:swap", follow);
   document.addEventListener("scroll", (event) => {
     const log = event.target;
-    if (!(log instanceof Element) || !log.matches("[data-follow]")) return;
+    if (!(log instanceof Element) || !log.matches("[data-follow=yes]")) return;
     log.dataset.held = log.scrollHeight - log.scrollTop - log.clientHeight > 40 ? "yes" : "no";
   }, true);
 })();

@@ -1,0 +1,259 @@
+"""The live streams: what one session does, line by line, and what all of them do."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Final, Literal
+
+import anyio
+import msgspec
+from starlette.responses import Response
+
+from claudeops.domain.stream.shown import ShownLine
+from claudeops.domain.web.token import ScopeKind
+from claudeops.errors import StoreError
+from claudeops.web.endpoints import Call, Endpoint
+from claudeops.web.feed import Feed
+from claudeops.web.ports import Live, LogLines, OpenLog
+from claudeops.web.problems import RefusedError, later
+from claudeops.web.sse import HEARTBEAT_SECONDS, EventStream, Write, frame, natural, number_after, opening
+from claudeops.web.tail import LinesReader, Render, Tail, plain
+
+MOST_STREAMS: Final = 200
+MOST_OF_ONE: Final = 20
+"""Streams of one caller."""
+
+FULL_SECONDS: Final = 15
+"""After which a reader may try again for whom there was no room."""
+
+_PAGE: Final = 200  # lines
+_LAST_ID: Final = "last-event-id"
+_MOST_LINE: Final = 10**18
+
+
+class StreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a stream is wanted."""
+
+    after: str = ""  # the line, or the id, up to which the reader has all; the header `Last-Event-ID` wins
+    format: Literal["html", "json"] | None = None
+
+
+class LinesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lines are wanted."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=_MOST_LINE)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=_PAGE)] = 50
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True):
+    """Some lines of a log."""
+
+    items: Sequence[ShownLine]
+    next: int | None  # what to give as ``after`` for more; None: there are no more now
+
+
+@dataclass(kw_only=True)
+class Streams:
+    """Everybody who reads live."""
+
+    live: Live
+    logs: LogLines
+    render: Render = plain
+    closing: anyio.Event = field(default_factory=anyio.Event)  # set when the listener stops
+    boot: str = field(default_factory=partial(secrets.token_hex, 6))
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
+    clients: int = 0  # streams that are open
+    feed: Feed = field(init=False)
+    _of_one: Counter[str] = field(default_factory=Counter)
+    _tails: dict[int, Tail] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.feed = Feed(self.live, self.boot, stir=self._stir)
+
+    @property
+    def dropped(self) -> int:
+        """Facts that readers were too slow for."""
+        return self.feed.dropped
+
+    def close(self) -> None:
+        """Let go of what sessions do; the streams end by themselves when the listener does."""
+        self.feed.close()
+
+    # --- the whole fleet ------------------------------------------------------------------------------
+
+    async def fleet(self, call: Call) -> Response:
+        """Answer with what all sessions do from now on, or from an id on."""
+        wanted = call.asked(StreamQuery)
+        after = call.headers.get(_LAST_ID) or wanted.after
+        send = partial(self.feed.send, heartbeat_seconds=self.heartbeat_seconds)
+        return self._stream(call, partial(send, after=after, as_json=_as_json(wanted, call)))
+
+    # --- one session ----------------------------------------------------------------------------------
+
+    async def session(self, call: Call) -> Response:
+        """Answer with the lines of a session, as they come."""
+        wanted = call.asked(StreamQuery)
+        after = natural(wanted.after or "0")
+        if after is None:
+            raise RefusedError(422, "The query is not as it should be: `after` is the number of a line.")
+        session_id, log = await self._log(call)
+        last_id = call.headers.get(_LAST_ID)
+        given = after if last_id is None else number_after(str(session_id), last_id)
+        with _closed(log):
+            known = [line for line in (given, after) if line is not None and await _is_there(log, line)]
+        at = known[0] if known else 0
+        render = None if _as_json(wanted, call) else self.render
+        return self._stream(call, partial(self._lines, session_id, log, at, is_known=at == given, render=render))
+
+    async def lines(self, call: Call) -> Lines:
+        """Answer with some lines of a session."""
+        wanted = call.asked(LinesQuery)
+        _, log = await self._log(call)
+        with _closed(log):
+            part = await log.read(wanted.after, limit=wanted.limit)
+        return Lines(items=part.lines, next=part.lines[-1].line if part.lines and part.more else None)
+
+    async def _log(self, call: Call) -> tuple[int, OpenLog]:
+        session_id = natural(call.params["id"])
+        log = None if session_id is None else await self.logs.open(session_id)
+        if session_id is None or log is None:
+            raise RefusedError(404, "There is no such session.")
+        return session_id, log
+
+    async def _lines(
+        self, session_id: int, log: OpenLog, at: int, write: Write, *, is_known: bool, render: Render | None
+    ) -> None:
+        """Write the lines of a session after a line; ``is_known``: it is the one that the reader named."""
+        joined: list[Tail] = []
+
+        async def join(last: int) -> Tail:
+            joined.append(await self._joined(session_id, last))
+            return joined[0]
+
+        reader = LinesReader(
+            session_id=session_id,
+            log=log,
+            at=at,
+            render=render,
+            write=write,
+            join=join,
+            heartbeat_seconds=self.heartbeat_seconds,
+        )
+        try:
+            with self.feed.reader():
+                await write(opening(f"{session_id}.{at}"))
+                if not is_known:
+                    await write(frame(f"{session_id}.{at}", "resync", str(at)))
+                with contextlib.suppress(OSError, StoreError):  # it comes back, and is answered why
+                    await reader.send()
+        finally:
+            log.close()
+            for tail in joined:
+                self._leave(session_id, tail)
+
+    async def _joined(self, session_id: int, last: int) -> Tail:
+        if session_id not in self._tails and (log := await self.logs.open(session_id)) is not None:
+            self._tails.setdefault(session_id, Tail(log, last=last))  # another reader may have been quicker
+        if (tail := self._tails.get(session_id)) is None:
+            raise FileNotFoundError
+        tail.readers += 1
+        return tail
+
+    def _leave(self, session_id: int, tail: Tail) -> None:
+        tail.readers -= 1
+        if not tail.readers:
+            del self._tails[session_id]
+            tail.close()
+
+    # --- all of them ----------------------------------------------------------------------------------
+
+    def _stir(self, session_id: int) -> None:
+        if (tail := self._tails.get(session_id)) is not None:
+            tail.stir()
+
+    def _stream(self, call: Call, body: Callable[[Write], Awaitable[None]]) -> Response:
+        """Return the answer that goes on and on. Raises `RefusedError` where there is no room.
+
+        The room is taken when the answer is sent, which is before anybody else is asked for.
+        """
+        name = "" if call.caller is None else call.caller.name
+        if self._of_one[name] >= MOST_OF_ONE:
+            raise later(f"{name} has too many streams.", seconds=FULL_SECONDS)
+        if self.clients >= MOST_STREAMS:
+            raise later("There are too many streams.", seconds=FULL_SECONDS)
+        return EventStream(body, closing=self.closing, room=self._room(name))
+
+    @contextlib.contextmanager
+    def _room(self, name: str) -> Iterator[None]:
+        self._of_one[name] += 1
+        self.clients += 1
+        try:
+            yield
+        finally:
+            self.clients -= 1
+            self._of_one[name] -= 1
+            if not self._of_one[name]:
+                del self._of_one[name]
+
+
+def stream_endpoints(streams: Streams) -> Sequence[Endpoint]:
+    """Return the rows of the streams and of lines."""
+    read = ScopeKind.READ.value
+    return (
+        Endpoint(
+            method="GET",
+            path="/stream",
+            scope=read,
+            query=StreamQuery,
+            answer=str,
+            handler=streams.fleet,
+            summary="Streams what all sessions do, from now on or from an id on.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/sessions/{id}/stream",
+            scope=read,
+            query=StreamQuery,
+            answer=str,
+            handler=streams.session,
+            summary="Streams the log of a session line by line, from a line on and as it grows.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/v1/sessions/{id}/lines",
+            scope=read,
+            query=LinesQuery,
+            answer=Lines,
+            handler=streams.lines,
+            summary="Gives lines of a session's log, `?limit=` (at most 200) after line `?after=`.",
+        ),
+    )
+
+
+async def _is_there(log: OpenLog, line: int) -> bool:
+    lines = (await log.read(max(0, line - 1), limit=1)).lines
+    return line == 0 or bool(lines)
+
+
+def _as_json(wanted: StreamQuery, call: Call) -> bool:
+    if wanted.format is not None:
+        return wanted.format == "json"
+    return "profile=json" in call.headers.get("accept", "").replace(" ", "").replace('"', "").lower().split(",")[0]
+
+
+@contextlib.contextmanager
+def _closed(log: OpenLog) -> Iterator[None]:
+    """Close the log after the block. Raises `RefusedError` where it cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise RefusedError(404, "The log of this session is not kept any more.") from None
+    except OSError:
+        raise later("The log of this session cannot be read now.", seconds=FULL_SECONDS) from None
+    finally:
+        log.close()

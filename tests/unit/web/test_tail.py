@@ -1,0 +1,62 @@
+"""The lines that readers of one session share: one that falls behind them reads the log by itself."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from claudeops.web.sse import Write
+from claudeops.web.tail import BATCH, SHARED, LinesReader, Tail
+from support.streaming import EventReader, HeldLog
+from support.waiting import PATIENCE_SECONDS, until
+
+
+def reader_of(log: HeldLog, tail: Tail, write: Write) -> LinesReader:
+    async def join(_: int) -> Tail:
+        return tail
+
+    return LinesReader(session_id=7, log=log, at=0, render=None, write=write, join=join)
+
+
+def lines(events: EventReader) -> list[int]:
+    return [int(event.id.removeprefix("7.")) for event in events.named("line")]
+
+
+async def test_a_reader_that_falls_behind_what_is_shared_still_gets_every_line() -> None:
+    log, quick, slow, may = HeldLog(["first"]), EventReader(), EventReader(), anyio.Event()
+    tail = Tail(log, last=1)
+
+    async def at_once(content: bytes) -> None:
+        quick.feed(content)
+
+    async def later(content: bytes) -> None:
+        if slow.events:
+            await may.wait()
+        slow.feed(content)
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reader_of(log, tail, at_once).send)
+            tasks.start_soon(reader_of(log, tail, later).send)
+            await until(lambda: len(log.reads) > 3)
+            for _ in range(3 * SHARED // BATCH):
+                log.texts += ["x"] * BATCH
+                tail.stir()
+                await until(lambda: len(lines(quick)) == len(log.texts))
+            may.set()
+            await until(lambda: len(lines(slow)) == len(log.texts))
+            log.ended = True
+
+    assert lines(quick) == lines(slow) == list(range(1, len(log.texts) + 1))
+    assert [events.events[-1].name for events in (quick, slow)] == ["ended"] * 2
+
+
+async def test_a_log_that_cannot_be_read_any_more_ends_the_reading() -> None:
+    log = HeldLog(["first"])
+    tail = Tail(log, last=1)
+
+    async def write(_: bytes) -> None:
+        log.error = OSError("the disk is away")
+
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(OSError, match="away"):
+        await reader_of(log, tail, write).send()
