@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from ipaddress import ip_network
 from typing import Final
 
 import anyio
@@ -24,7 +25,7 @@ from claudeops.tasks import open_tasks
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import Check, Clock, Intake, Interactions, Pings, Readiness, Sources, Tokens
+from claudeops.web.ports import Check, Clock, Intake, Interactions, Metrics, Pings, Readiness, Sources, Tokens
 from claudeops.web.table import Rooms, table_of
 
 AGAIN_SECONDS: Final = 5.0
@@ -50,6 +51,10 @@ class FileSources:
         return [value for name in source.secret_env if (value := self.environment.get(name, ""))]
 
 
+def _uncounted(_path: str, _method: str, _status: int, _seconds: float) -> None:
+    return
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Web:
     """What the listener gets of the daemon."""
@@ -63,6 +68,8 @@ class Web:
     sources: Sources = FileSources()
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
+    metrics: Metrics | None = None  # None: nothing is counted
+    count: Callable[[str, str, int, float], None] = _uncounted  # of every answer (`Listener.count`)
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
     retry_seconds: float = AGAIN_SECONDS
 
@@ -86,6 +93,8 @@ def web_of(
         sources=sources,
         redact=node.context.redactor.text,
         intake=intake,
+        metrics=node.scrape,
+        count=node.metrics.answered,
         interactions=interactions,
     )
 
@@ -106,6 +115,7 @@ async def keep_listening(web: Web) -> None:
         hosts=Hosts.of(settings.public_hosts),
         clock=web.clock,
         log=web.log,
+        count=web.count,
         crowd=crowd,
     )
     async with open_tasks() as tasks:
@@ -137,6 +147,8 @@ def _rooms(web: Web, *, is_signed: bool) -> Rooms:
         sources=web.sources,
         redact=web.redact,
         intake=web.intake,
+        metrics=web.metrics,
+        scrapers=tuple(map(ip_network, web.settings.metrics_allow)),
         interactions=web.interactions if is_signed else None,
     )
 

@@ -150,6 +150,7 @@ class Settings:
     dashboard_port: int  # 0: any free one
     public_url: str | None  # for links, without a slash at the end
     public_hosts: tuple[str, ...]  # of all the addresses that were given: who calls may name them
+    metrics_allow: tuple[str, ...]  # networks, as CIDR: their peers read the metrics without a token
     chat_api_key: str | None = field(repr=False)
     # --- the daemon's own log
     log_level: str  # lower case

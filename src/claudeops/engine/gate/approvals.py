@@ -91,6 +91,10 @@ def _has_shape(call: ToolCall) -> bool:
     return has_shape(json.dumps(dict(call.input), ensure_ascii=False, default=str))
 
 
+def _uncounted(_status: ApprovalStatus, _decided_by: str | None, _seconds: float) -> None:
+    return
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalDenied:
     """The call was not approved; the reason is for the model and the record."""
@@ -116,6 +120,7 @@ class ApprovalService:
     read_seconds: float = READ_SECONDS
     look_seconds: float = LOOK_SECONDS
     waker: AnswerWaker = field(default_factory=AnswerWaker)
+    over: Callable[[ApprovalStatus, str | None, float], None] = _uncounted  # status, who decided, seconds
 
     async def ask(
         self,
@@ -155,7 +160,10 @@ class ApprovalService:
             return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
         log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
         log.warning(LogEvent.APPROVAL_REQUESTED, tool=call.tool_name, reason=reason)
+        began = self.clock.monotonic()
         answered = await self._wait(asked)
+        if answered is not None:
+            self.over(answered.status, answered.decided_by, self.clock.monotonic() - began)
         # As many as the policy says: the number in the row may have been changed.
         answer = ApprovalDenied(reason=_NOBODY) if answered is None else _verdict_of(answered, self.key, needed)
         if isinstance(answer, ApprovalDenied):

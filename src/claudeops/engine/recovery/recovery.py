@@ -164,6 +164,7 @@ class Recovery:
             refused=None if isinstance(read, LogRead) else read.message,
         )
         context.hub.publish(session_lost(lost, context.clock.now()))
+        context.counts.lost(lost)
         if known is not None:
             await self._backfill(session, known)  # how far it came; an incomplete log has no report and no cost
 
