@@ -170,7 +170,7 @@ class Known:
     """The closed sets that the operator's settings decide."""
 
     version: str  # our own
-    revision: str = ""  # of the source; empty: not known
+    revision: str = ""  # of the tables; empty: not known
     tiers: Collection[int] = ()
     models: Collection[str] = ()  # of the tiers, besides those that have a price
     actions: Collection[str] = ()  # kinds

@@ -43,6 +43,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.database import parse_url, sqlite_file
+from claudeops.web.doorkeeper import WEBHOOK
 from claudeops.web.ports import Readiness
 
 _MIB: Final = 1024 * 1024
@@ -56,7 +57,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         return
     running = RunningSessions()
     rules = alerts_file(node)
-    node.metrics.sources = lambda: [source.name for source in rules.value.sources]
+    node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
     desk = alert_desk(node, rules, dependencies=lambda: watch.roster.dependencies)
     watch = probe_watch(node, desk.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)

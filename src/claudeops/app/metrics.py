@@ -22,6 +22,7 @@ from claudeops.engine.ports import Clock
 from claudeops.errors import StoreError
 from claudeops.metrics import Known, Live, Metrics
 from claudeops.settings import Settings
+from claudeops.store.tables import HEAD
 
 READ_SECONDS: Final = 2.0
 """How long a scrape waits for the database; what the database knows is left out then."""
@@ -40,6 +41,7 @@ def metrics_of(
     """Return the metrics of a node, with a registry of its own."""
     known = Known(
         version=importlib.metadata.version("claudeops"),
+        revision=HEAD,
         tiers=[tier.number for tier in settings.tiers],
         models=[tier.model for tier in settings.tiers],
         actions=[kind for policy in tier_policies(settings).values() for kind in policy.action_kinds],

@@ -12,8 +12,9 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Level
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.web.figures import Figures
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.store.reading.scraped import HEALTHY_WITHIN
-from claudeops.store.store import SqlStore
+from claudeops.store.store import SqlStore, open_store
 from support.store_values import NOW, RULES, after, alarm, check, claimed, ending, queued, report, started, wanted
 from support.stores import Database, opened
 
@@ -89,6 +90,28 @@ async def test_only_a_whole_usual_round_counts_as_healthy_and_it_is_not_forgotte
     async with opened(database) as another:
         beyond = done.ended_at + HEALTHY_WITHIN + timedelta(minutes=1)
         assert (await another.figures.read(lowest_tier=1, budgets=None, now=beyond)).healthy_at is None
+
+
+async def test_every_write_is_timed_and_what_the_database_does_not_take_is_a_failure(sqlite: Database) -> None:
+    heard: list[float | None] = []
+    store = open_store(sqlite.url, busy_seconds=0.1, wrote=heard.append)
+    try:
+        session = await started(store)
+        count = len(heard)
+        assert count > 0
+        assert None not in heard
+        with sqlite.connect() as connection:
+            connection.exec_driver_sql("BEGIN EXCLUSIVE")
+            with pytest.raises(DatabaseUnavailableError):
+                await queued(store)
+        assert heard[count:] == [None]
+        done = ending(session, report(check("shop")))
+        await store.queue.finish(done, rules=RULES)
+        with pytest.raises(StaleAttemptError):  # that is an answer
+            await store.queue.finish(done, rules=RULES)
+        assert heard.count(None) == 1
+    finally:
+        await store.close()
 
 
 async def test_no_big_table_is_read_through(sqlite: Database) -> None:

@@ -160,10 +160,7 @@ class ApprovalService:
             return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
         log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
         log.warning(LogEvent.APPROVAL_REQUESTED, tool=call.tool_name, reason=reason)
-        began = self.clock.monotonic()
         answered = await self._wait(asked)
-        if answered is not None:
-            self.over(answered.status, answered.decided_by, self.clock.monotonic() - began)
         # As many as the policy says: the number in the row may have been changed.
         answer = ApprovalDenied(reason=_NOBODY) if answered is None else _verdict_of(answered, self.key, needed)
         if isinstance(answer, ApprovalDenied):
@@ -177,14 +174,19 @@ class ApprovalService:
 
     async def _wait(self, asked: Approval) -> Approval | None:
         """Return the row once nothing more is waited for; ``None`` if the row cannot be read."""
+        began, row = self.clock.monotonic(), None
         try:
             with self.waiting():
-                return await self._news(asked)
+                row = await self._news(asked)
         except anyio.get_cancelled_exc_class():
             # Nobody waits for the answer any more, so the question must not stay open.
             with anyio.CancelScope(shield=True):
-                await self._close(asked)
+                row = await self._close(asked)
             raise
+        finally:
+            if row is not None:
+                self.over(row.status, row.decided_by, self.clock.monotonic() - began)
+        return row
 
     async def _news(self, asked: Approval) -> Approval | None:
         row: Approval | None = asked

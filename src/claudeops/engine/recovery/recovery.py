@@ -128,6 +128,7 @@ class Recovery:
                 log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
                 log_result(read.ending, finished, log)
                 self.context.hub.publish(session_ended(session, read.ending, finished))
+                self.context.counts.ended(session, read.ending, finished)
                 return
         await self._mark_lost(session, read, log)
 
