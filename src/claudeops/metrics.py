@@ -1,7 +1,7 @@
 """What the daemon counts of itself, for Prometheus. Labels are closed sets: never ids, never what others wrote.
 
 Each node has its own registry. What happens is counted when it happens, at the cost of a microsecond, on the event loop
-or in the writer's thread; what stands is read when somebody scrapes. What is not known then is left out.
+or in the writer's thread; what stands is read at a scrape. What is not known then is left out.
 
 What is declared here is in docs/reference/metrics.md; a test compares the two.
 """
@@ -24,7 +24,6 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
@@ -39,10 +38,8 @@ from claudeops.domain.web.figures import Figures
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-
 OTHER: Final = "other"
-"""Stands for what is in no closed set: somebody else may have chosen it."""
+"""Stands for what is in no closed set: others may have chosen it."""
 
 NONE: Final = "none"
 """Stands for what there is none of: an answer, a route, a person."""
@@ -132,9 +129,7 @@ SESSIONS: Final = _counter("sessions", "Sessions that ended.", "tier", "trigger"
 SESSION_SECONDS: Final = _histogram("session_duration", "How long sessions took.", _SESSIONS, "tier")
 DECISIONS: Final = _counter("decisions", "What was concluded when sessions ended.", "tier", "reason")
 LATENESS: Final = _histogram("schedule_lateness", "By how much fires of schedules came late.", _LATE)
-CALLS: Final = _counter(
-    "tool_calls", "The gate's answers; a call that people are asked about has two.", "tier", "verdict"
-)
+CALLS: Final = _counter("tool_calls", "The gate's answers; a call that waits for people has two.", "tier", "verdict")
 GATE_SECONDS: Final = _histogram(
     "gate_decision_duration", "How long calls waited for the gate, without people.", _QUICK
 )

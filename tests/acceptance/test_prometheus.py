@@ -49,7 +49,12 @@ async def test_prometheus_sees_what_the_daemon_does_and_that_it_is_gone(tmp_path
     program("prometheus", "prometheus")
     async with stand_in_node(tmp_path) as node:
         node.script(look(command="docker logs shop"), deliver(report(services_checked=[WELL])))
-        async with node.daemon(**listens(tmp_path)) as daemon:
+        settings = {
+            **listens(tmp_path),
+            "CLAUDEOPS_SCHEDULES_PATH": "",
+            "CLAUDEOPS_APPRISE_URLS": "json://127.0.0.1:1/",
+        }
+        async with node.daemon(**settings) as daemon:
             url = await url_of(daemon)
             _, reads = await token(node.operator, "metrics")
             _, sends = await token(node.operator, "alerts:am")
@@ -63,9 +68,9 @@ async def test_prometheus_sees_what_the_daemon_does_and_that_it_is_gone(tmp_path
                     await until_it(is_so)
 
                 await has("count(claudeops_build_info)", 1)
-                await node.queue(1)
                 await node.until_idle()
-                await has('claudeops_sessions_total{tier="1",trigger="manual",outcome="success"}', 1)
+                await has('claudeops_sessions_total{tier="1",trigger="scheduled",outcome="success"}', 1)
+                await has("claudeops_schedule_lateness_seconds_count", 1)
                 await has('claudeops_decisions_total{tier="1",reason="healthy"}', 1)
                 await has('sum(claudeops_tool_calls_total{tier="1",verdict="allow"})', 1)
                 await has("sum(claudeops_sessions_running)", 0)
@@ -74,6 +79,7 @@ async def test_prometheus_sees_what_the_daemon_does_and_that_it_is_gone(tmp_path
                 await has('claudeops_alerts_received_total{source="am",status="firing"}', 1)
                 await has('claudeops_alerts_decided_total{source="am",decision="started"}', 1)
                 await has('claudeops_incidents_open{severity="critical"}', 1)
+                await has('claudeops_notifications_total{channel="apprise",result="failed"} > bool 0', 1)
                 await has("sum(claudeops_db_writes_failed_total)", 0)
                 for name in ("gate_decision_duration", "db_write_duration", "alert_store_duration"):
                     await has(f"claudeops_{name}_seconds_count > bool 0", 1)

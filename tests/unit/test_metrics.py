@@ -1,4 +1,4 @@
-"""What is counted is counted once, in the registry of its own node, and nobody else chooses a label."""
+"""What is counted is counted once, in the registry of its own node, and no one else chooses a label."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ async def test_money_holds_and_notices_are_those_of_now(database: Database) -> N
 
 async def test_only_a_whole_usual_round_counts_as_healthy_and_it_is_not_forgotten(database: Database) -> None:
     async with opened(database) as store:
-        asked = await started(store, wanted(prompt_text="look at the shop"))
-        await store.queue.finish(ending(asked, report(check("shop"))), rules=RULES)
+        question = await started(store, wanted(prompt_text="look at the shop"))
+        await store.queue.finish(ending(question, report(check("shop"))), rules=RULES)
         assert (await read(store, minutes=2)).healthy_at is None
         session = await started(store)
         done = ending(session, report(check("shop")))
@@ -93,34 +93,34 @@ async def test_only_a_whole_usual_round_counts_as_healthy_and_it_is_not_forgotte
 
 
 async def test_every_write_is_timed_and_what_the_database_does_not_take_is_a_failure(sqlite: Database) -> None:
-    heard: list[float | None] = []
-    store = open_store(sqlite.url, busy_seconds=0.1, wrote=heard.append)
+    noted: list[float | None] = []
+    store = open_store(sqlite.url, busy_seconds=0.1, wrote=noted.append)
     try:
         session = await started(store)
-        count = len(heard)
+        count = len(noted)
         assert count > 0
-        assert None not in heard
+        assert None not in noted
         with sqlite.connect() as connection:
             connection.exec_driver_sql("BEGIN EXCLUSIVE")
             with pytest.raises(DatabaseUnavailableError):
                 await queued(store)
-        assert heard[count:] == [None]
+        assert noted[count:] == [None]
         done = ending(session, report(check("shop")))
         await store.queue.finish(done, rules=RULES)
         with pytest.raises(StaleAttemptError):  # that is an answer
             await store.queue.finish(done, rules=RULES)
-        assert heard.count(None) == 1
+        assert noted.count(None) == 1
     finally:
         await store.close()
 
 
 async def test_no_big_table_is_read_through(sqlite: Database) -> None:
-    asked: list[tuple[str, object]] = []
+    statements: list[tuple[str, object]] = []
     async with opened(sqlite) as store:
         engine = store.database._reading
 
         def note(_: object, __: object, statement: str, parameters: object, *___: object) -> None:
-            asked.append((statement, parameters))
+            statements.append((statement, parameters))
 
         sa.event.listen(engine, "before_cursor_execute", note)
         await read(store)
@@ -128,7 +128,7 @@ async def test_no_big_table_is_read_through(sqlite: Database) -> None:
     with sqlite.connect() as connection:
         plans = [
             (statement, row[3])
-            for statement, parameters in asked
+            for statement, parameters in statements
             if statement.startswith("SELECT")
             for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)  # type: ignore[arg-type]
         ]

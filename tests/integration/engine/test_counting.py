@@ -50,11 +50,11 @@ async def asking(estate: Estate, counts: Counts) -> tuple[Supervisor, Session]:
     return estate.supervisor(slots=1, listeners=[counts.metrics]), session
 
 
-async def is_asked(estate: Estate) -> None:
-    async def asked() -> bool:
+async def until_it_waits(estate: Estate) -> None:
+    async def waits() -> bool:
         return bool(await approvals_of(estate.store))
 
-    await until_it(asked)
+    await until_it(waits)
 
 
 async def test_a_call_that_people_decide_is_counted_with_both_answers_and_the_way_they_took(
@@ -63,7 +63,7 @@ async def test_a_call_that_people_decide_is_counted_with_both_answers_and_the_wa
     supervisor, _ = await asking(estate, counts)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
-        await is_asked(estate)
+        await until_it_waits(estate)
         assert counts.of("sessions_running", tier="1") == 1
         (question,) = await approvals_of(estate.store)
         now = datetime.now(UTC)
@@ -83,13 +83,13 @@ async def test_a_call_that_people_decide_is_counted_with_both_answers_and_the_wa
     assert counts.of("sessions_running", tier="1") == 0
 
 
-async def test_a_question_that_ends_with_its_session_is_counted_as_one_that_nobody_answered(
+async def test_a_question_that_ends_with_its_session_is_counted_as_one_without_an_answer(
     estate: Estate, counts: Counts
 ) -> None:
     supervisor, _ = await asking(estate, counts)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
-        await is_asked(estate)
+        await until_it_waits(estate)
         await supervisor.drain(0)
     assert counts.of("approvals_total", status="expired", channel="none") == 1
     assert counts.of("sessions_total", tier="1", trigger="manual", outcome="cancelled") == 1

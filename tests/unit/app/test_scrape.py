@@ -36,7 +36,7 @@ FIGURES = Figures(
 
 @dataclass
 class Reader:
-    """Reads as it is told to."""
+    """Reads as a test wants it."""
 
     does: Callable[[], Awaitable[Figures]]
 

@@ -74,7 +74,7 @@ def test_the_registry_has_what_is_declared_and_what_the_process_is() -> None:
 
 
 @pytest.mark.parametrize("expression", [*in_rules(), *in_dashboard()])
-def test_no_alarm_and_no_panel_waits_for_a_metric_that_nobody_has(expression: str) -> None:
+def test_no_alarm_and_no_panel_waits_for_a_metric_that_does_not_exist(expression: str) -> None:
     there = series()
     assert names_in(expression) <= {*there, *OF_PROCESSES}
     assert {

@@ -13,7 +13,7 @@ async def status(door: Door, peer: str, path: str = "/metrics", **headers: str) 
     return (await door.ask("GET", path, peer=peer, headers=headers)).status
 
 
-async def test_nobody_is_let_in_for_where_he_comes_from_unless_the_operator_lists_it() -> None:
+async def test_no_address_opens_the_figures_unless_the_operator_lists_it() -> None:
     assert await status(Door(), "127.0.0.1") == 401
 
 

@@ -23,5 +23,5 @@ class Figures:
     memories: int  # that are active
     spent_usd: float | None  # since midnight in the budgets' time zone; None: no budgets
     is_paused: bool  # by an operator
-    parked_until: datetime | None  # the model API serves nobody until then; None: it does
+    parked_until: datetime | None  # the model API serves no session until then; None: it does
     healthy_at: datetime | None  # when the last usual round ended healthy, within `HEALTHY_WITHIN`

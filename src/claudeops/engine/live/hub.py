@@ -68,7 +68,7 @@ class Subscription:
         self._arrived = anyio.Event()
 
     def give(self, fact: LiveFact) -> bool:
-        """Add one fact; when the queue is full the oldest is dropped, which is told. Call it on the event loop."""
+        """Add one fact, on the event loop; return whether the oldest was dropped for it, as the queue is full."""
         with self._lock:
             is_full = len(self._facts) == self._facts.maxlen
             self._lost += is_full

@@ -19,7 +19,7 @@ class Counting(SessionListener, Protocol):
         return
 
     def call_judged(self, session: Session, verdict: VerdictKind) -> None:  # noqa: ARG002
-        """Take the gate's answer to a call; a call that people are asked about has two."""
+        """Take the gate's answer to a call; a call that waits for people has two."""
         return
 
     def call_decided(self, seconds: float) -> None:  # noqa: ARG002

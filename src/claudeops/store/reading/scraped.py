@@ -1,4 +1,4 @@
-"""The figures that the database alone knows, read in one short look whenever somebody scrapes the daemon.
+"""The figures that the database alone knows, read in one short look at every scrape.
 
 Every question finds its rows by an index, or in a small table: a test asks the database how it would answer.
 """
