@@ -121,7 +121,7 @@ class _Work(SessionListener):
             looks=(Look(),),
         )
 
-    def ended(self, session: Session, finished: Finished) -> None:  # noqa: ARG002 - every end counts
+    def ended(self, session: Session, ending: Ending, finished: Finished) -> None:  # noqa: ARG002 - every end counts
         self._left -= 1
         if not self._left:
             self.done.set()

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -186,6 +187,10 @@ class HeldPings:
         return name == "backup"
 
 
+async def _figures() -> bytes:
+    return b"claudeops_paused 0.0\n"
+
+
 @dataclass(frozen=True)
 class Answered:
     """What came back."""
@@ -219,6 +224,8 @@ class Door:
     intake: HeldIntake = field(default_factory=HeldIntake)
     pings: HeldPings = field(default_factory=HeldPings)
     presses: HeldPresses = field(default_factory=HeldPresses)
+    scrapers: Sequence[str] = ()  # networks
+    counted: list[tuple[str, str, int, float]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=lambda: [Check(name="database_writes", ok=True)])
     log: io.StringIO = field(default_factory=io.StringIO)
     hub: Hub = field(default_factory=Hub)
@@ -241,6 +248,8 @@ class Door:
             intake=self.intake,
             interactions=self.presses,
             streams=self.streams,
+            metrics=_figures,
+            scrapers=tuple(map(ip_network, self.scrapers)),
         )
         self.listener = Listener(
             table=Table(table_of(rooms)),
@@ -248,6 +257,7 @@ class Door:
             hosts=Hosts.of(["ops.example.com"]),
             clock=self.clock,
             log=log,
+            count=lambda *about: self.counted.append(about),
         )
 
     def leading_to(self, intake: Intake) -> Door:

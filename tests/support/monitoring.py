@@ -24,9 +24,9 @@ HOW_TO: Final = ROOT / "docs" / "how-to" / "connect-alertmanager.md"
 _COUNT: Final = re.compile(r"^(\w+)\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
 
 
-def block(language: str, number: int = 0) -> str:
-    """Return one of the code blocks of the how-to."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def block(language: str, number: int = 0, *, how_to: Path = HOW_TO) -> str:
+    """Return one of the code blocks of a how-to."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", how_to.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return str(found[number])
 
 
@@ -96,9 +96,30 @@ async def prometheus(root: Path, *, target: str, alerts_to: str) -> AsyncIterato
         yield watcher
 
 
+@asynccontextmanager
+async def scraping(root: Path, *, target: str, token: str, rules: Path) -> AsyncIterator[Watcher]:
+    """Run Prometheus as the how-to sets it up, which scrapes a daemon every second, under these rules."""
+    path = program("prometheus", "prometheus")
+    (root / "scrape-token").write_text(f"{token}\n", encoding="utf-8")
+    how_to = HOW_TO.with_name("watch-with-prometheus.md")
+    config = _with(
+        block("yaml", how_to=how_to),
+        {
+            "/etc/prometheus/claudeops.rules.yaml": str(rules),
+            "/etc/prometheus/claudeops-token": str(root / "scrape-token"),
+            "127.0.0.1:8080": target,
+        },
+    )
+    often = "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
+    (root / "scraping.yml").write_text(often + config, encoding="utf-8")
+    arguments = [f"--config.file={root}/scraping.yml", f"--storage.tsdb.path={root}/scraped"]
+    async with _running(root, "scraping", [path, *arguments]) as watcher:
+        yield watcher
+
+
 def _with(text: str, changes: Mapping[str, str]) -> str:
     for before, after in changes.items():
-        assert before in text, f"{HOW_TO.name} says {before!r} no more"
+        assert before in text, f"the how-to says {before!r} no more"
         text = text.replace(before, after)
     return text
 

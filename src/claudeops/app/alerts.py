@@ -65,4 +65,5 @@ def alert_desk(node: Node, file: OperatorFile[Rules], *, dependencies: Callable[
         announce=node.dispatcher.announce,
         clock=node.clock,
         log=node.log,
+        counts=node.context.counts,
     )

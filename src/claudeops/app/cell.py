@@ -25,6 +25,7 @@ from claudeops.engine.cell.levels import HostContext, choose
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
 from claudeops.engine.ports import Clock
+from claudeops.engine.ports.counting import Counting
 from claudeops.engine.process.bounds import available_mb, fitting_slots
 from claudeops.engine.process.tree import kill_all, marked, marks_below
 from claudeops.engine.session.context import TierSetup
@@ -106,7 +107,7 @@ def slots(settings: Settings, log: Logger) -> int:
     return found
 
 
-async def end_leftovers(sessions_dir: Path, log: Logger) -> None:
+async def end_leftovers(sessions_dir: Path, counts: Counting, log: Logger) -> None:
     """Kill the processes that a killed daemon left running: we hold the lock, so nobody uses them."""
     marks = marks_below(sessions_dir)
     try:
@@ -116,6 +117,7 @@ async def end_leftovers(sessions_dir: Path, log: Logger) -> None:
         return
     if strays:
         log.warning(LogEvent.STRAY_PROCESSES, count=strays)
+        counts.strays_killed(strays)
 
 
 async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:

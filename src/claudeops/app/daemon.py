@@ -33,6 +33,7 @@ from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
+from claudeops.engine.ports import SessionListener
 from claudeops.engine.probes.watch import Watch
 from claudeops.engine.schedule.follow_ups import FollowUpKeeper
 from claudeops.engine.schedule.keeper import ScheduleKeeper
@@ -42,6 +43,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.database import parse_url, sqlite_file
+from claudeops.web.doorkeeper import WEBHOOK
 from claudeops.web.ports import Readiness
 
 _MIB: Final = 1024 * 1024
@@ -55,6 +57,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         return
     running = RunningSessions()
     rules = alerts_file(node)
+    node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
     desk = alert_desk(node, rules, dependencies=lambda: watch.roster.dependencies)
     watch = probe_watch(node, desk.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)
@@ -72,7 +75,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     ping, people = healthcheck_ping(node), people_keeper(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
-    supervisor = told.supervisor(running=running, listeners=[status] if ping is None else [status, ping])
+    listeners: list[SessionListener] = [status, node.metrics, *([] if ping is None else [ping])]
+    supervisor = told.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
     )
@@ -246,6 +250,7 @@ def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
         rules=node.context.current_rules,
         new_session=lambda tier: root_session(settings, tier, Trigger.SCHEDULED),
         gate=tier0,
+        counts=node.context.counts,
         read=None if path is None else partial(read, path),
     )
 

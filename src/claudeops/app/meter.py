@@ -15,6 +15,7 @@ from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.ports import Clock, Spending
+from claudeops.engine.ports.counting import Counting
 from claudeops.engine.system import raise_descriptor_limit
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import LogEvent, Logger
@@ -23,7 +24,7 @@ from claudeops.settings import Settings
 
 @asynccontextmanager
 async def open_meter(
-    settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, log: Logger
+    settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, counts: Counting, log: Logger
 ) -> AsyncIterator[Meter | None]:
     """Run the meter while the block runs; yield ``None`` when the operator has switched it off.
 
@@ -39,6 +40,7 @@ async def open_meter(
         rules=rules,
         clock=clock,
         log=log,
+        counts=counts,
         redactor_with=lambda secret: Redactor((*settings.secrets, secret)),
     )
     async with serve_meter(upstream(settings), deps, MeterLimits.within(descriptors)) as meter:

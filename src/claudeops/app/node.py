@@ -26,6 +26,7 @@ from claudeops.app.cell import (
     with_looks,
 )
 from claudeops.app.meter import open_meter
+from claudeops.app.metrics import Scrape, metrics_of
 from claudeops.app.stages import FILE, StageKeeper
 from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
 from claudeops.dispatch.local import LocalDispatcher
@@ -44,6 +45,7 @@ from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown, SystemClock
 from claudeops.errors import ConfigurationError, ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.metrics import Metrics
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.files import packaged
 from claudeops.store.database import Database
@@ -71,6 +73,8 @@ class Node:
     tokens: Tokens  # of programs that call
     logins: Logins  # of people
     verdicts: Callable[[int], Awaitable[Mapping[str, CallVerdict]]]  # on the calls of a session; raises `StoreError`
+    metrics: Metrics
+    scrape: Scrape
     context: SessionContext
     recovery: Recovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
@@ -145,16 +149,23 @@ async def open_node(
             await stages.enter("store")
             hub = hub or Hub()
             waker = AnswerWaker()
-            store = open_store(settings.database_url, raised=hub.from_threads(), answered=waker.wake)
+            rules = escalation_rules(settings)
+            metrics = metrics_of(settings, rules=rules, hub=hub, cli_versions=clis.versions.values)
+            store = open_store(
+                settings.database_url, raised=hub.from_threads(), answered=waker.wake, wrote=metrics.wrote
+            )
             try:
                 await store.housekeeping.make_room()
                 await stages.enter("leftovers")
-                await end_leftovers(settings.state_dir / SESSIONS, log)
-                rules = escalation_rules(settings)
+                await end_leftovers(settings.state_dir / SESSIONS, metrics, log)
                 await stages.enter("meter")
-                async with open_meter(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
+                async with open_meter(
+                    settings, spending=store.spending, rules=rules, clock=clock, counts=metrics, log=log
+                ) as meter:
                     await stages.enter("estate")
-                    context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
+                    context = build_context(
+                        settings, store=store, rules=rules, clock=clock, hub=hub, log=log, counts=metrics
+                    )
                     await context.estates.look(log)
                     await stages.enter("approvals")
                     context = replace(
@@ -185,6 +196,8 @@ async def open_node(
                         tokens=store.tokens,
                         logins=store.logins,
                         verdicts=lambda session_id: store.database.read(partial(verdicts, session_id=session_id)),
+                        metrics=metrics,
+                        scrape=Scrape(metrics=metrics, figures=store.figures, rules=rules, clock=clock),
                         context=context,
                         recovery=recovery,
                         check_lock=check_lock,

@@ -271,6 +271,7 @@ def outgoing(node: Node, chats: Mapping[str, Carrier], hearing: Sequence[str] = 
         now=node.clock.now,
         log=node.log,
         standing=frozenset(map(clip, (*about, *hearing))),
+        counted=node.metrics.message_sent,
     )
 
 

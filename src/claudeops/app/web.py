@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from ipaddress import ip_network
 from typing import Final
 
 import anyio
@@ -35,6 +36,7 @@ from claudeops.web.ports import (
     Live,
     Logins,
     LogLines,
+    Metrics,
     Pings,
     Readiness,
     Sources,
@@ -68,6 +70,10 @@ class FileSources:
         return [value for name in source.secret_env if (value := self.environment.get(name, ""))]
 
 
+def _uncounted(_path: str, _method: str, _status: int, _seconds: float) -> None:
+    return
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
     """What pages add to the listener."""
@@ -91,6 +97,8 @@ class Web:
     sources: Sources = FileSources()
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
+    metrics: Metrics | None = None  # None: nothing is counted
+    count: Callable[[str, str, int, float], None] = _uncounted  # of every answer (`Listener.count`)
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
     pages: Callable[[], Parts] | None = None  # makes them, which imports what they are made with; None: there are none
     live: Live | None = None  # None: nobody reads live
@@ -118,6 +126,8 @@ def web_of(
         sources=sources,
         redact=node.context.redactor.text,
         intake=intake,
+        metrics=node.scrape,
+        count=node.metrics.answered,
         interactions=interactions,
         pages=pages,
         live=node.context.hub,
@@ -187,6 +197,7 @@ def _listener(web: Web, crowd: Crowd, streams: Streams | None) -> Listener:
         hosts=Hosts.of(settings.public_hosts),
         clock=web.clock,
         log=web.log,
+        count=web.count,
         crowd=crowd,
         refused_page=pages.refused,
     )
@@ -199,6 +210,8 @@ def _rooms(web: Web, pages: Parts, streams: Streams | None, *, is_signed: bool) 
         sources=web.sources,
         redact=web.redact,
         intake=web.intake,
+        metrics=web.metrics,
+        scrapers=tuple(map(ip_network, web.settings.metrics_allow)),
         interactions=web.interactions if is_signed else None,
         pages=pages.endpoints,
         streams=streams,

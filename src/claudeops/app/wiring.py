@@ -29,6 +29,7 @@ from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.engine.probes.declared import Reading, read_file
 from claudeops.engine.probes.hosts import ProbedHosts
 from claudeops.engine.prompt_files import PromptFiles, Template
@@ -62,7 +63,14 @@ _NO_KEY: Final = "no-key-needed"
 
 
 def build_context(
-    settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, hub: Hub, log: Logger
+    settings: Settings,
+    *,
+    store: Store,
+    rules: EscalationRules,
+    clock: Clock,
+    hub: Hub,
+    log: Logger,
+    counts: Counting = UNCOUNTED,
 ) -> SessionContext:
     """Return the context that all sessions of this node share."""
     return SessionContext(
@@ -93,6 +101,7 @@ def build_context(
             stop_grace=settings.stop_grace_seconds,
         ),
         hub=hub,
+        counts=counts,
         libraries=Libraries(library_dir(), settings.repos_dir),
         estates=estates(settings),
         sessions_dir=settings.state_dir / SESSIONS,

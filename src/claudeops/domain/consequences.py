@@ -81,6 +81,7 @@ class Settlement:
     """What became of a reserved action."""
 
     id: int
+    kind: str
     success: bool
     error: str | None
 
@@ -215,9 +216,10 @@ def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iter
     for reservation in (each for each in reservations if not each.denied):
         is_error = failed.get(reservation.tool_use_id)
         if is_error is None:
-            yield Settlement(id=reservation.id, success=False, error=NO_RESULT_SEEN)
+            yield Settlement(id=reservation.id, kind=reservation.kind, success=False, error=NO_RESULT_SEEN)
         else:
-            yield Settlement(id=reservation.id, success=not is_error, error=_ENDED_WITH_AN_ERROR if is_error else None)
+            error = _ENDED_WITH_AN_ERROR if is_error else None
+            yield Settlement(id=reservation.id, kind=reservation.kind, success=not is_error, error=error)
 
 
 def fingerprinted(event: NewEvent) -> NewEvent:

@@ -497,3 +497,4 @@ class Finished:
     next_session_id: int | None = None
     audit_head: str = ""  # the hash of the last tool call; also logged, out of the database's reach
     audit_results: str | None = None  # the seal over the calls' results
+    actions: tuple[tuple[str, bool], ...] = ()  # the kinds of those that it tried, and whether each succeeded

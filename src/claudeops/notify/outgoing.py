@@ -51,6 +51,10 @@ class Carrier(Protocol):
         """
 
 
+def _uncounted(_channel: str, _result: Delivery) -> None:
+    return
+
+
 @dataclass(kw_only=True, slots=True)
 class _Standing:
     """How a target has fared lately."""
@@ -74,6 +78,7 @@ class Outgoing:
     look_seconds: float = LOOK_SECONDS
     chats: Mapping[str, Carrier] = field(default_factory=dict)  # of the targets that are chats, by their names
     oldest: datetime | None = None  # since when the notice waits that should have been told first, as last seen
+    counted: Callable[[str, Delivery], None] = _uncounted  # with the kind of target and the result of each message
     standing: Collection[str] | None = None  # events about targets that may stand; None: nothing is known of them
     _standings: dict[str, _Standing] = field(init=False)
     _refusals: dict[int, int] = field(default_factory=dict)  # of notices for what they say, by the ids of rows
@@ -179,6 +184,8 @@ class Outgoing:
 
     async def _settle(self, target: Target, planned: Plan, told: Mapping[int, Told]) -> None:
         now, standing = self.now(), self._standings[target.name]
+        for each in told.values():
+            self.counted(target.kind.value, each.result)
         failed = [each for each in told.values() if each.result is not Delivery.DELIVERED]
         asked = max((each.wait_seconds for each in failed if each.wait_seconds is not None), default=None)
         if all(each.cause == CONTENT for each in told.values()):

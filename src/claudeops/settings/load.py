@@ -55,7 +55,14 @@ from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.notify import read_digest_cron, read_notify
 from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
-from claudeops.settings.reader import Reader, read_address, read_database_url, read_http_url, read_public_urls
+from claudeops.settings.reader import (
+    Reader,
+    read_address,
+    read_database_url,
+    read_http_url,
+    read_networks,
+    read_public_urls,
+)
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
@@ -210,6 +217,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         public_url=next(iter(public_urls), None),
         public_hosts=tuple(urlsplit(url).hostname or "" for url in public_urls),
         tls_hosts=frozenset(urlsplit(url).netloc.lower() for url in public_urls if url.startswith("https:")),
+        metrics_allow=read_networks(reader, "CLAUDEOPS_METRICS_ALLOW"),
         chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
         log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
         log_format=reader.choice("CLAUDEOPS_LOG_FORMAT"),

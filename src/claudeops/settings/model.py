@@ -152,6 +152,7 @@ class Settings:
     public_url: str | None  # for links, without a slash at the end
     public_hosts: tuple[str, ...]  # of all the addresses that were given: who calls may name them
     tls_hosts: frozenset[str]  # those with https, as a Host header has them
+    metrics_allow: tuple[str, ...]  # networks, as CIDR: their peers read the metrics without a token
     chat_api_key: str | None = field(repr=False)
     # --- the daemon's own log
     log_level: str  # lower case

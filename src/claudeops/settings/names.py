@@ -288,6 +288,11 @@ GENERAL: Final[tuple[Variable, ...]] = (
         Kind.URL,
         "where people and programs reach the listener; several are separated by commas, and links have the first",
     ),
+    _given(
+        "CLAUDEOPS_METRICS_ALLOW",
+        Kind.NAMES,
+        "networks whose peers read `/metrics` without a token, as 10.1.0.0/16; sessions call from 127.0.0.1",
+    ),
     _secret("CLAUDEOPS_CHAT_API_KEY", "key with which senders may post to `/api/v1/webhook`"),
     # --- the daemon's own log
     _choice("CLAUDEOPS_LOG_LEVEL", "info debug warning error critical", "least level that is logged"),

@@ -221,6 +221,20 @@ def read_address(reader: Reader, name: str) -> str:
         ) from None
 
 
+def read_networks(reader: Reader, name: str) -> tuple[str, ...]:
+    """Return networks as CIDR; an address is a network of its own."""
+    found = []
+    for given in reader.names(name):
+        try:
+            found.append(str(ipaddress.ip_network(given)))
+        except ValueError:
+            raise ConfigurationError(
+                f"{name} holds {quoted(given)}, which is no network: write networks such as 10.1.0.0/16 (no bits "
+                "beyond the prefix), separated by commas."
+            ) from None
+    return tuple(found)
+
+
 def read_public_urls(reader: Reader, name: str) -> tuple[str, ...]:
     """Return http or https URLs that may be shown to anybody, without a slash at the end."""
     urls = reader.names(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -26,7 +27,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from claudeops.domain.live import EventRaised
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError, StoreError
+from claudeops.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    ErrorKind,
+    MissingInputError,
+    StaleAttemptError,
+    StoreError,
+)
 from claudeops.files import is_there
 from claudeops.store.events import collecting_events, tell_listener
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
@@ -97,11 +105,13 @@ class Database:
         wait_seconds: float,
         now: Callable[[], datetime],
         raised: Callable[[EventRaised], None],
+        wrote: Callable[[float | None], None],
     ) -> None:
         self.url = url
         self.wait_seconds = wait_seconds
         self.now = now
         self._raised = raised
+        self._wrote = wrote
         self._writing = writing_engine(url, busy_seconds=busy_seconds)
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -139,14 +149,13 @@ class Database:
         Cancelling the caller never cuts a transaction: it is committed whole or not at all. ``undo`` is another
         transaction, which gets the job's result; it runs when the job was done after its caller had stopped waiting.
         """
-        if undo is None:
-            return await self._writer.run(partial(self._transaction, job), urgent=urgent)
-        undo_job = undo
-
-        def undone(result: T) -> None:
-            self._transaction(lambda connection: undo_job(connection, result))
-
-        return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=undone)
+        undone = None if undo is None else partial(self._undone, undo)
+        try:
+            return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=undone)
+        except StoreError as error:
+            if not isinstance(error, StaleAttemptError):  # that is the caller's, whom the database has answered
+                self._wrote(None)
+            raise
 
     async def write_outside(self, job: Callable[[Engine], T]) -> T:
         """Run a job in the writer's thread and outside of any transaction, which would block it."""
@@ -170,9 +179,14 @@ class Database:
             await anyio.to_thread.run_sync(self._writing.dispose)
             await anyio.to_thread.run_sync(self._reading.dispose)
 
+    def _undone(self, undo: Callable[[Connection, T], None], result: T) -> None:
+        self._transaction(lambda connection: undo(connection, result))
+
     def _transaction(self, job: Callable[[Connection], T]) -> T:
+        began = time.perf_counter()
         with border(self.url), self._writing.begin() as connection, collecting_events(connection) as collected:
             result = job(connection)
+        self._wrote(time.perf_counter() - began)
         for event_raised in collected:
             tell_listener(event_raised, self._raised)
         return result

@@ -158,6 +158,7 @@ class SqlQueue:
                 next_session_id=next_session_id,
                 audit_head=head,
                 audit_results=results,
+                actions=tuple((settled.kind, settled.success) for settled in outcome.settlements),
             )
 
         return await self._database.write(end)

@@ -123,6 +123,11 @@ _TOTALS = (
     .select_from(model_calls.join(sessions, sessions.c.id == model_calls.c.session_id))
     .where(_RUNNING)
 )
+_CHARGED_BY_RUNNING: Final = (
+    select(func.coalesce(func.sum(_CHARGED), 0.0))
+    .select_from(model_calls.join(sessions, sessions.c.id == model_calls.c.session_id))
+    .where(_RUNNING)
+)
 _BEGIN = insert(model_calls)
 _BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPEN)
 
@@ -228,6 +233,11 @@ def chain_spent(connection: Connection, root_session_id: int) -> float:
     return float(connection.execute(_SPENT_BY_CHAIN, {"chain": root_session_id}).scalar_one())
 
 
+def spent_since(connection: Connection, since: datetime) -> float:
+    """Return what ended sessions have spent since a time, and what running ones have spent so far."""
+    return _settled_since(connection, since) + float(connection.execute(_CHARGED_BY_RUNNING).scalar_one())
+
+
 def book_call(connection: Connection, state: CallState) -> None:
     """Write what is known of a call; a call that is over no longer changes."""
     connection.execute(_BOOK, {"call": state.id, **call_values(state)})
@@ -265,7 +275,10 @@ def _balance(scope: BudgetScope, limit: float, spent: float, still_open: float) 
 
 def _day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
     """Return what was settled since midnight in the budgets' time zone."""
-    since = budget.last_midnight(now, budgets.timezone)
+    return _settled_since(connection, budget.last_midnight(now, budgets.timezone))
+
+
+def _settled_since(connection: Connection, since: datetime) -> float:
     return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
 
 

@@ -23,6 +23,7 @@ from claudeops.store.planned.questions import SqlQuestions
 from claudeops.store.planned.schedules import SqlSchedules
 from claudeops.store.probes import SqlProbes
 from claudeops.store.queue import SqlQueue
+from claudeops.store.reading.scraped import SqlFigures
 from claudeops.store.records import SqlRecords
 from claudeops.store.recovery import SqlRecovery
 from claudeops.store.spend import SqlSpending
@@ -35,6 +36,10 @@ _wall_clock: Final = partial(datetime.now, UTC)
 
 
 def _no_listener(_: EventRaised) -> None:
+    return
+
+
+def _uncounted(_seconds: float | None) -> None:
     return
 
 
@@ -65,6 +70,7 @@ class SqlStore:
     audit: AuditTrail  # for operators
     memories: SqlMemories  # for operators
     deletion: SqlDeletion  # for operators
+    figures: SqlFigures  # for the daemon's own metrics
     tokens: SqlTokens  # for operators, and for who calls the daemon
     logins: SqlLogins  # of people
 
@@ -81,20 +87,24 @@ def open_store(
     now: Callable[[], datetime] = _wall_clock,
     raised: Callable[[EventRaised], None] = _no_listener,
     answered: Callable[[int], None] = _nobody_waits,
+    wrote: Callable[[float | None], None] = _uncounted,
 ) -> SqlStore:
     """Open a database that has been migrated.
 
     ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole. ``now`` decides
     how much memories have faded when they are read. ``raised`` is called in the writer's thread with every event that
     was committed, ``answered`` in the caller's event loop with every question to people that was answered, or has
-    reached nobody, by way of this store.
+    reached nobody, by way of this store. ``wrote`` is called in any thread with the seconds that a transaction took, or
+    with ``None`` for one that the database did not take.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
     """
     parsed = parse_url(url)
     require_head(parsed, busy_seconds=busy_seconds)
-    database = Database(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised)
+    database = Database(
+        parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote
+    )
     return SqlStore(
         database=database,
         queue=SqlQueue(database),
@@ -115,6 +125,7 @@ def open_store(
         audit=AuditTrail(database),
         memories=SqlMemories(database),
         deletion=SqlDeletion(database),
+        figures=SqlFigures(database),
         tokens=SqlTokens(database),
         logins=SqlLogins(database),
     )

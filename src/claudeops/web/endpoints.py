@@ -5,6 +5,7 @@ A row without a scope is open to everybody. There is no default: whoever adds a 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,7 @@ T = TypeVar("T")
 ANY: Final = "any"
 """A query of the sender's own, whatever its names."""
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Query = type[msgspec.Struct] | Literal["any"] | None
 Body = type[msgspec.Struct] | type[bytes] | None
 
@@ -78,6 +80,7 @@ class Endpoint:
     path: str  # with parameters in braces
     scope: str | None  # that the caller's token needs, with the path's parameters; None: open to everybody
     signer: str = ""  # the source whose signature is a proof too, with the path's parameters; empty: none is
+    networks: tuple[Network, ...] = ()  # whose peers need no token
     takes_tokens: bool = True  # False: the signature alone is a proof
     asks_name: bool = True  # False: nobody is asked who he is, so that no database is either
     page: bool = False  # for people: without a login they are led to one, and what is refused is a page too
@@ -99,6 +102,15 @@ class Endpoint:
     def label(self) -> str:
         """What figures and log lines call it: never an address as it was sent."""
         return f"{self.method} {self.path}"
+
+    def lets_in(self, peer: str) -> bool:
+        """Tell whether whoever calls from an address needs no token."""
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:  # a socket of this machine has none
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self.networks)
 
     def needs(self, params: Mapping[str, str]) -> str | None:
         """Return the scope for these parameters of the path."""

@@ -53,6 +53,11 @@ _LOCAL: Final = frozenset({"localhost", "localhost.localdomain"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _UNMATCHED: Final = "none"
+_ROUTE: Final = "claudeops.route"  # in the scope: the path of the row that was found
+
+
+def _uncounted(_path: str, _method: str, _status: int, _seconds: float) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class Listener:
     hosts: Hosts
     clock: Clock
     log: Logger
+    count: Callable[[str, str, int, float], None] = _uncounted  # the path of the row, the method, the status, seconds
     crowd: Crowd | None = None  # of the server; None: nothing bounds the connections
     refused_page: Callable[[RefusedError, str], Response] | None = None  # with the path; None: there are no pages
     _busy: int = 0
@@ -103,11 +109,13 @@ class Listener:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        request = Request(scope, receive)
+        request, began = Request(scope, receive), self.clock.monotonic()
         try:
             response = await self._answered(request)
         except ClientDisconnect:
             return
+        seconds = self.clock.monotonic() - began
+        self.count(scope.get(_ROUTE, ""), scope["method"], response.status_code, seconds)
         await response(scope, receive, send)
 
     async def _answered(self, request: Request) -> Response:
@@ -117,7 +125,7 @@ class Listener:
             with anyio.fail_after(ANSWER_SECONDS):
                 self._check_host(request)
                 found = self.table.find(request.scope)
-                route = found.endpoint.label
+                route, request.scope[_ROUTE] = found.endpoint.label, found.endpoint.path
                 self._check_site(request, found)
                 return await self._serve(request, found)
         except RefusedError as error:
@@ -200,6 +208,9 @@ class Listener:
         if not found.endpoint.takes_tokens:
             return None
         caller = await self.doorkeeper.caller(request.headers) or await self._person(request, found)
+        peer = request.client.host if request.client is not None else ""
+        if caller is None and found.endpoint.lets_in(peer):
+            return Caller(name=f"peer {peer}", scopes=frozenset({needed}))
         if caller is not None and needed not in caller.scopes:
             raise RefusedError(403, f"This needs a token with the scope {needed}.", kind=ErrorKind.POLICY)
         return caller

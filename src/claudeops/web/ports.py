@@ -82,6 +82,13 @@ class Intake(Protocol):
         """
 
 
+class Metrics(Protocol):
+    """What the daemon counts of itself."""
+
+    async def __call__(self) -> bytes:
+        """Return all of it as text for Prometheus; bounded, with what is known by then."""
+
+
 class Interactions(Protocol):
     """Where what people press in Slack goes."""
 

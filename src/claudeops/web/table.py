@@ -24,13 +24,14 @@ from claudeops.domain.text import regex
 from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import ErrorKind
 from claudeops.web.doorkeeper import SLACK, WEBHOOK
-from claudeops.web.endpoints import ANY, Call, Endpoint
-from claudeops.web.ports import Intake, Interactions, Pings, Readiness, Sources
+from claudeops.web.endpoints import ANY, Call, Endpoint, Network
+from claudeops.web.ports import Intake, Interactions, Metrics, Pings, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
 from claudeops.web.streams import Streams, stream_endpoints
 
 _READY: Final = 200
 _NOT_READY: Final = 503
+_PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"  # the format of its texts
 _STRANGE: Final = regex.Pattern(r"[^A-Za-z0-9_.-]")  # to the id of a run, which people are told
 _MOST_RUN: Final = 64  # characters of a run's id; healthchecks' are UUIDs
 _SENT: Final = 10_000  # bytes of a ping's body that are looked at
@@ -79,6 +80,8 @@ class Rooms:
     sources: Sources
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
+    metrics: Metrics | None = None  # None: nothing is counted
+    scrapers: tuple[Network, ...] = ()  # who may read the metrics without a token
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
     pages: Sequence[Endpoint] = ()  # empty: they are switched off
     streams: Streams | None = None  # None: nobody reads live
@@ -88,7 +91,8 @@ def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
     """Return every endpoint."""
     alerts = () if rooms.intake is None else _alerts(rooms, rooms.intake)
     streams = () if rooms.streams is None else stream_endpoints(rooms.streams)
-    return (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions), *streams, *rooms.pages)
+    open_to_tools = (*_health(rooms), *_metrics(rooms), *_heartbeats(rooms))
+    return (*open_to_tools, *alerts, *_slack(rooms.interactions), *streams, *rooms.pages)
 
 
 # --- health -----------------------------------------------------------------------------------------------
@@ -130,6 +134,29 @@ async def _ready(readiness: Readiness, call: Call) -> Response:
         details={check.name: check.detail for check in checks if check.detail} if may_read else {},
     )
     return answer(said, status=_READY if is_ready else _NOT_READY)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+def _metrics(rooms: Rooms) -> Sequence[Endpoint]:
+    if rooms.metrics is None:
+        return ()
+    return (
+        Endpoint(
+            method="GET",
+            path="/metrics",
+            scope=ScopeKind.METRICS.value,
+            networks=rooms.scrapers,
+            answer=bytes,
+            handler=partial(_scrape, rooms.metrics),
+            summary="What the daemon counts of itself, as Prometheus reads it.",
+        ),
+    )
+
+
+async def _scrape(metrics: Metrics, _: Call) -> Response:
+    return Response(await metrics(), headers={"content-type": _PROMETHEUS, "cache-control": "no-store"})
 
 
 # --- alerts -----------------------------------------------------------------------------------------------

@@ -256,10 +256,11 @@ async def test_reserved_action_is_settled_by_its_own_result(
     session = await started(store, wanted(2))
     await recorded(store, session, "toolu_1", allow(restart()))
 
-    await store.queue.finish(ending(session, alarm(), tool_ends=ends), rules=RULES)
+    finished = await store.queue.finish(ending(session, alarm(), tool_ends=ends), rules=RULES)
 
     (action,) = database.rows("cooldown_actions")
     assert (action["success"], action["error"]) == settled
+    assert finished.actions == (("restart", settled[0]),)
 
 
 async def test_tool_ends_reach_the_rows_of_their_calls(store: Store, database: Database) -> None:

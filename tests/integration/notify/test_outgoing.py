@@ -108,12 +108,16 @@ async def tell(store: Store, *keys: str, level: Level = Level.WARNING) -> None:
 async def test_a_notice_is_told_to_every_target(store: Store, logged: io.StringIO) -> None:
     carrier = Carrier()
     outgoing = sender(store, carrier, Clock(), PHONE, TEAM)
+    counted: list[tuple[str, Delivery]] = []
+    outgoing.counted = lambda *about: counted.append(about)
     await tell(store, "shop")
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outgoing.run)
         await until(lambda: len(carrier.heard) == 2)
         tasks.cancel_scope.cancel()
+
+    assert counted == [("apprise", Delivery.DELIVERED)] * 2
 
     assert sorted(address for address, _ in carrier.heard) == ["to phone", "to team"]
     assert "notification_failed" not in logged.getvalue()

@@ -40,6 +40,8 @@ SMALL: Final = {
     "claudeops.cli.commands.notify": "one group of commands",
     "claudeops.cli.commands.completion": "what a shell asks at every press of a key",
     "claudeops.cli.commands.options": "what all headings share",
+    "claudeops.app.metrics": "a library that takes time to import: commands that only read the wiring do without",
+    "claudeops.domain.web.figures": "one value: the store reads it, and what renders it must not know the store",
     "claudeops.files": "imports nothing of ours but errors: settings, store and commands ask it",
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
     "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",

@@ -82,6 +82,12 @@ def test_switch_takes_every_usual_spelling(world: World, text: str, value: bool)
     assert world.settings(CLAUDEOPS_DRY_RUN=text).dry_run is value
 
 
+def test_networks_that_read_the_metrics_are_listed_and_there_are_none_by_default(world: World) -> None:
+    assert world.settings().metrics_allow == ()
+    listed = world.settings(CLAUDEOPS_METRICS_ALLOW="10.1.0.0/16, 192.0.2.7,fd00::/64").metrics_allow
+    assert listed == ("10.1.0.0/16", "192.0.2.7/32", "fd00::/64")
+
+
 def test_more_tiers_come_by_configuration(world: World) -> None:
     world.file("wizard.md", "you are a wizard")
 

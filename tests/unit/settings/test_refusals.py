@@ -67,6 +67,7 @@ REFUSED = [
     case("free-tier", "CLAUDEOPS_TIER1_MAX_BUDGET_USD is '0'", "US dollars", CLAUDEOPS_TIER1_MAX_BUDGET_USD="0"),
     case("no-port", "CLAUDEOPS_DASHBOARD_PORT is '99999'", "65535", CLAUDEOPS_DASHBOARD_PORT="99999"),
     case("no-address", "DASHBOARD_HOST is 'web.example.com'", "127.0.0.1", CLAUDEOPS_DASHBOARD_HOST="web.example.com"),
+    case("no-network", "METRICS_ALLOW holds '10.1.0.1/16'", "10.1.0.0/16", CLAUDEOPS_METRICS_ALLOW="10.1.0.1/16"),
     case("no-public-url", "CLAUDEOPS_PUBLIC_URL", "https://ops", CLAUDEOPS_PUBLIC_URL="https://a.example, ops"),
     case("password-in-a-link", "CLAUDEOPS_PUBLIC_URL", "secret", CLAUDEOPS_PUBLIC_URL="https://ada:hunter22@ops"),
     case("no-switch", "CLAUDEOPS_DRY_RUN is 'maybe'", "true or false", CLAUDEOPS_DRY_RUN="maybe"),

@@ -35,6 +35,7 @@ class ScopeKind(StrEnum):
     READ = "read"  # what the daemon knows of itself
     ALERTS = "alerts"  # send alerts as one source
     HEARTBEATS = "heartbeats"  # be heard as one heartbeat
+    METRICS = "metrics"  # read the figures
 
 
 class TokenState(StrEnum):
@@ -116,10 +117,10 @@ def scope_of(kind: ScopeKind, name: str) -> str:
 def scope_fault(scope: str) -> str:
     """Return what is wrong with a scope, as a sentence; empty: nothing."""
     word, colon, name = scope.partition(":")
-    if word == ScopeKind.READ and not colon:
+    if word in {ScopeKind.READ.value, ScopeKind.METRICS.value} and not colon:
         return ""
     if word not in {ScopeKind.ALERTS.value, ScopeKind.HEARTBEATS.value}:
-        return f"{scope!r} is no scope: write read, alerts:<source> or heartbeats:<name>."
+        return f"{scope!r} is no scope: write read, metrics, alerts:<source> or heartbeats:<name>."
     if not NAME.fullmatch(name):
         return f"{scope!r} names nobody: write {word}: and a name of letters, digits and '._:@-'."
     if scope == scope_of(ScopeKind.ALERTS, PROBES):

@@ -26,6 +26,7 @@ from claudeops.domain.probe.news import Chain
 from claudeops.engine.alerts.intake import AlertIntake
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.alerting import Alerts
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, Logger
@@ -54,6 +55,7 @@ class AlertDesk:
     announce: Callable[[], Awaitable[None]]  # to whoever waits for queued sessions
     clock: Clock
     log: Logger
+    counts: Counting = UNCOUNTED
     tick_seconds: float = TICK_SECONDS
     _intake: AlertIntake = field(init=False)
     _stored: anyio.Event = field(default_factory=anyio.Event)  # since the last look at the queue
@@ -68,6 +70,7 @@ class AlertDesk:
             stored=self._stir,
             clock=self.clock,
             log=self.log,
+            counts=self.counts,
         )
 
     def rules(self) -> Rules:
@@ -173,6 +176,8 @@ class AlertDesk:
 
     async def _follow(self, done: Done) -> None:
         """Tell of what a round has written; raises `StoreError`."""
+        for ruling in done.rulings:
+            self.counts.alert_decided(ruling.alert[0], ruling.decision)
         for incident in done.opened:
             self.log.warning(LogEvent.INCIDENT_OPENED, incident=incident.number, services=list(incident.services))
         for incident in done.resolved:

@@ -30,6 +30,7 @@ from claudeops.domain.alerts.senders.bodies import is_packed
 from claudeops.domain.alerts.senders.common import digest
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.alerting import Alerts
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, Logger
 
@@ -37,6 +38,9 @@ _MOST_AT_ONCE: Final = 100  # bodies of one transaction
 _MOST_WAITING: Final = 5000  # bodies; a sender that is told to come again does
 _WAIT_SECONDS: Final = 10.0  # for a body to be on record
 _WORTH_A_THREAD_BYTES: Final = 8 * 1024  # of a body; made as costly as can be, this many take about five milliseconds
+
+UNREADABLE: Final = "unreadable"
+"""What stands for the status of an alert where a body could not be read."""
 
 _BETWEEN: Final = "\n<\1>\n"
 """Between texts that are redacted in one go: no visible text has it, and no shape of a secret runs across it."""
@@ -62,6 +66,7 @@ class AlertIntake:
     stored: Callable[[], None]  # is called when bodies are on record
     clock: Clock
     log: Logger
+    counts: Counting = UNCOUNTED
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _stirred: anyio.Event = field(default_factory=anyio.Event)
     _limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -79,7 +84,7 @@ class AlertIntake:
         """
         if len(self._waiting) >= _MOST_WAITING:
             raise DatabaseUnavailableError(f"{_MOST_WAITING} bodies of alerts wait to be written: try again later.")
-        sender = self.read_rules().source(source)
+        began, sender = self.clock.monotonic(), self.read_rules().source(source)
         posted = partial(self._posted, sender, body, at, query)
         if not is_packed(body) and len(body) + sum(map(len, query.values())) < _WORTH_A_THREAD_BYTES:
             waiting = _Waiting(posted())
@@ -93,6 +98,7 @@ class AlertIntake:
             raise waiting.error
         if waiting.kept is None:
             raise DatabaseUnavailableError(f"an alert was not written within {_WAIT_SECONDS:g} s: try again later.")
+        self.counts.body_stored(self.clock.monotonic() - began)
         kept = waiting.posted.said  # what our own code fails to write is kept as one that could not be read
         count = len(kept.alerts) if isinstance(kept, Delivery) else 0
         readable = isinstance(kept, Delivery)
@@ -122,6 +128,10 @@ class AlertIntake:
             said = each.posted.said
             if isinstance(said, Unparsed):
                 self.log.warning(LogEvent.ALERT_UNREADABLE, source=said.source, delivery=one.key, reason=said.why)
+                self.counts.alert_received(said.source, UNREADABLE)
+            else:
+                for alert in said.alerts:
+                    self.counts.alert_received(said.source, alert.said.value)
         self.stored()
 
     async def _doubt(self, batch: Sequence[_Waiting], error: Exception) -> None:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.model import DecisionReason, Finished, Session
+from claudeops.domain.model import DecisionReason, Ending, Finished, Session
 from claudeops.engine.ports import Records, SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -83,7 +83,7 @@ class HealthcheckPing(SessionListener):
         if self.signal is not None and session.id == session.root_session_id:
             self._take(Verb.START, session)
 
-    def ended(self, session: Session, finished: Finished) -> None:
+    def ended(self, session: Session, ending: Ending, finished: Finished) -> None:  # noqa: ARG002 - it may be none
         """Take the end of a session, and ping soon if it was healthy, or if a cycle ended with nobody following."""
         if finished.decision.reason is DecisionReason.HEALTHY:
             self._healthy, self._at_work = session, True

@@ -60,6 +60,7 @@ class CliAdmission:
     test: Trial | None  # None: the operator has switched the self-test off
     clock: Clock
     log: Logger
+    versions: dict[Path, str] = field(default_factory=dict)  # of the binaries that were looked at, as they report them
     _admitted: dict[Path, _Identity] = field(default_factory=dict)  # binaries that need no further look
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # so that two sessions at once cause one test
 
@@ -103,7 +104,7 @@ class CliAdmission:
         if not tested_before:
             self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
             await self._remember(known, digest, version)
-        self._admitted[binary] = found
+        self._admitted[binary], self.versions[binary] = found, version
         return None
 
     def _refused(self, binary: Path, version: str, tested: SelfTestResult) -> str:

@@ -91,6 +91,10 @@ def _has_shape(call: ToolCall) -> bool:
     return has_shape(json.dumps(dict(call.input), ensure_ascii=False, default=str))
 
 
+def _uncounted(_status: ApprovalStatus, _decided_by: str | None, _seconds: float) -> None:
+    return
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalDenied:
     """The call was not approved; the reason is for the model and the record."""
@@ -116,6 +120,7 @@ class ApprovalService:
     read_seconds: float = READ_SECONDS
     look_seconds: float = LOOK_SECONDS
     waker: AnswerWaker = field(default_factory=AnswerWaker)
+    over: Callable[[ApprovalStatus, str | None, float], None] = _uncounted  # status, who decided, seconds
 
     async def ask(
         self,
@@ -169,14 +174,19 @@ class ApprovalService:
 
     async def _wait(self, asked: Approval) -> Approval | None:
         """Return the row once nothing more is waited for; ``None`` if the row cannot be read."""
+        began, row = self.clock.monotonic(), None
         try:
             with self.waiting():
-                return await self._news(asked)
+                row = await self._news(asked)
         except anyio.get_cancelled_exc_class():
             # Nobody waits for the answer any more, so the question must not stay open.
             with anyio.CancelScope(shield=True):
-                await self._close(asked)
+                row = await self._close(asked)
             raise
+        finally:
+            if row is not None:
+                self.over(row.status, row.decided_by, self.clock.monotonic() - began)
+        return row
 
     async def _news(self, asked: Approval) -> Approval | None:
         row: Approval | None = asked

@@ -55,6 +55,10 @@ def _nobody(_call: ToolCall, _verdict: Verdict) -> None:
     return
 
 
+def _untimed(_seconds: float) -> None:
+    return
+
+
 def _never() -> bool:
     return False
 
@@ -80,6 +84,7 @@ class Gate:
     looks: Looks | None = None  # runs what the daemon runs for allowed calls
     approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
     on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
+    on_decided: Callable[[float], None] = _untimed  # called with how long a call waited for its answer, in seconds
     is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
@@ -129,9 +134,10 @@ class Gate:
 
     async def _decide(self, call: ToolCall) -> Verdict:
         """Answer the hook, which cannot wait: people are asked later, in the permission request."""
-        requested_at = self.clock.now()
+        requested_at, began = self.clock.now(), self.clock.monotonic()
         judged = await self._judge(call)
         verdict = await self._record(call, judged, requested_at=requested_at)
+        self.on_decided(self.clock.monotonic() - began)
         if verdict.kind is VerdictKind.ASK:
             # People are asked about this call with all its actions; the record carries no actions yet.
             self._to_ask[call.tool_use_id] = (call, replace(judged, reason=verdict.reason))

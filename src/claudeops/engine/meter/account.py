@@ -25,6 +25,7 @@ from claudeops.domain.spending.prices import Price
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Spending
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 
@@ -102,6 +103,7 @@ class MeterAccount:
     over_budget: Callable[[], None]  # called when a call was denied by a budget
     ended: CallEnded
     redactor: Redactor  # the daemon's, plus the token
+    counts: Counting = UNCOUNTED
     availability: Availability | None = None  # hears that the API refuses us, or serves us again
     searches: bool = False  # may its requests have the API search the web?
     refusal: str | None = None  # the sentence with which a budget denied a call
@@ -191,9 +193,10 @@ class MeterAccount:
         """Write the state of an open call; if that fails, its end will be written all the same."""
         await self.ledger.note(state)
 
-    async def end(self, state: CallState) -> None:
+    async def end(self, state: CallState, *, model: str) -> None:
         """Write how a call ended, even if the caller is cancelled; bounded. An end that is not written is owed."""
         self._made.add(state.id)
+        self.counts.model_call_over(self.session, model, state)
         await self.ledger.end(replace(state, ended_at=self.clock.now()))
         self.log.info(
             LogEvent.MODEL_CALL_ENDED,

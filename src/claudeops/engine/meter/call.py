@@ -303,7 +303,7 @@ class _Booking:
         if self._status is not None:
             error = self._reader.error if self._reader else None
             self.account.handle(ApiAnswer(status=self._status, headers=self._headers, error=error))
-        await self.account.end(self._state(charged=self._charge()))
+        await self.account.end(self._state(charged=self._charge()), model=self.asked.model)
 
     def _charge(self) -> float:
         reader = self._reader

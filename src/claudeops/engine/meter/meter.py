@@ -25,6 +25,7 @@ from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
 from claudeops.engine.meter.upstream import ModelApi, Upstream
 from claudeops.engine.ports import Clock, Spending
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.harness.protocol import ModelAccess
 from claudeops.logs import Logger, log_context
 from claudeops.loopback import Crowd, listen
@@ -52,6 +53,7 @@ class MeterDeps:
     clock: Clock
     log: Logger
     redactor_with: Callable[[str], Redactor]  # the daemon's redactor with one more secret
+    counts: Counting = UNCOUNTED
 
 
 class Meter:
@@ -96,6 +98,7 @@ class Meter:
             clock=deps.clock,
             log=log_context(deps.log, session),
             over_budget=over_budget,
+            counts=deps.counts,
             ended=self._ended,
         )
         self._accounts[account.token] = account

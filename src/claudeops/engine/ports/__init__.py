@@ -445,7 +445,7 @@ class SessionListener(Protocol):
         """Take notice that a session is about to run."""
         return
 
-    def ended(self, session: Session, finished: Finished) -> None:  # noqa: ARG002 - as above
+    def ended(self, session: Session, ending: Ending, finished: Finished) -> None:  # noqa: ARG002 - as above
         """Take an end that the database has taken, and what follows from it."""
         return
 

@@ -128,6 +128,7 @@ class Recovery:
                 log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
                 log_result(read.ending, finished, log)
                 self.context.hub.publish(session_ended(session, read.ending, finished))
+                self.context.counts.ended(session, read.ending, finished)
                 return
         await self._mark_lost(session, read, log)
 
@@ -164,6 +165,7 @@ class Recovery:
             refused=None if isinstance(read, LogRead) else read.message,
         )
         context.hub.publish(session_lost(lost, context.clock.now()))
+        context.counts.lost(lost)
         if known is not None:
             await self._backfill(session, known)  # how far it came; an incomplete log has no report and no cost
 

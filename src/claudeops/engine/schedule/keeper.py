@@ -17,8 +17,10 @@ from anyio.abc import TaskStatus
 from claudeops.domain.escalation import EscalationRules, fingerprint
 from claudeops.domain.model import Level, NewEvent, NewSession, Session, SkipReason
 from claudeops.domain.probe.tier0 import Gate, Need
+from claudeops.domain.schedule import fires_at
 from claudeops.domain.schedule.plan import Fire, LastFire, Plan, Saved, last_due, session_of, why_not
 from claudeops.engine.ports import Clock, Dispatcher
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.engine.ports.watching import Schedules
 from claudeops.engine.schedule.scheduler import WATCH_SECONDS, Scheduler
 from claudeops.errors import ConfigurationError, StoreError
@@ -57,6 +59,7 @@ class ScheduleKeeper:
     new_session: Callable[[int], NewSession]  # of a tier
     read: Callable[[], Plans] | None = None  # reads the file again, raises `ConfigurationError`; None: there is none
     gate: Callable[[Plan, datetime], Awaitable[Gate]] = always  # tier 0
+    counts: Counting = UNCOUNTED
     look_seconds: float = LOOK_SECONDS
     watch_seconds: float = WATCH_SECONDS
     saved: Saved | None = None  # within the last day
@@ -146,6 +149,8 @@ class ScheduleKeeper:
         fire = Fire(schedule=plan.name, due_at=due_at, overlap=plan.overlap, skip=skip, saved_usd=saved)
         new = session_of(plan, self.new_session(plan.tier))
         result = await self.schedules.fire(fire, new, rules=self.rules(), now=now)
+        if result is not None:
+            self.counts.fired((now - fires_at(plan.schedule, due_at)).total_seconds())
         about = {"schedule": plan.name, "due_at": due_at.isoformat()}
         match result:
             case Session():

@@ -30,6 +30,7 @@ from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.engine.prompt_files import PromptFiles
 from claudeops.engine.session.files import HANDOFF_FILE
 from claudeops.errors import ErrorKind, HarnessError
@@ -181,6 +182,7 @@ class SessionContext:
     mcp: McpServers = field(default_factory=McpServers)
     timeouts: Timeouts
     hub: Hub
+    counts: Counting = UNCOUNTED
     sessions_dir: Path  # workspaces are made below it
     repos_dir: Path
     timezone: str

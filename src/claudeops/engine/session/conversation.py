@@ -334,6 +334,7 @@ class Conversation:
             self._left = await process.sweep(self.child)
             if self._left:
                 self.log.warning(LogEvent.STRAY_PROCESSES, count=self._left)
+                self.context.counts.strays_killed(self._left)
             await self.channel.close()
             await self.child.aclose()
 

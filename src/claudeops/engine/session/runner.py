@@ -14,7 +14,7 @@ import anyio
 
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.live import Viewpoint
-from claudeops.domain.model import Ending, Session, ToolCall
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Ending, Session, ToolCall, Verdict
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
@@ -276,9 +276,16 @@ class _Run:
             approvals=self._approvals(clocks),
             is_report=lambda call: not context.completion.schema.errors(call.input),
             stopping=lambda: self.control.cause is not None,
-            on_verdict=lambda call, verdict: live.judged(call, verdict, context.clock.now()),
+            on_verdict=partial(self._judged, live),
+            on_decided=context.counts.call_decided,
             log=self.log,
         )
+
+    def _judged(self, live: Broadcast, call: ToolCall, verdict: Verdict) -> None:
+        """Publish and count an answer of the gate."""
+        if call.tool_name != STRUCTURED_OUTPUT_TOOL:
+            self.context.counts.call_judged(self.session, verdict.kind)
+        live.judged(call, verdict, self.context.clock.now())
 
     def _approvals(self, clocks: Clocks) -> ApprovalService | None:
         """Return what asks people; ``None`` without a key, because then nobody can prove to be an operator."""
@@ -298,6 +305,7 @@ class _Run:
             waiting=lambda: waiting_for_people(clocks, self.control),
             waker=terms.waker,
             log=self.log,
+            over=self.context.counts.approval_over,
         )
 
     async def _handoff(self) -> Handoff | HandoffError | None:

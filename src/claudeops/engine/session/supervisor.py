@@ -193,7 +193,7 @@ class Supervisor:
         log_result(ending, finished, log)
         for listener in self.listeners:
             with _guarded(log):
-                listener.ended(session, finished)
+                listener.ended(session, ending, finished)
         with _guarded(log):
             self.hub.publish(session_ended(session, ending, finished))
 

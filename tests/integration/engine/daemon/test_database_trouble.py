@@ -28,6 +28,7 @@ from claudeops.engine.recovery.recovery import Recovery
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.tasks import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
 from support.estate import Estate, deliver, look, report
+from support.store_values import ending
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +88,7 @@ async def limits(estate: Estate, holds: Any) -> None:
 async def heartbeat(estate: Estate, records: Any) -> None:
     beat = HealthcheckPing(records=records, ping=lambda: None, lowest_tier=1, log=estate.context.log)
     session = await estate.queue()
-    beat.ended(session, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
+    beat.ended(session, ending(session), Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
     await beat.run()
 
 

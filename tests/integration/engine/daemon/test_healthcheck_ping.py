@@ -16,6 +16,7 @@ from claudeops.engine.control import Control
 from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, Verb, address, pinging, signalling
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import Estate, deliver, look, report
+from support.store_values import ending
 from support.waiting import until
 
 TOKEN = "0123456789abcdef-of-the-watchdog"
@@ -72,7 +73,7 @@ async def beats(estate: Estate, ping: Callable[[], None], *ends: tuple[Session, 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(beat.run)
         for number, (session, reason) in enumerate(ends, 1):
-            beat.ended(session, Finished(decision=Decision(reason=reason)))
+            beat.ended(session, ending(session), Finished(decision=Decision(reason=reason)))
             await until(lambda number=number: estate.logged.getvalue().count('"heartbeat_') >= number)  # type: ignore[misc]
         tasks.cancel_scope.cancel()
 
@@ -116,7 +117,7 @@ async def test_no_other_end_is_told(estate: Estate, watchdog: Watchdog, reason: 
     session = await estate.queue()
     beat = beating(estate, pinging(watchdog.url, proxies={}))
 
-    beat.ended(session, Finished(decision=Decision(reason=reason)))
+    beat.ended(session, ending(session), Finished(decision=Decision(reason=reason)))
 
     assert beat._healthy is None
     assert not beat._due.is_set()
@@ -134,10 +135,10 @@ async def test_a_chain_that_was_not_the_usual_look_is_not_told(estate: Estate, w
     beat = beating(estate, ping)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(beat.run)
-        beat.ended(odd, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
+        beat.ended(odd, ending(odd), Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
         await anyio.wait_all_tasks_blocked()
         await until(lambda: beat._healthy is None)
-        beat.ended(usual, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
+        beat.ended(usual, ending(usual), Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
         await until(lambda: "heartbeat_sent" in estate.logged.getvalue())
         tasks.cancel_scope.cancel()
 
@@ -207,7 +208,7 @@ async def test_a_cycle_that_nobody_follows_is_told_after_its_start(estate: Estat
 
     async with anyio.create_task_group() as tasks:
         beat.started(session)
-        beat.ended(session, Finished(decision=Decision(reason=DecisionReason.MAX_TIER)))
+        beat.ended(session, ending(session), Finished(decision=Decision(reason=DecisionReason.MAX_TIER)))
         tasks.start_soon(beat.run)
         await until(lambda: estate.logged.getvalue().count("heartbeat_sent") == 2)
         tasks.cancel_scope.cancel()
@@ -221,7 +222,9 @@ async def test_an_end_that_somebody_follows_is_no_failure(estate: Estate) -> Non
     beat = beating(estate, lambda: None)
     beat.signal = lambda _verb, _chain: None
 
-    beat.ended(session, Finished(decision=Decision(reason=DecisionReason.SESSION_FAILED), next_session_id=9))
-    beat.ended(session, Finished(decision=Decision(reason=DecisionReason.PAUSED)))
+    beat.ended(
+        session, ending(session), Finished(decision=Decision(reason=DecisionReason.SESSION_FAILED), next_session_id=9)
+    )
+    beat.ended(session, ending(session), Finished(decision=Decision(reason=DecisionReason.PAUSED)))
 
     assert not beat._due.is_set()

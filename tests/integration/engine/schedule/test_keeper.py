@@ -20,6 +20,7 @@ from claudeops.domain.probe.tier0 import Tier0
 from claudeops.domain.schedule import Cron, Interval, Schedule, next_due
 from claudeops.domain.schedule.plan import Fire, Plan
 from claudeops.domain.schedule.windows import read_window
+from claudeops.engine.ports.counting import UNCOUNTED, Counting, Uncounted
 from claudeops.engine.schedule.keeper import Plans, ScheduleKeeper
 from claudeops.engine.schedule.tier0 import ProbeGate
 from claudeops.errors import ConfigurationError
@@ -44,6 +45,7 @@ class Desk:
     database: Database
     clock: SetClock
     file: Callable[[], Plans] | None = None
+    counts: Counting = UNCOUNTED
 
     def keeper(self, *plans: Plan) -> ScheduleKeeper:
         return ScheduleKeeper(
@@ -56,6 +58,7 @@ class Desk:
             new_session=lambda tier: NewSession(tier=tier, trigger=Trigger.SCHEDULED, model="haiku"),
             read=None if self.file is None else lambda: self.file() if self.file else (),
             look_seconds=0.01,
+            counts=self.counts,
         )
 
     @asynccontextmanager
@@ -94,6 +97,27 @@ async def desk(sqlite: Database) -> AsyncIterator[Desk]:
     clock.at = MORNING
     async with opened(sqlite) as store:
         yield Desk(store=store, database=sqlite, clock=clock)
+
+
+class Late(Uncounted):
+    """Keeps by how much fires came late."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def fired(self, late_seconds: float) -> None:
+        self.seconds.append(late_seconds)
+
+
+async def test_by_how_much_a_fire_comes_late_is_counted_once(desk: Desk) -> None:
+    late = Late()
+    desk.counts = late
+    async with desk.running(HOURLY):
+        await desk.until(1)
+        desk.clock.at = MORNING + timedelta(minutes=3)
+        await desk.until(2)
+        await desk.rounds()
+    assert late.seconds == [59 * 60.0, 2 * 60.0]
 
 
 async def test_a_first_daemon_looks_at_once_and_not_again_a_minute_later(desk: Desk) -> None:

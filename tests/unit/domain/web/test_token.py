@@ -69,7 +69,7 @@ def test_neither_secret_nor_digest_is_ever_shown() -> None:
     assert Redactor(()).text(f"curl -H 'X: {written(7, SECRET)}' x") == "curl -H 'X: [redacted]' x"
 
 
-@pytest.mark.parametrize("scope", ["read", "alerts:prometheus", "alerts:a.b-c_d", "heartbeats:backup"])
+@pytest.mark.parametrize("scope", ["read", "metrics", "alerts:prometheus", "alerts:a.b-c_d", "heartbeats:backup"])
 def test_a_scope_is_a_word_or_a_word_and_a_name(scope: str) -> None:
     assert scope_fault(scope) == ""
 
@@ -77,7 +77,19 @@ def test_a_scope_is_a_word_or_a_word_and_a_name(scope: str) -> None:
 @pytest.mark.parametrize(
     "scope",
     [
-        *("", "approve", "admin", "read:x", "alerts", "alerts:", "alerts:*", "alerts:a b", "alerts:a/b", "ALERTS:x"),
+        *(
+            "",
+            "approve",
+            "admin",
+            "read:x",
+            "metrics:x",
+            "alerts",
+            "alerts:",
+            "alerts:*",
+            "alerts:a b",
+            "alerts:a/b",
+            "ALERTS:x",
+        ),
         *("heartbeats:../x", "alerts:probes", "alerts:-x", "alerts:" + "x" * 101),
     ],
 )

@@ -1,0 +1,80 @@
+"""The daemon's own metrics, wired from the settings, and what answers a scrape. Part of the composition root."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from claudeops.app.wiring import tier_policies
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.spending.budget import Budgets
+from claudeops.domain.web.figures import Figures
+from claudeops.engine.live.hub import Hub
+from claudeops.engine.ports import Clock
+from claudeops.errors import StoreError
+from claudeops.metrics import Known, Live, Metrics
+from claudeops.settings import Settings
+from claudeops.store.tables import HEAD
+
+READ_SECONDS: Final = 2.0
+"""How long a scrape waits for the database; what the database knows is left out then."""
+
+
+class FiguresReader(Protocol):
+    """Reads what the database alone knows."""
+
+    async def read(self, *, lowest_tier: int, budgets: Budgets | None, now: datetime) -> Figures:
+        """Return how things stand. Raises `StoreError`."""
+
+
+def metrics_of(
+    settings: Settings, *, rules: EscalationRules, hub: Hub, cli_versions: Callable[[], Iterable[str]]
+) -> Metrics:
+    """Return the metrics of a node, with a registry of its own."""
+    known = Known(
+        version=importlib.metadata.version("claudeops"),
+        revision=HEAD,
+        tiers=[tier.number for tier in settings.tiers],
+        models=[tier.model for tier in settings.tiers],
+        actions=[kind for policy in tier_policies(settings).values() for kind in policy.action_kinds],
+        budgets=rules.budgets,
+    )
+    live = Live(
+        cli_version=lambda: ", ".join(sorted(set(cli_versions()))),
+        readers=lambda: hub.readers,
+        dropped=lambda: hub.dropped,
+    )
+    return Metrics(known, live)
+
+
+@dataclass(kw_only=True)
+class Scrape:
+    """Answers a scrape: asks the database for as long as that is quick, and writes the text on a thread."""
+
+    metrics: Metrics
+    figures: FiguresReader
+    rules: EscalationRules
+    clock: Clock
+    read_seconds: float = READ_SECONDS
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one at a time: what was read belongs to its text
+
+    async def __call__(self) -> bytes:
+        """Return all metrics as text for Prometheus."""
+        async with self._turn:
+            figures = await self._figures()
+            return await anyio.to_thread.run_sync(partial(self.metrics.render, figures))
+
+    async def _figures(self) -> Figures | None:
+        with anyio.move_on_after(self.read_seconds), suppress(StoreError):
+            return await self.figures.read(
+                lowest_tier=self.rules.lowest.number, budgets=self.rules.budgets, now=self.clock.now()
+            )
+        return None

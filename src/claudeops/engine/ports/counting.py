@@ -1,0 +1,62 @@
+"""What the engine counts of itself, in its own words. Whoever counts waits for nothing and raises nothing."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from claudeops.domain.alerts.model import Decision
+from claudeops.domain.gate.approval import ApprovalStatus
+from claudeops.domain.model import Session, VerdictKind
+from claudeops.domain.spending.tokens import CallState
+from claudeops.engine.ports import SessionListener
+
+
+class Counting(SessionListener, Protocol):
+    """Counts what has happened. Called on the event loop, often: a call may cost microseconds."""
+
+    def lost(self, session: Session) -> None:  # noqa: ARG002 - overrides use it, as all below
+        """Take a session that ended with its daemon."""
+        return
+
+    def call_judged(self, session: Session, verdict: VerdictKind) -> None:  # noqa: ARG002
+        """Take the gate's answer to a call; a call that waits for people has two."""
+        return
+
+    def call_decided(self, seconds: float) -> None:  # noqa: ARG002
+        """Take how long a call waited for its answer, people's time not included."""
+        return
+
+    def approval_over(self, status: ApprovalStatus, decided_by: str | None, seconds: float) -> None:  # noqa: ARG002
+        """Take how a question to people ended, and after how long."""
+        return
+
+    def model_call_over(self, session: Session, model: str, state: CallState) -> None:  # noqa: ARG002
+        """Take a call to the model API."""
+        return
+
+    def strays_killed(self, count: int) -> None:  # noqa: ARG002
+        """Take how many processes had outlived their session."""
+        return
+
+    def fired(self, late_seconds: float) -> None:  # noqa: ARG002
+        """Take by how much a fire of a schedule came late."""
+        return
+
+    def alert_received(self, source: str, status: str) -> None:  # noqa: ARG002
+        """Take an alert, or a body that could not be read, as it came."""
+        return
+
+    def body_stored(self, seconds: float) -> None:  # noqa: ARG002
+        """Take how long a sender of alerts waited until his body was on record."""
+        return
+
+    def alert_decided(self, source: str, decision: Decision) -> None:  # noqa: ARG002
+        """Take what became of an alert."""
+        return
+
+
+class Uncounted(Counting):
+    """Counts nothing."""
+
+
+UNCOUNTED: Final = Uncounted()
