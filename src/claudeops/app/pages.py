@@ -13,38 +13,55 @@ from claudeops.app.node import Node
 from claudeops.app.web import Parts
 from claudeops.domain.spending.budget import last_midnight
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
+from claudeops.settings import Settings
+from claudeops.store.database import Database
 from claudeops.store.glance import Glance, glance
 from claudeops.tasks import Threads
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.ports import Clock, Logins, LogLines
 
 _GLANCE_SECONDS: Final = 5.0
 
 
 def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]) -> Parts:
     """Return what pages add to a daemon's listener."""
-    settings = node.settings
-    site = Site(
+    logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
+    site = site_of(
+        node.settings, database=node.database, logins=node.logins, logs=logs, clock=node.clock, next_fires=next_fires
+    )
+    return Parts(endpoints=page_endpoints(site), logins=node.logins, refused=site.pages.refused, lines=site.pages.lines)
+
+
+def site_of(
+    settings: Settings,
+    *,
+    database: Database,
+    logins: Logins,
+    logs: LogLines,
+    clock: Clock,
+    next_fires: Callable[[], Mapping[str, datetime | None]],
+) -> Site:
+    """Return what pages are made of."""
+    return Site(
         pages=Pages(version=version("claudeops")),
-        database=node.database,
-        logins=node.logins,
-        logs=SessionLogs(records=node.store.records, verdicts=node.verdicts),
-        clock=node.clock,
-        glance=partial(_glance, node, Threads(most=1)),
+        database=database,
+        logins=logins,
+        logs=logs,
+        clock=clock,
+        glance=partial(_glance, settings, clock, Threads(most=1)),
         next_fires=lambda: _fires(next_fires()),
         timezone=settings.timezone,
         day_budget_usd=settings.daily_budget_usd,
         chain_budget_usd=settings.chain_budget_usd,
         tls_hosts=settings.tls_hosts,
     )
-    return Parts(endpoints=page_endpoints(site), logins=node.logins, refused=site.pages.refused, lines=site.pages.lines)
 
 
-async def _glance(node: Node, threads: Threads) -> Glance:
-    now = node.clock.now()
-    midnight = last_midnight(now, node.settings.timezone)
-    look = partial(glance, node.settings.database_url, now=now, midnight=midnight)
+async def _glance(settings: Settings, clock: Clock, threads: Threads) -> Glance:
+    now = clock.now()
+    look = partial(glance, settings.database_url, now=now, midnight=last_midnight(now, settings.timezone))
     try:
         return await threads.run(look, seconds=_GLANCE_SECONDS, what="looking at the database")
     except (OSError, MissingInputError) as error:

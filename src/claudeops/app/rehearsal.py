@@ -34,7 +34,7 @@ from claudeops.domain.probe.record import FAILING, KeptProbe
 from claudeops.domain.schedule import Interval, Schedule
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.web.token import SECRET_BYTES, NewToken, ScopeKind, digest_of, scope_of, written
-from claudeops.engine.live.hub import Subscription
+from claudeops.engine.live.hub import Hub, Subscription
 from claudeops.engine.ports import Store
 from claudeops.engine.system import Shutdown
 from claudeops.errors import ConfigurationError, StoreError
@@ -101,19 +101,20 @@ async def rehearse(
     log: Logger,
     pace_seconds: float = 0,
     live: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
+    hub: Hub | None = None,
 ) -> Rehearsed:
     """Run a scenario to its end with the daemon's own parts; files stay below ``root``, an empty directory.
 
-    ``live`` is a context, such as a live printer, that is open while the daemon works. A stop request stops everything
-    at once. When this returns or raises, nothing that it started is still running. Raises `RehearsalError` when the
-    services do not start, and whatever `open_node` raises.
+    ``live`` is a context, such as a live printer, that is open while the daemon works; ``hub`` gets what is published.
+    A stop request stops everything at once. When this returns or raises, nothing that it started is still running.
+    Raises `RehearsalError` when the services do not start, and whatever `open_node` raises.
     """
     async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
         ours = rehearsal_settings(settings, stage, scheduled=scenario.scheduled)
         if scenario.alerts is not None:
             ours = replace(ours, listener=True, dashboard_port=_free_port(), alerts=_SENDERS)
         interrupted = False
-        async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
+        async with open_node(ours, log=log, hub=hub) as node, live(node), open_tasks() as tasks:
             with node.context.hub.subscribe() as facts:
                 watcher = Watcher(store=node.store, facts=facts)
                 course = Course(environment=stage.environment, faults=scenario.faults, until_seen=watcher.until_seen)

@@ -9,8 +9,8 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +30,7 @@ from claudeops.cli.start import listening
 from claudeops.domain.model import DecisionReason
 from claudeops.domain.redact import Redactor
 from claudeops.engine.gate.admission import check_version
+from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import escaped
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
@@ -87,8 +88,6 @@ def _run_all(found: Sequence[NamedScenario], *, pace_seconds: float, as_json: bo
     status = Exit.OK if len(done) == len(found) and all(one.went_well for one in done) else Exit.UNRESOLVED
     if as_json:
         return print_document(NAME, {"rehearsals": [body_of(one) for one in done]}, status)
-    if len(found) > 1:
-        click.echo(epilogue(done, len(found)))
     return status
 
 
@@ -106,21 +105,58 @@ def _load() -> Loaded:
 async def _all(
     loaded: Loaded, found: Sequence[NamedScenario], pace_seconds: float, *, as_json: bool
 ) -> list[FinishedRehearsal]:
-    done: list[FinishedRehearsal] = []
     become_subreaper()
-    for number, named in enumerate(found, start=1):
-        if not as_json:
-            click.echo(headline(named, number, len(found)))
-        one = await _one(loaded, named, pace_seconds=pace_seconds, live=not as_json)
-        done.append(one)
-        if not as_json:
-            click.echo(summary(one))
-        if one.result.interrupted:
-            break
+    if as_json or not sys.stdout.isatty():
+        return await _play(loaded, found, pace_seconds, live=_print_nothing if as_json else _print_live, hub=None)
+    # A link that logs in is for whoever sits at the terminal, and for no log.
+    from claudeops.app.rehearsal_pages import rehearsal_pages  # noqa: PLC0415 - takes as long to import as all the rest
+
+    async with rehearsal_pages(loaded.settings, logs.get_logger(), _print_link) as pages:
+
+        @asynccontextmanager
+        async def live(node: Node) -> AsyncIterator[None]:
+            await pages.show(node)
+            async with _print_live(node):
+                yield
+
+        done = await _play(loaded, found, pace_seconds, live=live, hub=pages.hub)
+        if len(done) == len(found) and not done[-1].result.interrupted:
+            await _until_interrupted()
     return done
 
 
-async def _one(loaded: Loaded, named: NamedScenario, *, pace_seconds: float, live: bool) -> FinishedRehearsal:
+async def _play(
+    loaded: Loaded,
+    found: Sequence[NamedScenario],
+    pace_seconds: float,
+    *,
+    live: Callable[[Node], AbstractAsyncContextManager[None]],
+    hub: Hub | None,
+) -> list[FinishedRehearsal]:
+    done: list[FinishedRehearsal] = []
+    is_told = live is not _print_nothing
+    for number, named in enumerate(found, start=1):
+        if is_told:
+            click.echo(headline(named, number, len(found)))
+        one = await _one(loaded, named, pace_seconds=pace_seconds, live=live, hub=hub)
+        done.append(one)
+        if is_told:
+            click.echo(summary(one))
+        if one.result.interrupted:
+            break
+    if is_told and len(found) > 1:
+        click.echo(epilogue(done, len(found)))
+    return done
+
+
+async def _one(
+    loaded: Loaded,
+    named: NamedScenario,
+    *,
+    pace_seconds: float,
+    live: Callable[[Node], AbstractAsyncContextManager[None]],
+    hub: Hub | None,
+) -> FinishedRehearsal:
     settings = loaded.settings
     root = _new_directory(_parent(settings), named.name)
     with _log_to(root / LOG, settings) as log:
@@ -135,11 +171,24 @@ async def _one(loaded: Loaded, named: NamedScenario, *, pace_seconds: float, liv
                 shutdown=shutdown,
                 log=log,
                 pace_seconds=pace_seconds,
-                live=_print_live if live else _print_nothing,
+                live=live,
+                hub=hub,
             )
     done = FinishedRehearsal(named=named, result=result, root=root)
     (root / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(body_of(done)), indent=2))
     return done
+
+
+def _print_link(url: str) -> None:
+    click.echo(f"  pages     {url}\n            logs one browser in; the pages stay open until Ctrl-C\n")
+
+
+async def _until_interrupted() -> None:
+    """Wait for Ctrl-C, or for a request to stop."""
+    click.echo("\nThe pages of the last rehearsal stay open; Ctrl-C ends them.")
+    shutdown = Shutdown()
+    with listening(shutdown, logs.get_logger()):
+        await shutdown.requested.wait()
 
 
 @asynccontextmanager
