@@ -22,6 +22,7 @@ from claudeops.web.endpoints import Table
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.streams import Streams
 from claudeops.web.table import Rooms, table_of
 from support.listening import NOON, Answered, Door
 from support.migrated import write_migrated
@@ -97,7 +98,11 @@ async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
             tls_hosts=frozenset({"ops.example.com"}),
         )
         rooms = Rooms(
-            readiness=lambda: door.checks, pings=door.pings, sources=door.sources, pages=tuple(page_endpoints(site))
+            readiness=lambda: door.checks,
+            pings=door.pings,
+            sources=door.sources,
+            pages=tuple(page_endpoints(site)),
+            streams=Streams(live=door.hub, logs=site.logs, render=site.pages.lines),
         )
         doorkeeper = Doorkeeper(
             tokens=door.tokens, logins=store.logins, sources=door.sources, clock=door.clock, log=door.doorkeeper.log
