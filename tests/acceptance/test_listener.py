@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from support.checkout import ROOT
 from support.loopback_http import ask
 from support.operating import conclude, look, operator, say
 from support.ports import kept_port
@@ -22,7 +24,16 @@ name = "backup"
 kind = "heartbeat"
 every = "24h"
 """
-LISTENS: Final = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", "CLAUDEOPS_INTERVAL": "1000000"}
+LISTENS: Final = {"CLAUDEOPS_LISTENER": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", "CLAUDEOPS_INTERVAL": "1000000"}
+
+
+ROW: Final = re.compile(r"^\| `GET` \| `(/[^`]*)` \| `read` ", re.MULTILINE)
+NUMBERED: Final = {"/sessions/{id}": "/sessions/1", "/chains/{root}": "/chains/1"}
+PAGES: Final = tuple(
+    NUMBERED.get(path, path)
+    for path in ROW.findall((ROOT / "docs" / "reference" / "pages.md").read_text(encoding="utf-8"))
+    if path in NUMBERED or "{" not in path
+)
 
 
 async def status_of(url: str, path: str, *, method: str = "GET", **headers: str) -> int:
@@ -79,7 +90,7 @@ async def test_a_port_that_is_taken_does_not_keep_the_daemon_from_its_work(tmp_p
         port = str(taken.getsockname()[1])
         async with (
             operator(tmp_path, haiku=[look(), conclude()]) as node,
-            node.daemon(CLAUDEOPS_DASHBOARD="on", CLAUDEOPS_DASHBOARD_PORT=port) as daemon,
+            node.daemon(CLAUDEOPS_LISTENER="on", CLAUDEOPS_DASHBOARD_PORT=port) as daemon,
         ):
             await daemon.until_logged("web_not_listening")
             await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
@@ -87,15 +98,21 @@ async def test_a_port_that_is_taken_does_not_keep_the_daemon_from_its_work(tmp_p
 
 
 async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: Path) -> None:
-    answers = {"/healthz": "<200>", "/readyz": "<200>", "/": "<404>", "/api/v1/heartbeats/backup/fail": "<401>"}
+    answers = {"/healthz": "200", "/readyz": "200", "/login": "200", "/api/v1/heartbeats/backup/fail": "401"}
+    answers |= dict.fromkeys(PAGES, "303")
     with kept_port() as port:
-        asked = [look(f"curl -s -w '<%{{http_code}}>' http://127.0.0.1:{port}{path}") for path in answers]
+        at = f"http://127.0.0.1:{port}"
+        ask = " ".join(f"-o /dev/null {at}{path}" for path in answers)
+        asked = look(f"curl -s -w '<%{{http_code}} %{{url_effective}}>' {ask}")
         async with (
-            operator(tmp_path, haiku=[*asked, conclude()]) as node,
-            node.daemon(CLAUDEOPS_DASHBOARD="on", CLAUDEOPS_DASHBOARD_PORT=str(port)) as daemon,
+            operator(tmp_path, haiku=[asked, conclude()]) as node,
+            node.daemon(CLAUDEOPS_LISTENER="on", CLAUDEOPS_DASHBOARD_PORT=str(port)) as daemon,
         ):
             await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
+            _, header = await token(node, "read")
+            outside = {path: await status_of(at, path, **header) for path in PAGES}
             assert await daemon.stop() == 0
             told = [result.text for seen in node.api.traffic.main("haiku") for result in seen.tool_results]
-    missing = [path for path, answer in answers.items() if not any(answer in text for text in told)]
+    assert set(outside.values()) == {200}
+    missing = [path for path, status in answers.items() if not any(f"<{status} {at}{path}>" in text for text in told)]
     assert missing == [], told

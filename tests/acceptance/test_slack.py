@@ -71,7 +71,7 @@ async def test_a_question_is_answered_by_both_ways_and_nothing_outlives_the_daem
 ) -> None:
     looks = [look(UNCLEAR), conclude(), look(UNCLEAR), conclude(), look(UNCLEAR), conclude()]
     async with operator(tmp_path, haiku=[conclude()], opus=looks) as someone:
-        listens = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0"}
+        listens = {"CLAUDEOPS_LISTENER": "on", "CLAUDEOPS_DASHBOARD_PORT": "0"}
         environment = {**channels(tmp_path, server.api), **starts_nothing(tmp_path), **listens}
 
         async with someone.daemon(**environment) as daemon:

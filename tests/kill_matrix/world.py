@@ -107,7 +107,7 @@ class World:
             "CLAUDEOPS_RESULTS_DIR": str(self.root / "results"),
             "CLAUDEOPS_REPOS_DIR": str(self.root / "repos"),
             "CLAUDEOPS_CLI_SELF_TEST": "false",
-            "CLAUDEOPS_DASHBOARD": "off",  # many daemons run at once, and there is one default port
+            "CLAUDEOPS_LISTENER": "off",  # many daemons run at once, and there is one default port
             "CLAUDEOPS_ISOLATION": self.plan.isolation,
             "CLAUDEOPS_INTERVAL": "86400",
             "CLAUDEOPS_FOLLOW_UP_DELAY": "1" if self.plan.follows else "0",

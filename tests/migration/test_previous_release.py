@@ -37,6 +37,7 @@ FITTING: dict[str, object] = {
     "budget_entries.kind": "settled",
     "confidence": 0.5,
     "trust": "confirmed",
+    "role": "viewer",
     "session_texts.kind": "check",
     "probes.state": "up",
     "held": "held",

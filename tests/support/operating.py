@@ -123,7 +123,7 @@ class Operator:
             "CLAUDEOPS_REPOS_DIR": str(self.root / "repos"),
             # The bundled CLI is tried once, in a test of its own; trying it in every test would double their time.
             "CLAUDEOPS_CLI_SELF_TEST": "false",
-            "CLAUDEOPS_DASHBOARD": "off",  # many daemons run at once, and there is one default port
+            "CLAUDEOPS_LISTENER": "off",  # many daemons run at once, and there is one default port
             "PYTHONWARNINGS": "error",
             **changes,
         }

@@ -22,7 +22,7 @@ def listens(root: Path, rules: str = SOURCES) -> dict[str, str]:
     """Return the settings of a daemon that listens, knows these rules of alerts, and starts nothing by itself."""
     file = root / "alerts.toml"
     file.write_text(rules, encoding="utf-8")
-    listening = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", "CLAUDEOPS_ALERTS_PATH": str(file)}
+    listening = {"CLAUDEOPS_LISTENER": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", "CLAUDEOPS_ALERTS_PATH": str(file)}
     return listening | starts_nothing(root)
 
 
@@ -61,7 +61,7 @@ async def url_of(daemon: Daemon) -> str:
 async def token(node: Operator, *scopes: str, **environment: str) -> tuple[int, dict[str, str]]:
     """Make a token in the shell; return its number, and the header with it."""
     wanted = [part for scope in scopes for part in ("--scope", scope)]
-    environment["CLAUDEOPS_DASHBOARD"] = "on"
+    environment["CLAUDEOPS_LISTENER"] = "on"
     done = await node.run("token", "create", "--name", "test", *wanted, "-o", "json", **environment)
     assert done.code == 0, done.stderr
     document = done.document

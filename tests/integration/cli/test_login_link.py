@@ -46,7 +46,7 @@ def test_the_link_leads_to_where_the_daemon_is_reached_and_its_secret_is_kept_no
     ("settings", "named"),
     [
         ({"CLAUDEOPS_LISTENER": "off"}, "CLAUDEOPS_LISTENER"),
-        ({"CLAUDEOPS_DASHBOARD": "off"}, "CLAUDEOPS_DASHBOARD"),
+        ({"CLAUDEOPS_LISTENER": "off"}, "CLAUDEOPS_DASHBOARD"),
         ({"CLAUDEOPS_DASHBOARD_PORT": "0"}, "any free port"),
     ],
 )
