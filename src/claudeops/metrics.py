@@ -9,7 +9,7 @@ What is declared here is in docs/reference/metrics.md; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -370,6 +370,10 @@ class Metrics:
             self._writes_failed.of().inc()
         else:
             self._write_seconds.of().observe(seconds)
+
+    def watch_streams(self, readers: Callable[[], int], dropped: Callable[[], int]) -> None:
+        """Count the streams of the listener from now on, as it has them."""
+        self._standing.live = replace(self._standing.live, readers=readers, dropped=dropped)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """Take an answer to a request; the route is that of the table, or empty where the table has none."""

@@ -17,7 +17,6 @@ from claudeops.app.wiring import tier_policies
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.web.figures import Figures
-from claudeops.engine.live.hub import Hub
 from claudeops.engine.ports import Clock
 from claudeops.errors import StoreError
 from claudeops.metrics import Known, Live, Metrics
@@ -35,9 +34,7 @@ class FiguresReader(Protocol):
         """Return how things stand. Raises `StoreError`."""
 
 
-def metrics_of(
-    settings: Settings, *, rules: EscalationRules, hub: Hub, cli_versions: Callable[[], Iterable[str]]
-) -> Metrics:
+def metrics_of(settings: Settings, *, rules: EscalationRules, cli_versions: Callable[[], Iterable[str]]) -> Metrics:
     """Return the metrics of a node, with a registry of its own."""
     known = Known(
         version=importlib.metadata.version("claudeops"),
@@ -49,8 +46,6 @@ def metrics_of(
     )
     live = Live(
         cli_version=lambda: ", ".join(sorted(set(cli_versions()))),
-        readers=lambda: hub.readers,
-        dropped=lambda: hub.dropped,
     )
     return Metrics(known, live)
 

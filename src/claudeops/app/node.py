@@ -150,7 +150,7 @@ async def open_node(
             hub = hub or Hub()
             waker = AnswerWaker()
             rules = escalation_rules(settings)
-            metrics = metrics_of(settings, rules=rules, hub=hub, cli_versions=clis.versions.values)
+            metrics = metrics_of(settings, rules=rules, cli_versions=clis.versions.values)
             store = open_store(
                 settings.database_url, raised=hub.from_threads(), answered=waker.wake, wrote=metrics.wrote
             )

@@ -99,6 +99,7 @@ class Web:
     intake: Intake | None = None  # None: no alerts are taken
     metrics: Metrics | None = None  # None: nothing is counted
     count: Callable[[str, str, int, float], None] = _uncounted  # of every answer (`Listener.count`)
+    watch_streams: Callable[[Callable[[], int], Callable[[], int]], None] | None = None  # readers, and lost facts
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
     pages: Callable[[], Parts] | None = None  # makes them, which imports what they are made with; None: there are none
     live: Live | None = None  # None: nobody reads live
@@ -128,6 +129,7 @@ def web_of(
         intake=intake,
         metrics=node.scrape,
         count=node.metrics.answered,
+        watch_streams=node.metrics.watch_streams,
         interactions=interactions,
         pages=pages,
         live=node.context.hub,
@@ -174,7 +176,10 @@ async def keep_listening(web: Web) -> None:
 def _streams(web: Web) -> Streams | None:
     if web.live is None or web.logs is None or not web.settings.dashboard:
         return None
-    return Streams(live=web.live, logs=web.logs)
+    streams = Streams(live=web.live, logs=web.logs)
+    if web.watch_streams is not None:
+        web.watch_streams(lambda: streams.clients, lambda: streams.dropped)
+    return streams
 
 
 def _listener(web: Web, crowd: Crowd, streams: Streams | None) -> Listener:

@@ -67,15 +67,14 @@ class Subscription:
         self._wake = wake
         self._arrived = anyio.Event()
 
-    def give(self, fact: LiveFact) -> bool:
-        """Add one fact, on the event loop; return whether the oldest was dropped for it, as the queue is full."""
+    def give(self, fact: LiveFact) -> None:
+        """Add one fact; when the queue is full the oldest is dropped. Call it on the event loop."""
         with self._lock:
-            is_full = len(self._facts) == self._facts.maxlen
-            self._lost += is_full
+            if len(self._facts) == self._facts.maxlen:
+                self._lost += 1
             self._facts.append(fact)
         self._arrived.set()
         self._wake()
-        return is_full
 
     def take(self) -> LiveFact | None:
         """Return the next fact, or `LinesLost` where some are missing before it; ``None`` if there is nothing new."""
@@ -102,23 +101,17 @@ class Hub:
 
     def __init__(self) -> None:
         self._readers: tuple[Subscription, ...] = ()
-        self.dropped = 0  # facts, of all readers together
 
     @property
     def listening(self) -> bool:
         """Whether there is a reader; without one no fact needs to be made."""
         return bool(self._readers)
 
-    @property
-    def readers(self) -> int:
-        """How many there are."""
-        return len(self._readers)
-
     def publish(self, fact: LiveFact) -> None:
         """Give a fact to all readers. Never waits, never raises: a reader's fault must not undo what has happened."""
         for reader in self._readers:
             try:
-                self.dropped += reader.give(fact)
+                reader.give(fact)
             except Exception as error:  # noqa: BLE001 - see above
                 get_logger().error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
