@@ -44,7 +44,7 @@ FLOWS ?= 85000
 # Of the rules of the policy, executed under strace.
 CALLS ?= 30000
 
-.PHONY: help run shell excerpt excerpt-shell setup test test-long lint types imports check figures card soak kill-matrix what-runs rules-run format lock \
+.PHONY: help run shell excerpt excerpt-shell pictures setup test test-long lint types imports check figures card soak kill-matrix what-runs rules-run format lock \
 	image wheel clean
 
 help:  ## Show this list
@@ -68,6 +68,9 @@ excerpt:  ## Record docs/excerpts/make-run.txt again: `make run` in a fresh clon
 
 excerpt-shell: $(PROJECT)  ## Record docs/excerpts/shell.txt again: an operator's questions to a rehearsal
 	@$(BIN)/python docs/excerpts/shell.py
+
+pictures: $(PROJECT)  ## Take the pictures of docs/pictures again, of the pages of a rehearsal (needs chromium)
+	@$(BIN)/python docs/excerpts/pictures.py
 
 setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
 

@@ -26,7 +26,7 @@ from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener
 from claudeops.web.ports import Check, Intake
-from claudeops.web.streams import Streams
+from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.streaming import HeldLogs
 from support.waiting import PATIENCE_SECONDS
@@ -247,7 +247,7 @@ class Door:
             redact=Redactor([PLANTED]).text,
             intake=self.intake,
             interactions=self.presses,
-            streams=self.streams,
+            pages=stream_endpoints(self.streams),
             metrics=_figures,
             scrapers=tuple(map(ip_network, self.scrapers)),
         )

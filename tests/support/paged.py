@@ -22,7 +22,7 @@ from claudeops.web.endpoints import Table
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
-from claudeops.web.streams import Streams
+from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.listening import NOON, Answered, Door
 from support.migrated import write_migrated
@@ -101,8 +101,10 @@ async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
             readiness=lambda: door.checks,
             pings=door.pings,
             sources=door.sources,
-            pages=tuple(page_endpoints(site)),
-            streams=Streams(live=door.hub, logs=site.logs, render=site.pages.lines),
+            pages=(
+                *stream_endpoints(Streams(live=door.hub, logs=site.logs, render=site.pages.lines)),
+                *page_endpoints(site),
+            ),
         )
         doorkeeper = Doorkeeper(
             tokens=door.tokens, logins=store.logins, sources=door.sources, clock=door.clock, log=door.doorkeeper.log

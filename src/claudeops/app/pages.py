@@ -21,6 +21,7 @@ from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
 from claudeops.web.ports import Clock, Logins, LogLines
+from claudeops.web.streams import Streams, stream_endpoints
 
 _GLANCE_SECONDS: Final = 5.0
 
@@ -31,7 +32,15 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
     site = site_of(
         node.settings, database=node.database, logins=node.logins, logs=logs, clock=node.clock, next_fires=next_fires
     )
-    return Parts(endpoints=page_endpoints(site), logins=node.logins, refused=site.pages.refused, lines=site.pages.lines)
+    streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
+    node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
+    return Parts(
+        endpoints=(*stream_endpoints(streams), *page_endpoints(site)),
+        logins=node.logins,
+        refused=site.pages.refused,
+        listens=streams.listens,
+        close=streams.close,
+    )
 
 
 def site_of(

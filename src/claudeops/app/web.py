@@ -16,7 +16,6 @@ from typing import Final
 import anyio
 from starlette.responses import Response
 
-from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
 from claudeops.engine.meter.meter import Meter
@@ -33,9 +32,7 @@ from claudeops.web.ports import (
     Clock,
     Intake,
     Interactions,
-    Live,
     Logins,
-    LogLines,
     Metrics,
     Pings,
     Readiness,
@@ -43,9 +40,7 @@ from claudeops.web.ports import (
     Tokens,
 )
 from claudeops.web.problems import RefusedError
-from claudeops.web.streams import Streams
 from claudeops.web.table import Rooms, table_of
-from claudeops.web.tail import Render, plain
 
 AGAIN_SECONDS: Final = 5.0
 """Between two tries to listen."""
@@ -74,6 +69,14 @@ def _uncounted(_path: str, _method: str, _status: int, _seconds: float) -> None:
     return
 
 
+def _ignored(_closing: anyio.Event) -> None:
+    return
+
+
+def _closed() -> None:
+    return
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
     """What pages add to the listener."""
@@ -81,7 +84,8 @@ class Parts:
     endpoints: Sequence[Endpoint] = ()
     logins: Logins | None = None
     refused: Callable[[RefusedError, str], Response] | None = None  # the page for what is refused, with its path
-    lines: Render = plain  # makes HTML of lines of logs
+    listens: Callable[[anyio.Event], None] = _ignored  # called with what is set when the listener begins to close
+    close: Callable[[], None] = _closed  # called at the end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,11 +103,8 @@ class Web:
     intake: Intake | None = None  # None: no alerts are taken
     metrics: Metrics | None = None  # None: nothing is counted
     count: Callable[[str, str, int, float], None] = _uncounted  # of every answer (`Listener.count`)
-    watch_streams: Callable[[Callable[[], int], Callable[[], int]], None] | None = None  # readers, and lost facts
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
     pages: Callable[[], Parts] | None = None  # makes them, which imports what they are made with; None: there are none
-    live: Live | None = None  # None: nobody reads live
-    logs: LogLines | None = None  # of sessions; None: the same
     retry_seconds: float = AGAIN_SECONDS
 
 
@@ -129,11 +130,8 @@ def web_of(
         intake=intake,
         metrics=node.scrape,
         count=node.metrics.answered,
-        watch_streams=node.metrics.watch_streams,
         interactions=interactions,
         pages=pages,
-        live=node.context.hub,
-        logs=SessionLogs(records=node.store.records, verdicts=node.verdicts),
     )
 
 
@@ -143,18 +141,16 @@ async def keep_listening(web: Web) -> None:
     if not settings.listener:
         return
     crowd = Crowd(ConnectionLimits())
-    streams = _streams(web)
-    listener = _listener(web, crowd, streams)
+    pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
+    listener = _listener(web, crowd, pages)
     async with contextlib.AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())
         tasks.start_soon(listener.doorkeeper.keep_uses)
-        if streams is not None:
-            stack.callback(streams.close)
+        stack.callback(pages.close)
         told = ""
         while True:
             closing = anyio.Event()
-            if streams is not None:
-                streams.closing = closing
+            pages.listens(closing)
             try:
                 async with listen(
                     listener,
@@ -173,23 +169,11 @@ async def keep_listening(web: Web) -> None:
             await anyio.sleep(web.retry_seconds)
 
 
-def _streams(web: Web) -> Streams | None:
-    if web.live is None or web.logs is None or not web.settings.dashboard:
-        return None
-    streams = Streams(live=web.live, logs=web.logs)
-    if web.watch_streams is not None:
-        web.watch_streams(lambda: streams.clients, lambda: streams.dropped)
-    return streams
-
-
-def _listener(web: Web, crowd: Crowd, streams: Streams | None) -> Listener:
+def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
     settings = web.settings
-    pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
-    if streams is not None:
-        streams.render = pages.lines
     signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
     return Listener(
-        table=Table(table_of(_rooms(web, pages, streams, is_signed=bool(signing)))),
+        table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
         doorkeeper=Doorkeeper(
             tokens=web.tokens,
             logins=pages.logins,
@@ -208,7 +192,7 @@ def _listener(web: Web, crowd: Crowd, streams: Streams | None) -> Listener:
     )
 
 
-def _rooms(web: Web, pages: Parts, streams: Streams | None, *, is_signed: bool) -> Rooms:
+def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
     return Rooms(
         readiness=web.readiness,
         pings=web.pings,
@@ -219,7 +203,6 @@ def _rooms(web: Web, pages: Parts, streams: Streams | None, *, is_signed: bool) 
         scrapers=tuple(map(ip_network, web.settings.metrics_allow)),
         interactions=web.interactions if is_signed else None,
         pages=pages.endpoints,
-        streams=streams,
     )
 
 

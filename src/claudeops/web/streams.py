@@ -80,6 +80,10 @@ class Streams:
         """Facts that readers were too slow for."""
         return self.feed.dropped
 
+    def listens(self, closing: anyio.Event) -> None:
+        """End the streams when ``closing`` is set: the listener that carries them closes."""
+        self.closing = closing
+
     def close(self) -> None:
         """Let go of what sessions do; the streams end by themselves when the listener does."""
         self.feed.close()

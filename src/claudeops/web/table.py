@@ -27,7 +27,6 @@ from claudeops.web.doorkeeper import SLACK, WEBHOOK
 from claudeops.web.endpoints import ANY, Call, Endpoint, Network
 from claudeops.web.ports import Intake, Interactions, Metrics, Pings, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
-from claudeops.web.streams import Streams, stream_endpoints
 
 _READY: Final = 200
 _NOT_READY: Final = 503
@@ -83,16 +82,14 @@ class Rooms:
     metrics: Metrics | None = None  # None: nothing is counted
     scrapers: tuple[Network, ...] = ()  # who may read the metrics without a token
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
-    pages: Sequence[Endpoint] = ()  # empty: they are switched off
-    streams: Streams | None = None  # None: nobody reads live
+    pages: Sequence[Endpoint] = ()  # with streams and API; empty: they are switched off
 
 
 def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
     """Return every endpoint."""
     alerts = () if rooms.intake is None else _alerts(rooms, rooms.intake)
-    streams = () if rooms.streams is None else stream_endpoints(rooms.streams)
     open_to_tools = (*_health(rooms), *_metrics(rooms), *_heartbeats(rooms))
-    return (*open_to_tools, *alerts, *_slack(rooms.interactions), *streams, *rooms.pages)
+    return (*open_to_tools, *alerts, *_slack(rooms.interactions), *rooms.pages)
 
 
 # --- health -----------------------------------------------------------------------------------------------

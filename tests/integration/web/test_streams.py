@@ -19,7 +19,7 @@ from claudeops.engine.session_log.writer import SessionLog
 from claudeops.loopback import listen
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Table
-from claudeops.web.streams import MOST_OF_ONE, MOST_STREAMS, Streams
+from claudeops.web.streams import MOST_OF_ONE, MOST_STREAMS, Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.listening import Door, bearer, token_for
 from support.loopback_http import ask
@@ -94,7 +94,7 @@ class World:
         self.streams = Streams(live=self.hub, logs=logs, boot=boot)
         door = Door()
         door.tokens.kept |= {number: token_for(number, "read") for number in range(10, 30)}
-        rooms = Rooms(readiness=list, pings=door.pings, sources=door.sources, streams=self.streams)
+        rooms = Rooms(readiness=list, pings=door.pings, sources=door.sources, pages=stream_endpoints(self.streams))
         door.listener.table = Table(table_of(rooms))
         async with listen(door.listener, host="127.0.0.1", port=0, closing=self.streams.closing) as url:
             self.url = url
