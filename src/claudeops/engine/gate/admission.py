@@ -33,6 +33,7 @@ FILE: Final = "cli-self-tests.json"
 _KEPT: Final = 32  # newest entries of the file
 _LOOK_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 120.0  # to read 400 MB, or to run the CLI for its version
+_MOST_LOOKS: Final = 5  # at one file that is changed each time
 _FILES: Final = Threads(most=4)
 
 OLDEST: Final = (2, 1, 236)
@@ -77,10 +78,16 @@ class CliAdmission:
                 found = await _looked(_identify, binary)
                 if self._admitted.get(binary) == found:
                     return None
-                refusal = await self._look(binary, found, self.test)
-                # A package manager that gives the file another link changes it too, in no time: it is tested once more.
-                again = await _looked(_identify, binary)
-                return refusal if again == found or refusal is None else await self._look(binary, again, self.test)
+                refusal: str | None = None
+                for _ in range(_MOST_LOOKS):
+                    refusal = await self._look(binary, found, self.test)
+                    # A package manager that gives the file another link, or a mode that it had, changes it too, in no
+                    # time: it is tested again.
+                    again = await _looked(_identify, binary)
+                    if refusal is None or again == found:
+                        break
+                    found = again
+                return refusal
             except OSError as error:
                 return f"The claude CLI {binary} could not be tested ({error.strerror}): make it readable."
             except ConfigurationError as error:

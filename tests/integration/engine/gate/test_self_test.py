@@ -129,7 +129,7 @@ async def test_a_failure_is_not_remembered(tmp_path: Path) -> None:
     assert await clis.refusal(binary) is None
 
 
-async def test_a_binary_that_gets_another_link_during_its_test_is_tested_once_more_and_let_through(
+async def test_a_binary_that_gets_further_links_during_its_tests_is_tested_again_and_let_through(
     tmp_path: Path,
 ) -> None:
     binary = tmp_path / "cli-none"
@@ -138,12 +138,12 @@ async def test_a_binary_that_gets_another_link_during_its_test_is_tested_once_mo
     tests = Trials()
 
     async def link(tested: Path) -> SelfTestResult:
-        if not tests.made:
-            binary.with_name("another-name").hardlink_to(binary)
+        if tests.made < 3:
+            binary.with_name(f"another-name-{tests.made}").hardlink_to(binary)
         return await tests(tested)
 
     assert await admission(tmp_path, link).refusal(binary) is None
-    assert tests.made == 2
+    assert tests.made == 4
 
 
 async def test_a_binary_that_is_replaced_during_its_test_is_not_let_through(tmp_path: Path) -> None:
