@@ -78,20 +78,25 @@ class CliAdmission:
                 found = await _looked(_identify, binary)
                 if self._admitted.get(binary) == found:
                     return None
-                refusal: str | None = None
-                for _ in range(_MOST_LOOKS):
-                    refusal = await self._look(binary, found, self.test)
-                    # A package manager that gives the file another link, or a mode that it had, changes it too, in no
-                    # time: it is tested again.
-                    again = await _looked(_identify, binary)
-                    if refusal is None or again == found:
-                        break
-                    found = again
-                return refusal
+                return await self._looked_at(binary, found, self.test)
             except OSError as error:
                 return f"The claude CLI {binary} could not be tested ({error.strerror}): make it readable."
             except ConfigurationError as error:
                 return str(error)
+
+    async def _looked_at(self, binary: Path, found: _Identity, test: Trial) -> str | None:
+        """Look at a binary until it is the same afterwards, a few times.
+
+        A package manager that gives the file another link, or the mode that it had, changes it too, in no time.
+        """
+        refusal: str | None = None
+        for _ in range(_MOST_LOOKS):
+            refusal = await self._look(binary, found, test)
+            again = await _looked(_identify, binary)
+            if refusal is None or again == found:
+                break
+            found = again
+        return refusal
 
     async def _look(self, binary: Path, found: _Identity, test: Trial) -> str | None:
         digest = await _looked(_digest, binary, _READ_SECONDS)
