@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from claudeops.domain.text.readable import count_of
+from claudeops.domain.text.readable import count_of, length_of
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance
@@ -101,7 +101,7 @@ def is_late(seen: Glance, now: datetime) -> bool:
 
 def _incidents(seen: Glance, now: datetime) -> str:
     first = seen.incidents[-1]
-    since = count_of(max(int((now - first.opened_at).total_seconds() // 60), 0), "minute")
+    since = length_of(now - first.opened_at)
     if seen.incidents_open == 1:
         who = f"{first.acked_by} is on it" if first.acked_by else "no person is on it yet"
         return f"{first.service}: {first.severity} for {since}; {who}."
