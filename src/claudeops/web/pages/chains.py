@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from claudeops.domain.model import Status
 from claudeops.store.reading import Connection
+from claudeops.store.reading.chain_calls import calls_of
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site
+from claudeops.web.pages.verdict_timeline import LABELS, ROW, WIDTH, drawn
 from claudeops.web.ports import LinesPart
 from claudeops.web.problems import RefusedError
 
@@ -29,7 +31,9 @@ async def chain_page(site: Site, call: Call) -> Response:
     found = await site.database.read(partial(_tree, number=number))
     if found is None or found.chain != number:
         raise RefusedError(404, f"There is no chain {number}.")
-    values = {"chain": found, "walk": tuple(walk(found))}
+    calls = await site.database.read(partial(calls_of, chain=number))
+    values: dict[str, object] = {"chain": found, "walk": tuple(walk(found)), "drawing": drawn(calls, call.at)}
+    values |= {"row": ROW, "labels": LABELS, "width": WIDTH}
     return await site.page(call, "chain.html", title=f"Chain {number}", values=values)
 
 
