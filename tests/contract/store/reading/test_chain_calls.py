@@ -21,6 +21,5 @@ async def test_the_calls_of_a_chain_are_those_of_its_sessions(store: SqlStore) -
 
     (call,) = found.calls
     assert (call.session_id, call.tier, call.tool_name, call.verdict) == (first.id, 1, "Bash", VerdictKind.ALLOW)
-    assert "docker restart web" in call.input
     assert found.model_calls == ()
     assert other.calls == ()
