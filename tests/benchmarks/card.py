@@ -22,6 +22,7 @@ from benchmarks import (
     looks,
     machine,
     meter,
+    pages,
     recovery,
     sessions,
     start,
@@ -46,6 +47,9 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "start": start.ready,
     "memory": start.memory,
     "commands": commands.answered,
+    "pages": pages.loads,
+    "pages-watched": pages.watched,
+    "pages-memory": pages.memory,
 }
 
 
