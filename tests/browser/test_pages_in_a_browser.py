@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, Self
 
 import pytest
@@ -18,8 +19,18 @@ from support.served_pages import Served, served_pages
 CHROMIUM: Final = shutil.which("chromium") or ""
 WIDTHS: Final = (360, 800, 1400)
 PATHS: Final = (
-    *("/", "/incidents", "/incidents/1", "/sessions", "/sessions/1", "/chains/1", "/services", "/services/web"),
-    *("/events", "/actions", "/approvals", "/spend", "/why"),
+    *(
+        "/",
+        "/incidents",
+        "/incidents/1",
+        "/sessions",
+        "/sessions/1",
+        "/sessions/1/film",
+        "/chains/1",
+        "/services",
+        "/services/web",
+    ),
+    *("/services", "/services/web", "/events", "/actions", "/approvals", "/spend", "/why"),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 
@@ -131,3 +142,27 @@ def test_nothing_that_attackers_have_written_runs_or_is_fetched(part: int, brows
             assert page.evaluate(f"document.cookie.includes('{MARK}')") is False
             assert page.url == served.url + path
         assert visit.complaints == []
+
+
+def test_a_film_plays_from_one_file_and_shows_its_lines_in_their_time(
+    browser: Browser, served: Served, tmp_path: Path
+) -> None:
+    file = tmp_path / "film.html"
+    with Visit(browser, served) as visit:
+        visit.log_in()
+        answer = visit.context.request.get(f"{served.url}/sessions/1/film.html")
+        file.write_bytes(answer.body())
+    with browser.new_context() as context:
+        page = context.new_page()
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
+        page.goto(file.as_uri())
+        lines = page.locator("#film li")
+        assert lines.count() == page.locator("#film li:visible").count() > 2
+        page.locator("#place").fill("0")
+        assert page.evaluate(f"window.{MARK}") is None
+        assert page.locator("#film li:visible").count() >= 1
+        page.get_by_role("button", name="Play").click()
+        page.locator("#film li").last.wait_for(state="visible")
+        assert complaints == []

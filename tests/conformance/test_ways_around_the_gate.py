@@ -119,8 +119,14 @@ async def test_a_binary_with_options_is_no_binary(tmp_path: Path) -> None:
 async def test_a_session_is_started_without_any_flag_that_undoes_the_gate(tmp_path: Path) -> None:
     steps = [look("sleep 20"), conclude()]
     async with operator(tmp_path, haiku=steps) as node, node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0"):
-        await until(lambda: any("--session-id" in told for told in node.told_to_sessions()))
-        told = next(text for text in node.told_to_sessions() if "--session-id" in text).split("\0")
+        seen: list[str] = []  # once: a process that is just being replaced by another has no arguments for a moment
+
+        def is_seen() -> bool:
+            seen.extend(text for text in node.told_to_sessions() if "--session-id" in text)
+            return bool(seen)
+
+        await until(is_seen)
+        told = seen[0].split("\0")
     assert "--bare" not in told
     assert "--dangerously-skip-permissions" not in told
     assert "--allowedTools" not in told

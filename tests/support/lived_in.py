@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Final
+
+import sqlalchemy as sa
 
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.model import Delivery, Silence, Unparsed
@@ -12,8 +16,10 @@ from claudeops.domain.gate.approval import NewApproval
 from claudeops.domain.memory.stated import Declined
 from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
 from claudeops.domain.web.token import NewToken
+from claudeops.engine.session_log.writer import SessionLog
 from claudeops.store.store import SqlStore
 from support.alerts import SOURCE, alert, bring, rules_of
+from support.estate import report as stated
 from support.store_values import (
     NOW,
     RULES,
@@ -82,3 +88,25 @@ def question(session: Session) -> NewApproval:
         expires_at=after(days=36_500),
         services=(),
     )
+
+
+def log_of(session: Session, *, says: str = "I look.") -> bytes:
+    """Return the log of a session that says something, calls a tool, and ends."""
+    named = {"session_id": session.cli_session_id}
+    text = {"role": "assistant", "content": [{"type": "text", "text": says}]}
+    used = {"usage": {"input_tokens": 12, "output_tokens": 3}, "total_cost_usd": 0.01, "structured_output": stated()}
+    frames = [
+        {"type": "system", "subtype": "init", **named},
+        {"type": "assistant", "message": text, **named},
+        {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Well.", **used, **named},
+    ]
+    return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
+
+
+async def with_log(store: SqlStore, session: Session, file: Path, content: bytes) -> None:
+    """Give a session a log, with its index."""
+    log = SessionLog(file)
+    log.extend(content.splitlines(), NOW)
+    await log.aclose()
+    change = sa.text("UPDATE sessions SET log_path = :path WHERE id = :number")
+    await store.database.write(lambda connection: connection.execute(change, {"path": str(file), "number": session.id}))

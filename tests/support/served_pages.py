@@ -16,7 +16,8 @@ import anyio
 import anyio.to_thread
 
 from claudeops.loopback import listen
-from support.lived_in import something_of_everything
+from support.hostile import TEXTS
+from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import secret_for, site_door
 from support.store_values import NOW
 from support.stores import Database
@@ -59,7 +60,9 @@ def served_pages(directory: Path) -> Iterator[Served]:
 async def _serve(directory: Path) -> None:
     async with site_door(directory) as site:
         site.door.clock.at = NOW
-        await something_of_everything(site.store)
+        session = await something_of_everything(site.store)
+        said = " ".join(TEXTS)
+        await with_log(site.store, session, directory / "session-000001.ndjson", log_of(session, says=said))
         await site.login()
         await site.link("eve")
         async with listen(site.door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:

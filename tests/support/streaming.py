@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 import anyio
@@ -48,6 +49,10 @@ class HeldLog:
         ]
         more = after + limit < there
         return LinesPart(lines=lines, verdicts={}, more=more, ended=self.ended and not lines and not more)
+
+    async def digest(self) -> str:
+        await anyio.lowlevel.checkpoint()
+        return sha256("\n".join(self.texts).encode()).hexdigest()
 
     def close(self) -> None:
         return

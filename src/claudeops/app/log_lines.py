@@ -6,6 +6,7 @@ Threads are few, and each piece of work is abandoned when it takes too long: a d
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from claudeops.domain.model import Session, Status
 from claudeops.domain.stream.shown import ShownLine, shown
 from claudeops.engine.ports import Records
 from claudeops.engine.session_log.lines import LogLines
+from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import StoreError
 from claudeops.harness import HARNESSES
 from claudeops.store.reading.calls import CallVerdict
@@ -27,6 +29,7 @@ from claudeops.web.ports import LinesPart
 READ_SECONDS: Final = 20.0
 """For one reading; a packed log is read from its start."""
 
+_PIECE: Final = 1024 * 1024  # bytes
 _MOST_READINGS: Final = 8  # at once
 _ROW_SECONDS: Final = 0.5  # for which a row of a running session is believed
 _NO_VERDICTS: Final[Mapping[str, CallVerdict]] = {}
@@ -80,6 +83,11 @@ class OpenLog:
             lines=lines, verdicts=await self._verdicts(lines), more=more, ended=has_ended and not lines and not more
         )
 
+    async def digest(self) -> str:
+        """Return the SHA-256 of the whole log."""
+        path = Path(self._session.log_path or "")
+        return await self._logs.threads.run(partial(_digest, path), seconds=READ_SECONDS, what="reading a log")
+
     def close(self) -> None:
         """Close what reading has left open."""
         if self._lines is not None:
@@ -99,6 +107,14 @@ class OpenLog:
         with contextlib.suppress(StoreError):
             return await self._logs.verdicts(self._session.id)
         return _NO_VERDICTS
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open_log(path) as log:
+        while content := log.read(_PIECE):
+            digest.update(content)
+    return digest.hexdigest()
 
 
 def _read(

@@ -158,6 +158,9 @@ class OpenLog(Protocol):
         Raises `OSError` where the log cannot be read, `FileNotFoundError` where it is not kept any more.
         """
 
+    async def digest(self) -> str:
+        """Return the SHA-256 of the whole log as it was written, in hexadecimal. Raises `OSError`."""
+
     def close(self) -> None:
         """Close what reading may have left open. Waits for nothing."""
 

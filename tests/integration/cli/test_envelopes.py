@@ -18,7 +18,6 @@ import jsonschema
 import pytest
 
 from claudeops.cli.commands import claudeops
-from claudeops.domain.model import Session
 from claudeops.engine.gate.approvals import ensure_key
 from support.claude_ops import old_database
 from support.commanding import Shell, shell_in
@@ -26,7 +25,7 @@ from support.doses import drawn
 from support.envelopes import COMMON, GOLDENS, SCHEMAS, file_of, lost_or_changed
 from support.estate import look
 from support.estate import report as stated
-from support.lived_in import QUEUED, something_of_everything
+from support.lived_in import QUEUED, log_of, something_of_everything
 from support.receivers import Receiver, receiving
 
 pytest_plugins = ("support.store_fixtures",)
@@ -201,18 +200,6 @@ def lived_in(shell: Shell) -> Shell:
     old_database(shell.root / "old.db")
     shell.database.execute("UPDATE memories SET trust = 'quarantined' WHERE id = 2")
     return shell
-
-
-def log_of(session: Session) -> bytes:
-    named = {"session_id": session.cli_session_id}
-    text = {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}
-    used = {"usage": {"input_tokens": 12, "output_tokens": 3}, "total_cost_usd": 0.01, "structured_output": stated()}
-    frames = [
-        {"type": "system", "subtype": "init", **named},
-        {"type": "assistant", "message": text, **named},
-        {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Well.", **used, **named},
-    ]
-    return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
 
 
 # --- one document, whatever happens -------------------------------------------------------------------------

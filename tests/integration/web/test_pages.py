@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.domain.gate.approval import visible
 from support.hostile import MARK, TEXTS, fill
-from support.lived_in import something_of_everything
+from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import SiteDoor, site_door
 from support.store_values import NOW
 from support.stores import Database
@@ -26,6 +26,8 @@ PAGES: Final = {
     "/sessions": ("session 1", "chain 1"),
     "/sessions?outcome=success&tier=1&since=400d&service=&limit=2": ("session 1",),
     "/sessions/1": ("tier 1", "restart"),
+    "/sessions/1/film": ("SHA-256", "starts"),
+    "/sessions/1/film.html": ("SHA-256",),
     "/chains/1": ("Session 1", "restart"),
     "/services": ("No probe",),
     "/services/web": ("restart", "degraded"),
@@ -45,7 +47,9 @@ PAGES: Final = {
 async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
     async with site_door(tmp_path) as made:
         made.door.clock.at = NOW
-        await something_of_everything(made.store)
+        session = await something_of_everything(made.store)
+        said = " ".join(TEXTS)
+        await with_log(made.store, session, tmp_path / "session-000001.ndjson", log_of(session, says=said))
         yield made
 
 

@@ -58,6 +58,12 @@ def calls_of(connection: Connection, chain: int) -> ChainCalls:
     return ChainCalls(calls=_calls(connection, chain), model_calls=_model_calls(connection, chain))
 
 
+def audit_head(connection: Connection, session_id: int) -> str:
+    """Return the head of a session's audit chain; empty for a session that is not there."""
+    query = select(sessions.c.audit_head).where(sessions.c.id == session_id)
+    return connection.execute(query).scalar_one_or_none() or ""
+
+
 def _calls(connection: Connection, chain: int) -> tuple[CallSpan, ...]:
     columns = tool_calls.c
     query = (

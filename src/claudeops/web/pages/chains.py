@@ -58,6 +58,14 @@ async def session_page(site: Site, call: Call) -> Response:
     return await site.page(call, "session.html", title=f"Session {number}", values=values)
 
 
+async def session_of(site: Site, number: int) -> ChainSession:
+    """Return a session. Raises `RefusedError` where there is none."""
+    found = await site.database.read(partial(_tree, number=number))
+    if found is None:
+        raise RefusedError(404, f"There is no session {number}.")
+    return next(one for one in found.sessions if one.session_id == number)
+
+
 async def _lines(site: Site, number: int, after: int) -> tuple[LinesPart, str]:
     """Return some lines of a log, and why there are none that can be shown; empty: they are shown."""
     nothing = LinesPart(lines=(), verdicts={}, more=False, ended=False)

@@ -51,6 +51,10 @@ class Files:
         """Return the address of a file by its name in the project."""
         return f"/static/{self._by_name[name][0]}"
 
+    def text(self, name: str) -> str:
+        """Return a file as text."""
+        return self._by_name[name][1].content.decode()
+
     async def serve(self, call: Call) -> Response:
         """Answer with a file. Raises `RefusedError` for one that is not there, or not in this version."""
         file = self._served.get(call.params["name"])

@@ -13,6 +13,7 @@ from claudeops.web.endpoints import Call, Endpoint, Handler, Query
 from claudeops.web.listings import OfApprovals, OfEvents, OfIncidents, OfService, OfSessions
 from claudeops.web.pages import login
 from claudeops.web.pages.chains import OfLines, chain_page, session_page
+from claudeops.web.pages.film import film_file, film_page
 from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
 from claudeops.web.pages.lists import action_list, event_list, session_list
 from claudeops.web.pages.now import now
@@ -36,6 +37,8 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/incidents/{number}", incident_page, "One incident, and all that happened in order."),
         page("/sessions", session_list, "Sessions, newest first.", query=OfSessions),
         page("/sessions/{id}", session_page, "One session, and what it does line by line.", query=OfLines),
+        page("/sessions/{id}/film", film_page, "A session that has ended, played as its lines came."),
+        page("/sessions/{id}/film.html", film_file, "The same as one file, which needs nothing else."),
         page("/chains/{root}", chain_page, "A chain as a tree: what its sessions saw, did and cost, and why."),
         page("/services", service_list, "The services that probes watch, and how they were for seven days."),
         page("/services/{name}", service_page, "One service: probes, actions, checks, events."),
