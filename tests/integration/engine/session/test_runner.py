@@ -59,7 +59,10 @@ async def test_two_gate_requests_with_one_number_end_no_session(estate: Estate) 
     asked = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "id"}}
     request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": "toolu_8"}
     frame = json.dumps({"type": "control_request", "request_id": "twice", "request": request}) + "\n"
-    row = await estate.finished({"raw": frame, "times": 2}, deliver(report()), {"await_eof": True})
+    ran = {"tool": {"id": "toolu_8", "name": "Bash", "input": {"command": "id"}, "output": "uid=0", "ungated": True}}
+    # The call ends before the result: one that is allowed and open then would be a reason not to believe it.
+    steps = ({"raw": frame, "times": 2}, {"await_answer": "twice"}, ran, deliver(report()), {"await_eof": True})
+    row = await estate.finished(*steps)
     assert row["outcome"] == "success"
     assert "session_crashed" not in estate.logged.getvalue()
     rows = estate.rows("SELECT verdict, reason FROM tool_calls WHERE tool_use_id = 'toolu_8'")
