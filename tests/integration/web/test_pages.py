@@ -137,7 +137,8 @@ async def test_no_text_on_record_is_ever_more_than_text(site: SiteDoor, tmp_path
         answer = await site.get(path, cookie)
         page = answer.body.decode()
         assert answer.status in {200, 404}, path
-        assert strange(page) == [], path
+        ours = ["meta", "style", "script"] if path.endswith(".html") else []  # what a film that is one file has in it
+        assert [one.split()[0] for one in strange(page)] == ours, path
         assert not set(page) & {"\x1b", "\u202e", "\u200b", "\u2028", "\x07", "\ufeff"}
         shown += visible(text.replace("\x00", ""))[:40] in html.unescape(page)
     assert shown, "nobody could read it"
