@@ -10,10 +10,13 @@ from typing import Final
 
 from claudeops.app.node import Node
 from claudeops.app.web import Parts
+from claudeops.app.wiring import escalation_rules
 from claudeops.domain.spending.budget import last_midnight
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.store.glance import Glance, glance
 from claudeops.tasks import Threads
+from claudeops.web.api.description import description_endpoints
+from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
@@ -34,9 +37,16 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
         timezone=settings.timezone,
         day_budget_usd=settings.daily_budget_usd,
         chain_budget_usd=settings.chain_budget_usd,
+        rules=escalation_rules(settings),
+        interval_seconds=settings.interval_seconds,
         tls_hosts=settings.tls_hosts,
     )
-    return Parts(endpoints=page_endpoints(site), logins=node.logins, refused=site.pages.refused)
+    return Parts(
+        endpoints=(*page_endpoints(site), *api_endpoints(site)),
+        described=partial(description_endpoints, site),
+        logins=node.logins,
+        refused=site.pages.refused,
+    )
 
 
 async def _glance(node: Node, threads: Threads) -> Glance:

@@ -54,9 +54,10 @@ class FileSources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What pages add to the listener."""
+    """What pages and the API add to the listener."""
 
     endpoints: Sequence[Endpoint] = ()
+    described: Callable[[Sequence[Endpoint]], Sequence[Endpoint]] | None = None  # what describes all endpoints
     logins: Logins | None = None
     refused: Callable[[RefusedError, str], Response] | None = None  # the page for what is refused, with its path
 
@@ -165,6 +166,7 @@ def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
         intake=web.intake,
         interactions=web.interactions if is_signed else None,
         pages=pages.endpoints,
+        described=pages.described,
     )
 
 

@@ -79,13 +79,15 @@ class Rooms:
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
-    pages: Sequence[Endpoint] = ()  # empty: they are switched off
+    pages: Sequence[Endpoint] = ()  # and those of the API; empty: they are switched off
+    described: Callable[[Sequence[Endpoint]], Sequence[Endpoint]] | None = None  # what describes them all
 
 
 def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
     """Return every endpoint."""
     alerts = () if rooms.intake is None else _alerts(rooms, rooms.intake)
-    return (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions), *rooms.pages)
+    rows = (*_health(rooms), *_heartbeats(rooms), *alerts, *_slack(rooms.interactions), *rooms.pages)
+    return rows if rooms.described is None else (*rows, *rooms.described(rows))
 
 
 # --- health -----------------------------------------------------------------------------------------------
@@ -93,14 +95,21 @@ def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
 
 def _health(rooms: Rooms) -> Sequence[Endpoint]:
     return (
-        Endpoint(
-            method="GET",
-            path="/healthz",
-            scope=None,
-            asks_name=False,
-            answer=Alive,
-            handler=_alive,
-            summary="Tells that the daemon lives; asks neither the database nor the model API.",
+        *(
+            Endpoint(
+                method="GET",
+                path=path,
+                scope=None,
+                asks_name=False,
+                answer=Alive,
+                handler=_alive,
+                summary=f"Tells that the daemon lives; {more}.",
+            )
+            for path, more in (
+                ("/healthz", "asks neither the database nor the model API"),
+                ("/health", "the same by another name"),
+                ("/api/v1/health", "the same, at the address that Claude Ops had"),
+            )
         ),
         Endpoint(
             method="GET",
