@@ -17,6 +17,8 @@ from claudeops.domain.web.token import digest_of
 from claudeops.store.glance import Glance, glance
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store
+from claudeops.web.api.description import description_endpoints
+from claudeops.web.api.table import api_endpoints
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.pages.rendering import Pages
@@ -26,6 +28,7 @@ from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.listening import NOON, Answered, Door
 from support.migrated import write_migrated
+from support.store_values import RULES
 
 BROWSER: Mapping[str, str] = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate", "accept": "text/html"}
 
@@ -95,16 +98,21 @@ async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
             timezone="UTC",
             day_budget_usd=25.0,
             chain_budget_usd=15.0,
+            rules=RULES,
+            interval_seconds=3600,
             tls_hosts=frozenset({"ops.example.com"}),
         )
         rooms = Rooms(
             readiness=lambda: door.checks,
             pings=door.pings,
             sources=door.sources,
+            intake=door.intake,
             pages=(
                 *stream_endpoints(Streams(live=door.hub, logs=site.logs, render=site.pages.lines)),
                 *page_endpoints(site),
+                *api_endpoints(site),
             ),
+            described=partial(description_endpoints, site),
         )
         doorkeeper = Doorkeeper(
             tokens=door.tokens, logins=store.logins, sources=door.sources, clock=door.clock, log=door.doorkeeper.log

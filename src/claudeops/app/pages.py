@@ -11,12 +11,15 @@ from typing import Final
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.web import Parts
+from claudeops.app.wiring import escalation_rules
 from claudeops.domain.spending.budget import last_midnight
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance, glance
 from claudeops.tasks import Threads
+from claudeops.web.api.description import description_endpoints
+from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
@@ -35,7 +38,8 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
     return Parts(
-        endpoints=(*stream_endpoints(streams), *page_endpoints(site)),
+        endpoints=(*stream_endpoints(streams), *page_endpoints(site), *api_endpoints(site)),
+        described=partial(description_endpoints, site),
         logins=node.logins,
         refused=site.pages.refused,
         listens=streams.listens,
@@ -64,6 +68,8 @@ def site_of(
         timezone=settings.timezone,
         day_budget_usd=settings.daily_budget_usd,
         chain_budget_usd=settings.chain_budget_usd,
+        rules=escalation_rules(settings),
+        interval_seconds=settings.interval_seconds,
         tls_hosts=settings.tls_hosts,
     )
 

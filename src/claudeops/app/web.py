@@ -79,9 +79,10 @@ def _closed() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What pages add to the listener."""
+    """What pages and the API add to the listener."""
 
     endpoints: Sequence[Endpoint] = ()
+    described: Callable[[Sequence[Endpoint]], Sequence[Endpoint]] | None = None  # what describes all endpoints
     logins: Logins | None = None
     refused: Callable[[RefusedError, str], Response] | None = None  # the page for what is refused, with its path
     listens: Callable[[anyio.Event], None] = _ignored  # called with what is set when the listener begins to close
@@ -203,6 +204,7 @@ def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
         scrapers=tuple(map(ip_network, web.settings.metrics_allow)),
         interactions=web.interactions if is_signed else None,
         pages=pages.endpoints,
+        described=pages.described,
     )
 
 

@@ -16,7 +16,9 @@ from claudeops.domain.memory.confidence import is_believed, standing
 from claudeops.domain.memory.model import KnownMemory
 from claudeops.domain.memory.stated import Declined
 from claudeops.domain.model import ReportedMemory, Trust
+from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
+from claudeops.store.reading.memories import is_shown, to_entry
 from claudeops.store.store import SqlStore
 
 _LIST: Final = "memories list"
@@ -57,7 +59,7 @@ async def _changed(verb: str, number: int, _settings: Settings, store: SqlStore)
 async def _listed(service: str | None, everything: bool, _settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound by name
     found = await store.memories.known(service=service, everything=everything)
     at = now()
-    shown = [one for one in found if everything or one.trust is Trust.QUARANTINED or is_believed(one, at)]
+    shown = [one for one in found if everything or is_shown(one, at)]
     text = "\n".join(_text(one, at) for one in shown) or "no memories"
     return CommandResult(
         text=text, body={"memories_count": len(shown), "memories": [_document(one, at) for one in shown]}
@@ -122,24 +124,4 @@ def _age(memory: KnownMemory, at: datetime) -> str:
 
 
 def _document(memory: KnownMemory, at: datetime) -> dict[str, object]:
-    return {
-        "memory_id": memory.id,
-        "service": None if memory.service is None else visible(memory.service),
-        "category": visible(memory.category),
-        "observation": visible(memory.observation),
-        "confidence": standing(memory, at),
-        "trust": memory.trust.value,
-        "active": memory.active,
-        "believed": is_believed(memory, at),
-        "session_id": memory.session_id,
-        "tier": memory.tier,
-        "chain": memory.evidence.root_session_id,
-        "said_by_chains": list(memory.evidence.chains),
-        "looked_at": [visible(place) for place in memory.evidence.looked_at],
-        "doubts": [visible(clause) for clause in memory.evidence.doubts],
-        "supersedes": memory.supersedes,
-        "created_at": memory.created_at,
-        "updated_at": memory.updated_at,
-        "forgotten_at": memory.forgotten_at,
-        "changed_by": memory.changed_by,
-    }
+    return document(to_entry(memory, at))

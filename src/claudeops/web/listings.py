@@ -77,6 +77,21 @@ class OfApprovals(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     all: bool = False  # those that were answered too
 
 
+class OfAlerts(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The list of alerts."""
+
+    service: Text = ""
+    level: Level | None = None  # this severity and worse
+    all: bool = False  # those that fire no more too
+
+
+class OfMemories(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The list of memories."""
+
+    service: Text = ""
+    all: bool = False  # those that are out of use too
+
+
 def listing(query: Paged, now: datetime) -> Listing:
     """Return what a list shows. Raises `RefusedError` for a moment or a cursor that is none."""
     given = msgspec.structs.asdict(query)

@@ -83,13 +83,15 @@ class Rooms:
     scrapers: tuple[Network, ...] = ()  # who may read the metrics without a token
     interactions: Interactions | None = None  # None: nobody presses anything by way of us
     pages: Sequence[Endpoint] = ()  # with streams and API; empty: they are switched off
+    described: Callable[[Sequence[Endpoint]], Sequence[Endpoint]] | None = None  # what describes them all
 
 
 def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
     """Return every endpoint."""
     alerts = () if rooms.intake is None else _alerts(rooms, rooms.intake)
     open_to_tools = (*_health(rooms), *_metrics(rooms), *_heartbeats(rooms))
-    return (*open_to_tools, *alerts, *_slack(rooms.interactions), *rooms.pages)
+    rows = (*open_to_tools, *alerts, *_slack(rooms.interactions), *rooms.pages)
+    return rows if rooms.described is None else (*rows, *rooms.described(rows))
 
 
 # --- health -----------------------------------------------------------------------------------------------
@@ -97,14 +99,21 @@ def table_of(rooms: Rooms) -> tuple[Endpoint, ...]:
 
 def _health(rooms: Rooms) -> Sequence[Endpoint]:
     return (
-        Endpoint(
-            method="GET",
-            path="/healthz",
-            scope=None,
-            asks_name=False,
-            answer=Alive,
-            handler=_alive,
-            summary="Tells that the daemon lives; asks neither the database nor the model API.",
+        *(
+            Endpoint(
+                method="GET",
+                path=path,
+                scope=None,
+                asks_name=False,
+                answer=Alive,
+                handler=_alive,
+                summary=f"Tells that the daemon lives; {more}.",
+            )
+            for path, more in (
+                ("/healthz", "asks neither the database nor the model API"),
+                ("/health", "the same by another name"),
+                ("/api/v1/health", "the same, at the address that Claude Ops had"),
+            )
         ),
         Endpoint(
             method="GET",

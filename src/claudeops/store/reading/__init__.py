@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, Connection, Select, func, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, func, or_, select, union_all
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from claudeops.domain.listing import Listing, Page, Reference
@@ -21,11 +22,13 @@ from claudeops.store.migrate import require_head
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import sessions
 
-__all__ = ["Connection", "Listing", "Page", "named", "opened", "page", "session_ids", "within"]
+__all__ = ["CLOCK_SET_BACK", "Connection", "Listing", "Page", "named", "opened", "page", "session_ids", "within"]
 
 T = TypeVar("T")
 
 _MOST_MATCHES = 10  # sessions that a shortened id is told to fit
+CLOCK_SET_BACK: Final = timedelta(days=1)
+"""By which the moments of later rows may be before those of earlier ones."""
 
 
 @contextmanager
@@ -51,23 +54,55 @@ def page(
     key: Column[int] | KeyedColumnElement[int],
     wanted: Listing,
     read: Callable[[TableRow], T],
+    *,
+    either: Sequence[ColumnElement[bool]] | None = None,
 ) -> Page[T]:
-    """Return one page of a query's rows, the highest ``key`` first; ``key`` is an id, and is among its columns."""
+    """Return one page of a query's rows, the highest ``key`` first; ``key`` is an id, and is among its columns.
+
+    ``either``: conditions of which a row fits one. Each is asked by itself for as many rows as a page may hold: an
+    index of several values has them by key within each value alone, and all of them would have to be sorted.
+    """
+    if either is not None and not either:
+        return Page(items=())
     if wanted.before is not None:
         query = query.where(key < wanted.before)
-    rows = connection.execute(query.order_by(key.desc()).limit(wanted.limit + 1)).all()
+    newest = [query.where(one).order_by(key.desc()).limit(wanted.limit + 1) for one in either or ()]
+    if len(newest) == 1:
+        query = newest[0]
+    elif newest:
+        keys = [each.with_only_columns(key, maintain_column_froms=True).subquery() for each in newest]
+        query = query.where(key.in_(union_all(*(select(found.c[key.name]) for found in keys))))
+    rows = connection.execute(query.order_by(None).order_by(key.desc()).limit(wanted.limit + 1)).all()
     shown = rows[: wanted.limit]
     more = len(rows) > len(shown) and bool(shown)
     return Page(items=tuple(map(read, shown)), before=getattr(shown[-1], key.name) if more else None)
 
 
-def within(query: Select[Any], moment: KeyedColumnElement[Any], wanted: Listing) -> Select[Any]:
-    """Return the query for the rows whose ``moment`` is in the time asked for."""
+def within(query: Select[Any], moment: Column[Any], wanted: Listing) -> Select[Any]:
+    """Return the query for the rows whose ``moment`` is in the time asked for.
+
+    ``moment`` is when a row was written. Where an index has it, the ids that were given in that time bound the search,
+    which otherwise reads what is newer or older too; a day more of them, for clocks that were set back.
+    """
     if wanted.since is not None:
         query = query.where(moment >= wanted.since)
+        if _leads_an_index(moment):
+            query = query.where(_key(moment.table) >= first_id(moment, moment >= wanted.since - CLOCK_SET_BACK))
     if wanted.until is not None:
         query = query.where(moment < wanted.until)
+        if _leads_an_index(moment):
+            query = query.where(_key(moment.table) <= last_id(moment, moment < wanted.until + CLOCK_SET_BACK))
     return query
+
+
+def first_id(moment: Column[Any], condition: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return the question for the id of the earliest row that fits; null: none does, and no id is at least that."""
+    return select(_key(moment.table)).where(condition).order_by(moment).limit(1).scalar_subquery()
+
+
+def last_id(moment: Column[Any], condition: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return the question for the id of the latest row that fits; null: none does."""
+    return select(_key(moment.table)).where(condition).order_by(moment.desc()).limit(1).scalar_subquery()
 
 
 def named(connection: Connection, column: Column[str], service: str) -> Sequence[str]:
@@ -75,9 +110,8 @@ def named(connection: Connection, column: Column[str], service: str) -> Sequence
 
     Where the column leads an index, that takes one step in it for each name, not for each row.
     """
-    indexed = any(next(iter(index.columns)) is column for index in column.table.indexes)
     wanted = casefold_key(service)
-    names = _steps(column) if indexed else select(column).where(column.is_not(None)).distinct()
+    names = _steps(column) if _leads_an_index(column) else select(column).where(column.is_not(None)).distinct()
     return [name for name in connection.execute(names).scalars() if casefold_key(name) == wanted]
 
 
@@ -90,6 +124,16 @@ def session_ids(connection: Connection, wanted: Reference) -> Sequence[int]:
     query = select(sessions.c.id).where(or_(number, begins)).order_by(sessions.c.id.desc()).limit(_MOST_MATCHES)
     found = connection.execute(query).scalars().all()
     return [one for one in found if one == wanted.number] or found
+
+
+def _leads_an_index(column: Column[Any]) -> bool:
+    return any(next(iter(index.columns)) is column for index in column.table.indexes)
+
+
+def _key(table: Table) -> Column[int]:
+    """Return the column of a table's ids, which grow."""
+    (key,) = table.primary_key.columns
+    return key
 
 
 def _steps(column: Column[str]) -> Select[tuple[str]]:

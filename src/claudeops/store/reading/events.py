@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import product
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, or_, select, true, union
 
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.domain.model import Level
-from claudeops.store.reading import named, page, within
+from claudeops.store.reading import CLOCK_SET_BACK, first_id, last_id, named, page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import events, sessions
+
+_FEW: Final = 1000  # sessions
+_ONE: Final = literal_column("1", Integer)  # SQLite knows by the text alone that it may ask an index of some rows
 
 
 class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +37,58 @@ class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def listed(connection: Connection, wanted: Listing, *, only_open: bool = False) -> Page[EventEntry]:
     """Return events, newest first; one counts for the time asked for if it was seen last then."""
-    # A row has a method `count`, hence the other name.
-    query = within(select(events, events.c.count.label("times")), events.c.last_seen, wanted)
-    if wanted.service is not None:
-        query = query.where(events.c.service.in_(named(connection, events.c.service, wanted.service)))
-    if wanted.level is not None:
-        query = query.where(events.c.level.in_(levels_from(wanted.level)))
+    query = select(events, events.c.count.label("times"))  # a row has a method `count`
     if only_open:
         query = query.where(events.c.resolved_at.is_(None))
     if wanted.tier is not None or wanted.outcome is not None:
-        raised = or_(sessions.c.id == events.c.session_id, sessions.c.id == events.c.last_session_id)
         asked = [] if wanted.tier is None else [sessions.c.tier == wanted.tier]
         asked += [] if wanted.outcome is None else [sessions.c.outcome == wanted.outcome.value]
-        query = query.where(select(sessions.c.id).where(and_(raised, *asked)).exists())
-    return page(connection, query, events.c.id, wanted, _entry)
+        query = query.where(_raised_by(connection, and_(*asked)))
+    names = None if wanted.service is None else named(connection, events.c.service, wanted.service)
+    return page(connection, query, events.c.id, wanted, _entry, either=_either(wanted, names))
+
+
+def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[ColumnElement[bool]] | None:
+    """Return the conditions of which an event fits one: a spelling of the service, a level, a part of the time."""
+    levels = None if names is None and wanted.level is None else levels_from(wanted.level or Level.INFO)
+    found = [
+        and_(true(), *each)
+        for each in product(
+            [true()] if names is None else [events.c.service == name for name in names],
+            [true()] if levels is None else [events.c.level == level.value for level in levels],
+            _times(wanted),
+        )
+    ]
+    return None if names is None and levels is None and wanted.since is None and wanted.until is None else found
+
+
+def _times(wanted: Listing) -> Sequence[ColumnElement[bool]]:
+    """Return the parts of the time: events that were raised in it, and older ones that were seen again.
+
+    Those have an index of their own, because hardly any event is seen again: they cannot be found by their ids.
+    """
+    seen, raised = events.c.last_seen, events.c.created_at
+    until: Sequence[ColumnElement[bool]] = ()
+    if wanted.until is not None:
+        until = [seen < wanted.until, events.c.id <= last_id(raised, raised < wanted.until + CLOCK_SET_BACK)]
+    if wanted.since is None:
+        return [and_(true(), *until)]
+    first = first_id(raised, raised >= wanted.since - CLOCK_SET_BACK)
+    again = and_(events.c.count > _ONE, or_(first.is_(None), events.c.id < first))
+    return [and_(seen >= wanted.since, *until, each) for each in (events.c.id >= first, again)]
+
+
+def _raised_by(connection: Connection, asked: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return whether a session of some kind has raised an event; few of them lead to it, of many each event to one."""
+    some = select(sessions.c.id).where(asked)
+    few = connection.execute(some.limit(_FEW + 1)).scalars().all()
+    if len(few) <= _FEW:
+        raised = [
+            select(events.c.id).where(column.in_(few)) for column in (events.c.session_id, events.c.last_session_id)
+        ]
+        return events.c.id.in_(union(*raised))
+    of_it = or_(sessions.c.id == events.c.session_id, sessions.c.id == events.c.last_session_id)
+    return some.where(of_it).exists()
 
 
 def open_by_level(connection: Connection) -> dict[Level, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -151,11 +152,13 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool, now: da
     query = within(select(incidents), incidents.c.opened_at, wanted)
     if not everything:
         query = query.where(incidents.c.status != IncidentStatus.RESOLVED.value)
+    either = None
     if wanted.service is not None:
-        query = query.where(incidents.c.service.in_(named(connection, incidents.c.service, wanted.service)))
+        either = [incidents.c.service == name for name in named(connection, incidents.c.service, wanted.service)]
     if wanted.level is not None:
         query = query.where(incidents.c.severity.in_(levels_from(wanted.level)))
-    return page(connection, query, incidents.c.number, wanted, lambda row: IncidentEntry(**_head(row, now)))
+    read = partial(_entry, now=now)
+    return page(connection, query, incidents.c.number, wanted, read, either=either)
 
 
 def story(connection: Connection, number: int, *, now: datetime) -> IncidentStory | None:
@@ -288,6 +291,10 @@ def _notices(connection: Connection, number: int) -> tuple[StoryNotice, ...]:
 
 def _numbered(number: int) -> Select[Any]:
     return select(incidents).where(incidents.c.number == number)
+
+
+def _entry(row: TableRow, now: datetime) -> IncidentEntry:
+    return IncidentEntry(**_head(row, now))
 
 
 def _head(row: TableRow, now: datetime) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.model import CheckSource, Held, ServiceStatus
@@ -67,9 +67,8 @@ def checks(connection: Connection, wanted: Listing) -> Page[CheckEntry]:
     """Return what was seen of services, newest first."""
     query = select(service_checks, sessions.c.tier).outerjoin(sessions, sessions.c.id == service_checks.c.session_id)
     query = _asked(within(query, service_checks.c.checked_at, wanted), wanted)
-    if wanted.service is not None:
-        query = query.where(service_checks.c.service.in_(named(connection, service_checks.c.service, wanted.service)))
-    return page(connection, query, service_checks.c.id, wanted, _check)
+    either = _of_service(connection, service_checks.c.service, wanted)
+    return page(connection, query, service_checks.c.id, wanted, _check, either=either)
 
 
 def probes_of(connection: Connection, service: str | None = None) -> Sequence[ProbeEntry]:
@@ -84,11 +83,13 @@ def actions(connection: Connection, wanted: Listing) -> Page[ActionEntry]:
     query = select(cooldown_actions, sessions.c.root_session_id).join(
         sessions, sessions.c.id == cooldown_actions.c.session_id
     )
-    query = _asked(within(query, cooldown_actions.c.timestamp, wanted), wanted)
-    if wanted.service is not None:
-        names = named(connection, cooldown_actions.c.service, wanted.service)
-        query = query.where(cooldown_actions.c.service.in_(names))
-    return page(connection, query, cooldown_actions.c.id, wanted, to_action)
+    query = within(query, cooldown_actions.c.timestamp, wanted)
+    if wanted.tier is not None:
+        query = query.where(cooldown_actions.c.tier == wanted.tier)
+    if wanted.outcome is not None:
+        query = query.where(sessions.c.outcome == wanted.outcome.value)
+    either = _of_service(connection, cooldown_actions.c.service, wanted)
+    return page(connection, query, cooldown_actions.c.id, wanted, to_action, either=either)
 
 
 def to_action(row: TableRow) -> ActionEntry:
@@ -109,6 +110,13 @@ def to_action(row: TableRow) -> ActionEntry:
         follow_up_at=row.follow_up_at,
         follow_up_session_id=row.follow_up_id,
     )
+
+
+def _of_service(connection: Connection, column: Column[str], wanted: Listing) -> Sequence[ColumnElement[bool]] | None:
+    """Return a condition for each spelling of the service; None: any service is asked for."""
+    if wanted.service is None:
+        return None
+    return [column == name for name in named(connection, column, wanted.service)]
 
 
 def _asked(query: Select[Any], wanted: Listing) -> Select[Any]:

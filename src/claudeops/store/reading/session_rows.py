@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, func, or_, select
+from sqlalchemy import CompoundSelect, Connection, Select, Table, func, or_, select, union_all
 
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.domain.model import DecisionReason, Outcome, Status
@@ -98,7 +98,21 @@ class WholeSession:
 
 def listed(connection: Connection, wanted: Listing) -> Page[ListedSession]:
     """Return a page of sessions, newest first; ``service`` asks for those that checked it."""
-    return page(connection, _filtered(connection, wanted), sessions.c.id, wanted, _to_listed)
+    query = _filtered(wanted)
+    if wanted.service is None:
+        return page(connection, query, sessions.c.id, wanted, _to_listed)
+    names = named(connection, service_checks.c.service, wanted.service)
+    if not names:
+        return Page(items=())
+    return page(
+        connection, query.where(sessions.c.id.in_(_checking(query, names, wanted))), sessions.c.id, wanted, _to_listed
+    )
+
+
+def one(connection: Connection, session_id: int) -> ListedSession | None:
+    """Return a session as lists show it."""
+    row = connection.execute(select(*_LISTED).where(sessions.c.id == session_id)).one_or_none()
+    return None if row is None else _to_listed(row)
 
 
 def whole(connection: Connection, session_id: int) -> WholeSession | None:
@@ -126,7 +140,7 @@ def whole(connection: Connection, session_id: int) -> WholeSession | None:
     )
 
 
-def _filtered(connection: Connection, wanted: Listing) -> Select[Any]:
+def _filtered(wanted: Listing) -> Select[Any]:
     query = within(select(*_LISTED), sessions.c.created_at, wanted)
     if wanted.tier is not None:
         query = query.where(sessions.c.tier == wanted.tier)
@@ -135,12 +149,22 @@ def _filtered(connection: Connection, wanted: Listing) -> Select[Any]:
     if wanted.level is not None:
         grave = select(events.c.session_id).where(events.c.level.in_([one.value for one in levels_from(wanted.level)]))
         query = query.where(sessions.c.id.in_(grave))
-    if wanted.service is not None:
-        names = named(connection, service_checks.c.service, wanted.service)
-        query = query.where(
-            sessions.c.id.in_(select(service_checks.c.session_id).where(service_checks.c.service.in_(names)))
-        )
     return query
+
+
+def _checking(query: Select[Any], names: Sequence[str], wanted: Listing) -> CompoundSelect[Any]:
+    """Return the newest sessions of a query that checked a service, each spelling by itself."""
+    checks = service_checks.c
+    found = []
+    for name in names:
+        of_it = query.with_only_columns(checks.session_id).select_from(
+            service_checks.join(sessions, sessions.c.id == checks.session_id)
+        )
+        if wanted.before is not None:
+            of_it = of_it.where(checks.session_id < wanted.before)
+        of_it = of_it.where(checks.service == name).distinct().order_by(checks.session_id.desc())
+        found.append(select(of_it.limit(wanted.limit + 1).subquery().c.session_id))
+    return union_all(*found)
 
 
 def _of(connection: Connection, table: Table, session_id: int) -> Sequence[Row]:

@@ -41,7 +41,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0022"
+HEAD: Final = "0023"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -128,6 +128,10 @@ sessions = _table(
     Index(None, "parent_session_id"),
     Index(None, "ended_at"),
     Index(None, "incident_id"),
+    Index(None, "created_at"),
+    Index(None, "tier", "outcome", "id"),
+    Index(None, "tier", "id"),
+    Index(None, "outcome", "id"),
 )
 
 events = _table(
@@ -154,6 +158,15 @@ events = _table(
     ),
     Index(None, "service", "resolved_at"),
     Index(None, "resolved_at"),
+    Index(None, "created_at"),
+    Index(None, "level", "id"),
+    Index(None, "service", "level", "id"),
+    Index(
+        "ix_events_seen_again",
+        "last_seen",
+        sqlite_where=text("count > 1"),
+        postgresql_where=text("count > 1"),
+    ),
     Index(None, "session_id"),
     Index(None, "last_session_id"),
     Index(None, "incident_id"),
@@ -214,6 +227,7 @@ service_checks = _table(
     _one_of("status", ServiceStatus),
     _one_of("source", CheckSource),
     Index(None, "service", "id"),
+    Index(None, "service", "session_id"),
     Index(None, "session_id"),
     Index(None, "checked_at"),
 )
@@ -237,6 +251,8 @@ tool_calls = _table(
     Column("ran", CleanText),  # the input that runs instead of ``input``; null: ``input`` itself, or nothing, runs
     _one_of("verdict", VerdictKind),
     Index(None, "session_id", "tool_use_id"),
+    Index(None, "session_id", "id"),
+    Index(None, "verdict", "id"),
 )
 
 audit_tombstones = _table(
@@ -273,6 +289,9 @@ cooldown_actions = _table(
     Index(None, "held_checked_at", "timestamp"),
     Index(None, "held", "follow_up_at"),
     Index(None, "follow_up_id"),
+    Index(None, "service", "id"),
+    Index(None, "tier", "id"),
+    Index(None, "timestamp"),
 )
 
 approvals = _table(
@@ -349,7 +368,7 @@ model_calls = _table(
     Column("error", CleanText),
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
-    Index(None, "session_id"),
+    Index(None, "session_id", "id"),
     Index(None, "started_at"),
 )
 

@@ -81,6 +81,8 @@ alerts: Final = table(
     one_of("severity", Level),
     one_of("status", AlertStatus),
     Index(None, "status", "last_seen"),
+    Index(None, "status", "id"),
+    Index(None, "service", "id"),
     Index(None, "incident_id"),
     Index(None, "contested_at"),
 )

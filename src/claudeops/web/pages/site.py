@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.text.readable import count_of, length_of
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
@@ -46,6 +47,8 @@ class Site:
     timezone: str  # of the budgets' day
     day_budget_usd: float
     chain_budget_usd: float
+    rules: EscalationRules  # by which actions are counted
+    interval_seconds: float  # between two whole rounds, where no cron says when they are
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 

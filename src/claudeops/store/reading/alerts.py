@@ -1,0 +1,83 @@
+"""Alerts: what is known of each, whoever sent it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from claudeops.domain.alerts.model import AlertStatus, Decision
+from claudeops.domain.listing import Listing, Page, levels_from
+from claudeops.domain.model import Level
+from claudeops.store.reading import named, page
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import alerts
+
+
+class AlertEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert: one row for all that its sender has said of it."""
+
+    alert_id: int
+    source: str
+    fingerprint: str  # by which its sender means it again
+    name: str
+    service: str
+    severity: Level
+    status: AlertStatus
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    url: str  # where its sender shows it; empty: it says none
+    starts_at: datetime | None  # as its sender says
+    ends_at: datetime | None
+    began: datetime  # when it began to fire
+    last_seen: datetime
+    times: int  # that it was received
+    flapping: bool
+    decision: Decision | None  # the latest
+    incident: int | None  # its number
+
+
+def listed(connection: Connection, wanted: Listing, *, everything: bool = False) -> Page[AlertEntry]:
+    """Return alerts that fire, or all of them, newest first."""
+    query = select(alerts, alerts.c.count.label("times"))  # a row has a method `count`
+    if not everything:
+        query = query.where(alerts.c.status == AlertStatus.FIRING.value)
+    if wanted.level is not None:
+        query = query.where(alerts.c.severity.in_(levels_from(wanted.level)))
+    either = None
+    if wanted.service is not None:
+        either = [alerts.c.service == name for name in named(connection, alerts.c.service, wanted.service)]
+    return page(connection, query, alerts.c.id, wanted, _entry, either=either)
+
+
+def _entry(row: TableRow) -> AlertEntry:
+    return AlertEntry(
+        alert_id=row.id,
+        source=row.source,
+        fingerprint=row.fingerprint,
+        name=row.name,
+        service=row.service,
+        severity=Level(row.severity),
+        status=AlertStatus(row.status),
+        labels=_texts(row.labels),
+        annotations=_texts(row.annotations),
+        url=row.url,
+        starts_at=row.starts_at,
+        ends_at=row.ends_at,
+        began=row.began,
+        last_seen=row.last_seen,
+        times=row.times,
+        flapping=row.flapping,
+        decision=None if row.decision is None else Decision(row.decision),
+        incident=row.incident_id,
+    )
+
+
+def _texts(text: str) -> Mapping[str, str]:
+    """Return labels as they are kept; none where they cannot be read."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return {}

@@ -1,0 +1,72 @@
+"""How values leave: lists with their cursor, single things with an `ETag`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Final, Generic, TypeVar
+
+import msgspec
+from starlette.responses import Response
+
+from claudeops.domain.listing import Listing, Page
+from claudeops.domain.text.answers import document, plain
+from claudeops.store.reading import Connection
+from claudeops.web.endpoints import Call
+from claudeops.web.listings import Paged, cursor, listing
+from claudeops.web.pages.site import Site
+from claudeops.web.problems import RefusedError, answer
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=Paged)
+
+NOT_MODIFIED: Final = int(HTTPStatus.NOT_MODIFIED)
+
+Reading = Callable[[Connection, Listing, Q, Call], Page[T]]
+"""Reads a page of a list: with what the list shows, the query that says it, and the call."""
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A page of a list, newest first."""
+
+    items: tuple[T, ...]
+    next: str | None  # `before` of the page that follows; None: this is the last one
+
+
+async def list_of(site: Site, query: type[Q], read: Reading[Q, T], call: Call) -> Response:
+    """Answer with a page of a list."""
+    asked = call.asked(query)
+    wanted = listing(asked, call.at)
+    found = await site.database.read(lambda connection: read(connection, wanted, asked, call))
+    return whole(found.items, next_page=cursor(found.before))
+
+
+def whole(items: Sequence[object], *, next_page: str | None = None) -> Response:
+    """Return the answer with a list, or with a page of one."""
+    return answer({"items": plain(tuple(items)), "next": next_page}, status=HTTPStatus.OK)
+
+
+def single(call: Call, value: msgspec.Struct | None, missing: str = "") -> Response:
+    """Return the answer with one thing; without a body where the caller has this very one.
+
+    Raises `RefusedError` with the sentence ``missing`` where there is none.
+    """
+    if value is None:
+        raise RefusedError(404, missing)
+    found = answer(document(value), status=HTTPStatus.OK)
+    found.headers["ETag"] = tag = f'"{sha256(bytes(found.body)).hexdigest()[:32]}"'
+    found.headers["Cache-Control"] = "no-cache"
+    known = [each.strip().removeprefix("W/") for each in call.headers.get("if-none-match", "").split(",")]
+    if tag not in known and "*" not in known:
+        return found
+    headers = {name: found.headers[name] for name in ("ETag", "Cache-Control")}
+    return Response(status_code=NOT_MODIFIED, headers=headers)
+
+
+async def read_one(
+    site: Site, call: Call, read: Callable[[Connection], msgspec.Struct | None], missing: str = ""
+) -> Response:
+    """Answer with one thing of the database."""
+    return single(call, await site.database.read(partial(read)), missing)

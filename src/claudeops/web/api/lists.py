@@ -1,0 +1,124 @@
+"""Lists: what each reads, by the query that its address takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.responses import Response
+
+from claudeops.domain import cooldown
+from claudeops.domain.cooldown import Left
+from claudeops.domain.listing import Listing, Page
+from claudeops.domain.text import same
+from claudeops.store import queries
+from claudeops.store.reading import (
+    Connection,
+    alerts,
+    approvals,
+    calls_made,
+    events,
+    incidents,
+    memories,
+    services,
+    session_rows,
+    silences,
+    uptime,
+)
+from claudeops.web.api.answers import whole
+from claudeops.web.api.queries import OfCooldowns, OfSilences
+from claudeops.web.endpoints import Call
+from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories
+from claudeops.web.pages.chains import number_of
+from claudeops.web.pages.site import Site
+from claudeops.web.problems import RefusedError
+
+
+def read_events(connection: Connection, wanted: Listing, asked: OfEvents, _: Call) -> Page[events.EventEntry]:
+    """Return a page of events."""
+    return events.listed(connection, wanted, only_open=asked.open)
+
+
+def read_sessions(connection: Connection, wanted: Listing, _: Any, __: Call) -> Page[session_rows.ListedSession]:
+    """Return a page of sessions."""
+    return session_rows.listed(connection, wanted)
+
+
+def read_incidents(
+    connection: Connection, wanted: Listing, asked: OfIncidents, call: Call
+) -> Page[incidents.IncidentEntry]:
+    """Return a page of incidents."""
+    return incidents.listed(connection, wanted, everything=asked.all, now=call.at)
+
+
+def read_alerts(connection: Connection, wanted: Listing, asked: OfAlerts, _: Call) -> Page[alerts.AlertEntry]:
+    """Return a page of alerts."""
+    return alerts.listed(connection, wanted, everything=asked.all)
+
+
+def read_approvals(
+    connection: Connection, wanted: Listing, asked: OfApprovals, _: Call
+) -> Page[approvals.ApprovalEntry]:
+    """Return a page of questions to people."""
+    found = approvals.listed(connection, wanted, everything=asked.all)
+    return Page(items=tuple(map(approvals.to_entry, found.items)), before=found.before)
+
+
+def read_memories(connection: Connection, wanted: Listing, asked: OfMemories, call: Call) -> Page[memories.MemoryEntry]:
+    """Return a page of memories."""
+    return memories.listed(connection, wanted, now=call.at, everything=asked.all)
+
+
+def read_actions(connection: Connection, wanted: Listing, _: Any, __: Call) -> Page[services.ActionEntry]:
+    """Return a page of the ledger of actions."""
+    return services.actions(connection, wanted)
+
+
+def read_checks(connection: Connection, wanted: Listing, _: Any, call: Call) -> Page[services.CheckEntry]:
+    """Return a page of what was seen of the service in the path."""
+    return services.checks(connection, replace(wanted, service=unquote(call.params["name"])))
+
+
+def read_calls(connection: Connection, wanted: Listing, _: Any, call: Call) -> Page[calls_made.ToolCallEntry]:
+    """Return a page of the tool calls of the session in the path."""
+    return calls_made.of_tools(connection, wanted, _session(connection, call))
+
+
+def read_model_calls(connection: Connection, wanted: Listing, _: Any, call: Call) -> Page[calls_made.ModelCallEntry]:
+    """Return a page of its model calls."""
+    return calls_made.of_the_model(connection, wanted, _session(connection, call))
+
+
+def _session(connection: Connection, call: Call) -> int:
+    number = number_of(call, "id")
+    if session_rows.one(connection, number) is None:
+        raise RefusedError(404, f"There is no session {number}.")
+    return number
+
+
+# --- lists without pages ----------------------------------------------------------------------------------
+
+
+async def silence_list(site: Site, call: Call) -> Response:
+    """Answer with the silences that are not over, or all of them."""
+    everything = call.asked(OfSilences).all
+    return whole(await site.database.read(partial(silences.listed, now=call.at, everything=everything)))
+
+
+async def service_list(site: Site, _: Call) -> Response:
+    """Answer with the services that probes watch."""
+    return whole(await site.database.read(uptime.services_now))
+
+
+async def cooldown_list(site: Site, call: Call) -> Response:
+    """Answer with the limits that actions have touched, by the policy that the daemon has read."""
+    service = call.asked(OfCooldowns).service
+
+    def read(connection: Connection) -> tuple[Left, ...]:
+        ledger = queries.ledger(connection, site.rules, call.at)
+        return cooldown.left(ledger, site.rules.limits, site.rules.limits, call.at)
+
+    found = await site.database.read(read)
+    return whole([one for one in found if not service or same(one.service, service)])

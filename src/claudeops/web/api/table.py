@@ -1,0 +1,120 @@
+"""The rows of the table of endpoints that are the API's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from starlette.responses import Response
+
+from claudeops.domain.cooldown import Left
+from claudeops.domain.web.token import ScopeKind
+from claudeops.store.glance import Glance
+from claudeops.store.reading.alerts import AlertEntry
+from claudeops.store.reading.approvals import ApprovalEntry
+from claudeops.store.reading.calls_made import ModelCallEntry, ToolCallEntry
+from claudeops.store.reading.chains import ChainTree
+from claudeops.store.reading.events import EventEntry
+from claudeops.store.reading.figures import Figures
+from claudeops.store.reading.homepage import Homepage
+from claudeops.store.reading.incidents import IncidentEntry
+from claudeops.store.reading.memories import MemoryEntry
+from claudeops.store.reading.services import ActionEntry, CheckEntry
+from claudeops.store.reading.session_rows import ListedSession
+from claudeops.store.reading.silences import SilenceEntry
+from claudeops.store.reading.spending import Spending
+from claudeops.store.reading.uptime import ServiceNow
+from claudeops.web.api import lists, things
+from claudeops.web.api.answers import Items, Reading, list_of
+from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSilences, OfSums
+from claudeops.web.api.things import Fire, IncidentTold
+from claudeops.web.endpoints import Call, Endpoint, Query
+from claudeops.web.listings import (
+    OfAlerts,
+    OfApprovals,
+    OfEvents,
+    OfIncidents,
+    OfMemories,
+    OfService,
+    OfSessions,
+    Paged,
+    Timed,
+)
+from claudeops.web.pages.site import Site
+
+Q = TypeVar("Q", bound=Paged)
+
+BASE: Final = "/api/v1"
+
+Answering = Callable[[Site, Call], Awaitable[Response]]
+
+
+def api_endpoints(site: Site) -> Sequence[Endpoint]:
+    """Return every endpoint that reads."""
+    return (*_lists(site), *_things(site))
+
+
+def _lists(site: Site) -> Sequence[Endpoint]:
+    paged = partial(_paged, site)
+    return (
+        paged("/sessions", OfSessions, lists.read_sessions, ListedSession, "Sessions."),
+        paged("/sessions/{id}/calls", Paged, lists.read_calls, ToolCallEntry, "A session's calls of tools, judged."),
+        paged(
+            "/sessions/{id}/model-calls",
+            Paged,
+            lists.read_model_calls,
+            ModelCallEntry,
+            "A session's calls of the model: tokens and cost.",
+        ),
+        paged("/events", OfEvents, lists.read_events, EventEntry, "What sessions and the daemon itself have raised."),
+        paged("/incidents", OfIncidents, lists.read_incidents, IncidentEntry, "What is wrong."),
+        paged("/alerts", OfAlerts, lists.read_alerts, AlertEntry, "What is known of alerts."),
+        paged("/services/{name}/checks", Timed, lists.read_checks, CheckEntry, "How a service was seen."),
+        paged(
+            "/actions", OfService, lists.read_actions, ActionEntry, "What was done to services, and whether it held."
+        ),
+        paged("/approvals", OfApprovals, lists.read_approvals, ApprovalEntry, "The calls that wait for a person."),
+        paged("/memories", OfMemories, lists.read_memories, MemoryEntry, "What the agents believe."),
+    )
+
+
+def _things(site: Site) -> Sequence[Endpoint]:
+    one = partial(_one, site)
+    silences, limits = "The silences that are not over.", "The limits that actions have touched."
+    stats = "Figures for Homepage, by the names that Claude Ops gave them."
+    return (
+        one("/sessions/{id}", things.session, ListedSession, "One session."),
+        one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
+        one("/incidents/{number}", things.incident, IncidentTold, "One incident, and all that happened in order."),
+        one("/silences", lists.silence_list, Items[SilenceEntry], silences, query=OfSilences),
+        one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
+        one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),
+        one("/spend", things.spend, Spending, "What was spent, by day, tier, model and chain.", query=OfSums),
+        one("/figures", things.sums, Figures, "What the command `stats` counts over a time.", query=OfFigures),
+        one("/schedule", things.schedule, Items[Fire], "When each schedule fires next."),
+        one("/status", things.status, Glance, "What the command `status` has of the database."),
+        one("/stats", things.stats, Homepage, stats),
+    )
+
+
+def _paged(site: Site, path: str, query: type[Q], read: Reading[Q, Any], entry: type, summary: str) -> Endpoint:
+    return _row(path, partial(list_of, site, query, read), Items[entry], summary, query)  # type: ignore[valid-type]
+
+
+def _one(site: Site, path: str, answering: Answering, answer: Any, summary: str, *, query: Query = None) -> Endpoint:
+    return _row(path, partial(answering, site), answer, summary, query)
+
+
+def _row(
+    path: str, handler: Callable[[Call], Awaitable[Response]], answer: Any, summary: str, query: Query
+) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=f"{BASE}{path}",
+        scope=ScopeKind.READ.value,
+        query=query,
+        answer=answer,
+        handler=handler,
+        summary=summary,
+    )

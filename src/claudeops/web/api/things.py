@@ -1,0 +1,113 @@
+"""Single things: a session, a chain, an incident, sums, the state of everything."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from claudeops.store.reading import Connection, figures, homepage, incidents, session_rows
+from claudeops.store.reading.chains import ChainTree, chain_of, tree
+from claudeops.store.reading.spending import spending_of
+from claudeops.web.api.answers import read_one, single, whole
+from claudeops.web.api.queries import OfFigures, OfSums, since_of
+from claudeops.web.endpoints import Call
+from claudeops.web.pages.chains import number_of
+from claudeops.web.pages.site import Site
+
+_SUMS: Final = {"day": "days", "tier": "tiers", "model": "models", "chain": "chains"}
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """When a schedule starts its next chain, as the command `status` says it."""
+
+    name: str
+    next_fire: datetime | None  # None: it is switched off
+
+
+class IncidentTold(incidents.IncidentStory, frozen=True, kw_only=True):
+    """An incident, all that belongs to it, and what happened in order."""
+
+    timeline: tuple[incidents.TimelineEntry, ...]
+    awaits_look: bool  # all that is missing for its end is a session that looks
+
+
+async def session(site: Site, call: Call) -> Response:
+    """Answer with a session."""
+    number = number_of(call, "id")
+    return await read_one(site, call, partial(session_rows.one, session_id=number), f"There is no session {number}.")
+
+
+async def chain(site: Site, call: Call) -> Response:
+    """Answer with a chain and all its sessions."""
+    number = number_of(call, "root")
+
+    def read(connection: Connection) -> ChainTree | None:
+        return tree(connection, number) if chain_of(connection, number) == number else None
+
+    return await read_one(site, call, read, f"There is no chain {number}.")
+
+
+async def incident(site: Site, call: Call) -> Response:
+    """Answer with an incident and its timeline."""
+    number = number_of(call, "number")
+
+    def read(connection: Connection) -> IncidentTold | None:
+        story = incidents.story(connection, number, now=call.at)
+        if story is None:
+            return None
+        return IncidentTold(
+            **{name: getattr(story, name) for name in story.__struct_fields__},
+            timeline=incidents.timeline(story),
+            awaits_look=incidents.awaits_look(connection, number),
+        )
+
+    return await read_one(site, call, read, f"There is no incident {number}.")
+
+
+async def spend(site: Site, call: Call) -> Response:
+    """Answer with what was spent."""
+    asked = call.asked(OfSums)
+    read = partial(
+        spending_of,
+        since=since_of(asked.since, call.at),
+        now=call.at,
+        timezone=site.timezone,
+        day_budget_usd=site.day_budget_usd,
+        chain_budget_usd=site.chain_budget_usd,
+        limit=asked.limit,
+    )
+    found = await site.database.read(read)
+    left_out = () if asked.by is None else set(_SUMS) - {asked.by}
+    return single(call, msgspec.structs.replace(found, **{_SUMS[name]: () for name in left_out}))
+
+
+async def sums(site: Site, call: Call) -> Response:
+    """Answer with the figures that the command `stats` prints."""
+    since = since_of(call.asked(OfFigures).since, call.at)
+    return await read_one(site, call, partial(figures.figures, since=since))
+
+
+async def status(site: Site, call: Call) -> Response:
+    """Answer with what the database says at a glance, at most a second old."""
+    return single(call, await site.seen())
+
+
+async def schedule(site: Site, _: Call) -> Response:
+    """Answer with when each schedule fires next."""
+    return whole([Fire(name=fire.name, next_fire=fire.at) for fire in site.next_fires()])
+
+
+async def stats(site: Site, call: Call) -> Response:
+    """Answer with the figures for Homepage, by Claude Ops' names."""
+    found, last = await site.database.read(partial(homepage.counted, now=call.at))
+    value = homepage.Homepage(
+        stats=found,
+        last_session=last,
+        next_run=min((fire.at for fire in site.next_fires() if fire.at is not None), default=None),
+        interval_seconds=round(site.interval_seconds),
+    )
+    return single(call, value)
