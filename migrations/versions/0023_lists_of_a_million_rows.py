@@ -16,7 +16,6 @@ _ADDED = (
     ("events", "service", "level", "id"),
     ("service_checks", "service", "session_id"),
     ("tool_calls", "session_id", "id"),
-    ("tool_calls", "verdict", "id"),
     ("cooldown_actions", "service", "id"),
     ("cooldown_actions", "tier", "id"),
     ("cooldown_actions", "timestamp"),

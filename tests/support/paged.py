@@ -69,10 +69,11 @@ class SiteDoor:
 
 
 @asynccontextmanager
-async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
-    """Open a listener with pages over an empty database."""
+async def site_door(directory: Path, *, fresh: bool = True) -> AsyncIterator[SiteDoor]:
+    """Open a listener with pages and API over an empty database, or without ``fresh`` over the one that is there."""
     file = directory / "claudeops.db"
-    write_migrated(file)
+    if fresh:
+        write_migrated(file)
     url, door = f"sqlite:///{file}", Door()
     store = open_store(url)
     try:

@@ -161,12 +161,7 @@ events = _table(
     Index(None, "created_at"),
     Index(None, "level", "id"),
     Index(None, "service", "level", "id"),
-    Index(
-        "ix_events_seen_again",
-        "last_seen",
-        sqlite_where=text("count > 1"),
-        postgresql_where=text("count > 1"),
-    ),
+    Index("ix_events_seen_again", "last_seen", sqlite_where=text("count > 1"), postgresql_where=text("count > 1")),
     Index(None, "session_id"),
     Index(None, "last_session_id"),
     Index(None, "incident_id"),
@@ -252,7 +247,6 @@ tool_calls = _table(
     _one_of("verdict", VerdictKind),
     Index(None, "session_id", "tool_use_id"),
     Index(None, "session_id", "id"),
-    Index(None, "verdict", "id"),
 )
 
 audit_tombstones = _table(
