@@ -22,6 +22,7 @@ _ADDED = (
     ("model_calls", "session_id", "id"),
     ("alerts", "status", "id"),
     ("alerts", "service", "id"),
+    ("alerts", "severity", "id"),
 )
 _AGAIN = "ix_events_seen_again"
 
@@ -30,7 +31,7 @@ def upgrade() -> None:
     for table, *columns in _ADDED:
         op.create_index(_name(table, columns), table, columns)
     again = sa.text("count > 1")
-    op.create_index(_AGAIN, "events", ["last_seen"], sqlite_where=again, postgresql_where=again)
+    op.create_index(_AGAIN, "events", ["last_seen", "service", "level"], sqlite_where=again, postgresql_where=again)
     op.drop_index("ix_model_calls_session_id", "model_calls")
 
 

@@ -69,11 +69,10 @@ class SiteDoor:
 
 
 @asynccontextmanager
-async def site_door(directory: Path, *, fresh: bool = True) -> AsyncIterator[SiteDoor]:
-    """Open a listener with pages and API over an empty database, or without ``fresh`` over the one that is there."""
+async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
+    """Open a listener with pages and API over an empty database."""
     file = directory / "claudeops.db"
-    if fresh:
-        write_migrated(file)
+    write_migrated(file)
     url, door = f"sqlite:///{file}", Door()
     store = open_store(url)
     try:

@@ -35,7 +35,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str, bool]]] = {
     "/api/v1/approvals": ("list-approvals", "approvals", True),
     "/api/v1/memories?all=true": ("memories list --all", "memories", True),
     "/api/v1/services/web/checks": ("list-checks web", "checks", False),
-    "/api/v1/cooldowns": ("list-actions", "limits", False),
 }
 """Lists, the command that prints the same, the key of its list, and whether it has the oldest first."""
 
@@ -47,8 +46,11 @@ SAME: Final[Mapping[str, str]] = {
     "/api/v1/status": "status",
 }
 
-OF_NOW: Final = {"since", "lasted_s", "days", "money", "confidence"}
-"""What depends on when it is asked: the commands ask now, and the site at noon."""
+OF_NOW: Final = {"since", "lasted_s", "days", "today_usd", "confidence", "info"}
+"""What depends on when it is asked: the commands ask now, and the site at noon.
+
+`status` also counts levels without an event.
+"""
 
 
 @pytest.fixture

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import anyio
 import jsonschema
 import yaml
-from hypothesis import HealthCheck, given, settings
+from anyio.from_thread import start_blocking_portal
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
 
@@ -87,32 +88,24 @@ def resolved(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[
 
 
 def test_whatever_is_asked_is_answered_as_described(tmp_path: Path) -> None:
-    async def prepare() -> dict[str, Any]:
-        async with site_door(tmp_path) as site:
-            await something_of_everything(site.store)
-            return await document_of(site)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(site_door(tmp_path)) as site:
+        portal.call(something_of_everything, site.store)
+        document = portal.call(document_of, site)
+        reads = [(path, ways["get"]) for path, ways in document["paths"].items() if _reads(ways)]
+        assert len(reads) >= OPERATIONS
 
-    document = anyio.run(prepare)
-    reads = [(path, ways["get"]) for path, ways in document["paths"].items() if _reads(ways)]
-    assert len(reads) >= OPERATIONS
+        @given(data=st.data())
+        @settings(max_examples=100, deadline=None)
+        def hold(data: st.DataObject) -> None:
+            path, operation = data.draw(st.sampled_from(reads))
+            target = _drawn(data, path, operation, document)
+            site.door.clock.go_on(1)
+            answer = portal.call(partial(site.door.ask, "GET", target, headers=bearer(2)))
+            assert answer.status < 500, target
+            schema = operation["responses"][str(answer.status)]["content"][answer.headers["content-type"]]["schema"]
+            jsonschema.validate(json.loads(answer.body), {**schema, "components": document["components"]})
 
-    @given(data=st.data())
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def hold(data: st.DataObject) -> None:
-        asked = [(operation, _drawn(data, path, operation, document)) for path, operation in reads]
-
-        async def answer() -> None:
-            async with site_door(tmp_path, fresh=False) as site:
-                for operation, target in asked:
-                    answer = await site.door.ask("GET", target, headers=bearer(2))
-                    assert answer.status < 500, target
-                    said = operation["responses"][str(answer.status)]["content"]
-                    schema = said[answer.headers["content-type"]]["schema"]
-                    jsonschema.validate(json.loads(answer.body), {**schema, "components": document["components"]})
-
-        anyio.run(answer)
-
-    hold()
+        hold()
 
 
 def _reads(ways: Mapping[str, Any]) -> bool:

@@ -161,7 +161,12 @@ events = _table(
     Index(None, "created_at"),
     Index(None, "level", "id"),
     Index(None, "service", "level", "id"),
-    Index("ix_events_seen_again", "last_seen", sqlite_where=text("count > 1"), postgresql_where=text("count > 1")),
+    Index(
+        "ix_events_seen_again",
+        *("last_seen", "service", "level"),
+        sqlite_where=text("count > 1"),
+        postgresql_where=text("count > 1"),
+    ),
     Index(None, "session_id"),
     Index(None, "last_session_id"),
     Index(None, "incident_id"),
