@@ -16,13 +16,13 @@ _ADDED = (
     ("events", "service", "level", "id"),
     ("service_checks", "service", "session_id"),
     ("tool_calls", "session_id", "id"),
-    ("tool_calls", "verdict", "id"),
     ("cooldown_actions", "service", "id"),
     ("cooldown_actions", "tier", "id"),
     ("cooldown_actions", "timestamp"),
     ("model_calls", "session_id", "id"),
     ("alerts", "status", "id"),
     ("alerts", "service", "id"),
+    ("alerts", "severity", "id"),
 )
 _AGAIN = "ix_events_seen_again"
 
@@ -31,7 +31,7 @@ def upgrade() -> None:
     for table, *columns in _ADDED:
         op.create_index(_name(table, columns), table, columns)
     again = sa.text("count > 1")
-    op.create_index(_AGAIN, "events", ["last_seen"], sqlite_where=again, postgresql_where=again)
+    op.create_index(_AGAIN, "events", ["last_seen", "service", "level"], sqlite_where=again, postgresql_where=again)
     op.drop_index("ix_model_calls_session_id", "model_calls")
 
 

@@ -73,7 +73,7 @@ class SiteDoor:
 
 @asynccontextmanager
 async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
-    """Open a listener with pages over an empty database."""
+    """Open a listener with pages and API over an empty database."""
     file = directory / "claudeops.db"
     write_migrated(file)
     url, door = f"sqlite:///{file}", Door()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, func, or_, select, union_all
@@ -22,13 +23,27 @@ from claudeops.store.migrate import require_head
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import sessions
 
-__all__ = ["CLOCK_SET_BACK", "Connection", "Listing", "Page", "named", "opened", "page", "session_ids", "within"]
+__all__ = [
+    "_CLOCK_SET_BACK",
+    "Connection",
+    "Listing",
+    "Page",
+    "Part",
+    "named",
+    "opened",
+    "page",
+    "session_ids",
+    "within",
+]
 
 T = TypeVar("T")
 
 _MOST_MATCHES = 10  # sessions that a shortened id is told to fit
-CLOCK_SET_BACK: Final = timedelta(days=1)
+_CLOCK_SET_BACK: Final = timedelta(days=1)
 """By which the moments of later rows may be before those of earlier ones."""
+
+_FIRST: Final = datetime(2, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9998, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
@@ -48,6 +63,19 @@ def opened(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of a query's rows."""
+
+    condition: ColumnElement[bool]
+    few: bool = False  # they are found by the condition and sorted; else by their keys, in order, until a page is full
+
+    def newest(self, query: Select[Any], key: Column[int] | KeyedColumnElement[int], most: int) -> Select[Any]:
+        """Return the query for the newest of these rows."""
+        # Of a sum no index has the order: SQLite, which knows nothing of how many rows fit, would take the keys' one.
+        return query.where(self.condition).order_by((key + 0 if self.few else key).desc()).limit(most)
+
+
 def page(
     connection: Connection,
     query: Select[Any],
@@ -55,7 +83,7 @@ def page(
     wanted: Listing,
     read: Callable[[TableRow], T],
     *,
-    either: Sequence[ColumnElement[bool]] | None = None,
+    either: Sequence[ColumnElement[bool] | Part] | None = None,
 ) -> Page[T]:
     """Return one page of a query's rows, the highest ``key`` first; ``key`` is an id, and is among its columns.
 
@@ -66,7 +94,8 @@ def page(
         return Page(items=())
     if wanted.before is not None:
         query = query.where(key < wanted.before)
-    newest = [query.where(one).order_by(key.desc()).limit(wanted.limit + 1) for one in either or ()]
+    parts = (one if isinstance(one, Part) else Part(one) for one in either or ())
+    newest = [part.newest(query, key, wanted.limit + 1) for part in parts]
     if len(newest) == 1:
         query = newest[0]
     elif newest:
@@ -87,12 +116,22 @@ def within(query: Select[Any], moment: Column[Any], wanted: Listing) -> Select[A
     if wanted.since is not None:
         query = query.where(moment >= wanted.since)
         if _leads_an_index(moment):
-            query = query.where(_key(moment.table) >= first_id(moment, moment >= wanted.since - CLOCK_SET_BACK))
+            query = query.where(_key(moment.table) >= first_id(moment, moment >= earlier(wanted.since)))
     if wanted.until is not None:
         query = query.where(moment < wanted.until)
         if _leads_an_index(moment):
-            query = query.where(_key(moment.table) <= last_id(moment, moment < wanted.until + CLOCK_SET_BACK))
+            query = query.where(_key(moment.table) <= last_id(moment, moment < later(wanted.until)))
     return query
+
+
+def earlier(at: datetime) -> datetime:
+    """Return a moment before which no row was written that says a later one."""
+    return max(at, _FIRST) - _CLOCK_SET_BACK
+
+
+def later(at: datetime) -> datetime:
+    """Return a moment after which no row was written that says an earlier one."""
+    return min(at, _LAST) + _CLOCK_SET_BACK
 
 
 def first_id(moment: Column[Any], condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -127,7 +166,8 @@ def session_ids(connection: Connection, wanted: Reference) -> Sequence[int]:
 
 
 def _leads_an_index(column: Column[Any]) -> bool:
-    return any(next(iter(index.columns)) is column for index in column.table.indexes)
+    whole = (index for index in column.table.indexes if index.dialect_options["sqlite"]["where"] is None)
+    return any(next(iter(index.columns)) is column for index in whole)
 
 
 def _key(table: Table) -> Column[int]:

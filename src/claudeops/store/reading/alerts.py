@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from claudeops.domain.alerts.model import AlertStatus, Decision
 from claudeops.domain.listing import Listing, Page, levels_from
@@ -44,10 +44,11 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool = False)
     query = select(alerts, alerts.c.count.label("times"))  # a row has a method `count`
     if not everything:
         query = query.where(alerts.c.status == AlertStatus.FIRING.value)
-    if wanted.level is not None:
-        query = query.where(alerts.c.severity.in_(levels_from(wanted.level)))
     either = None
+    if wanted.level is not None:
+        either = [alerts.c.severity == level.value for level in levels_from(wanted.level)]
     if wanted.service is not None:
+        query = query.where(or_(*either)) if either else query
         either = [alerts.c.service == name for name in named(connection, alerts.c.service, wanted.service)]
     return page(connection, query, alerts.c.id, wanted, _entry, either=either)
 

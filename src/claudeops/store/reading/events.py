@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_c
 
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.domain.model import Level
-from claudeops.store.reading import CLOCK_SET_BACK, first_id, last_id, named, page
+from claudeops.store.reading import Part, earlier, first_id, last_id, later, named, page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import events, sessions
 
@@ -38,44 +38,56 @@ class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
 def listed(connection: Connection, wanted: Listing, *, only_open: bool = False) -> Page[EventEntry]:
     """Return events, newest first; one counts for the time asked for if it was seen last then."""
     query = select(events, events.c.count.label("times"))  # a row has a method `count`
-    if only_open:
-        query = query.where(events.c.resolved_at.is_(None))
     if wanted.tier is not None or wanted.outcome is not None:
         asked = [] if wanted.tier is None else [sessions.c.tier == wanted.tier]
         asked += [] if wanted.outcome is None else [sessions.c.outcome == wanted.outcome.value]
         query = query.where(_raised_by(connection, and_(*asked)))
     names = None if wanted.service is None else named(connection, events.c.service, wanted.service)
-    return page(connection, query, events.c.id, wanted, _entry, either=_either(wanted, names))
+    either = _either(wanted, names)
+    if only_open:  # of a condition, one event is open: there are few
+        of_it = [] if names is None else [events.c.service.in_(names)]
+        of_it += [] if wanted.level is None else [events.c.level.in_(levels_from(wanted.level))]
+        of_it += [] if wanted.since is None else [events.c.last_seen >= wanted.since]
+        of_it += [] if wanted.until is None else [events.c.last_seen < wanted.until]
+        either = [Part(and_(events.c.resolved_at.is_(None), *of_it), few=True)]
+    return page(connection, query, events.c.id, wanted, _entry, either=either)
 
 
-def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[ColumnElement[bool]] | None:
-    """Return the conditions of which an event fits one: a spelling of the service, a level, a part of the time."""
-    levels = None if names is None and wanted.level is None else levels_from(wanted.level or Level.INFO)
-    found = [
-        and_(true(), *each)
-        for each in product(
-            [true()] if names is None else [events.c.service == name for name in names],
-            [true()] if levels is None else [events.c.level == level.value for level in levels],
-            _times(wanted),
-        )
-    ]
-    return None if names is None and levels is None and wanted.since is None and wanted.until is None else found
+def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[Part] | None:
+    """Return the parts of what is asked for: a spelling of the service, a level, what was raised in the time.
 
-
-def _times(wanted: Listing) -> Sequence[ColumnElement[bool]]:
-    """Return the parts of the time: events that were raised in it, and older ones that were seen again.
-
-    Those have an index of their own, because hardly any event is seen again: they cannot be found by their ids.
+    Events that are older than the time asked for and were seen again in it are a part of their own, with an index of
+    their own: hardly any event is seen again, and their ids say nothing of when they were.
     """
+    levels = None if names is None and wanted.level is None else levels_from(wanted.level or Level.INFO)
+    if names is None and levels is None and wanted.since is None and wanted.until is None:
+        return None
+    in_time, again = _times(wanted)
+    kinds = product(
+        [true()] if names is None else [events.c.service == name for name in names],
+        [true()] if levels is None else [events.c.level == level.value for level in levels],
+    )
+    found = [Part(and_(*kind, in_time)) for kind in kinds]
+    if again is None or not found:
+        return found
+    any_kind = [] if names is None else [events.c.service.in_(names)]
+    any_kind += [] if levels is None else [events.c.level.in_(levels)]
+    return [*found, Part(and_(again, *any_kind), few=True)]
+
+
+def _times(wanted: Listing) -> tuple[ColumnElement[bool], ColumnElement[bool] | None]:
+    """Return whether an event was raised in the time, and whether an older one was seen again in it."""
     seen, raised = events.c.last_seen, events.c.created_at
     until: Sequence[ColumnElement[bool]] = ()
     if wanted.until is not None:
-        until = [seen < wanted.until, events.c.id <= last_id(raised, raised < wanted.until + CLOCK_SET_BACK)]
+        until = [seen < wanted.until, events.c.id <= last_id(raised, raised < later(wanted.until))]
     if wanted.since is None:
-        return [and_(true(), *until)]
-    first = first_id(raised, raised >= wanted.since - CLOCK_SET_BACK)
-    again = and_(events.c.count > _ONE, or_(first.is_(None), events.c.id < first))
-    return [and_(seen >= wanted.since, *until, each) for each in (events.c.id >= first, again)]
+        return and_(true(), *until), None
+    first = first_id(raised, raised >= earlier(wanted.since))
+    since = and_(seen >= wanted.since, *until)
+    return and_(since, events.c.id >= first), and_(
+        since, events.c.count > _ONE, or_(first.is_(None), events.c.id < first)
+    )
 
 
 def _raised_by(connection: Connection, asked: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -45,6 +45,7 @@ _LISTED: Final = (
     *(sessions.c.cli_session_id, sessions.c.log_path),
     func.coalesce(sessions.c.num_turns, _CALLS_SO_FAR).label("prompts"),
 )
+_FEW: Final = 1000  # sessions of a kind, which are looked at one by one
 _UNTOLD: Final = frozenset({"previous_hash", "hash", "mac"})  # links of the audit chains: `claudeops audit verify`
 
 
@@ -104,9 +105,14 @@ def listed(connection: Connection, wanted: Listing) -> Page[ListedSession]:
     names = named(connection, service_checks.c.service, wanted.service)
     if not names:
         return Page(items=())
-    return page(
-        connection, query.where(sessions.c.id.in_(_checking(query, names, wanted))), sessions.c.id, wanted, _to_listed
-    )
+    checking = _checking(query, names, wanted)
+    if wanted.tier is not None or wanted.outcome is not None:
+        few = connection.execute(query.with_only_columns(sessions.c.id).limit(_FEW + 1)).scalars().all()
+        if len(few) <= _FEW:
+            checks = service_checks.c
+            query = query.where(sessions.c.id.in_(few))
+            checking = select(checks.session_id).where(checks.session_id.in_(few), checks.service.in_(names))
+    return page(connection, query.where(sessions.c.id.in_(checking)), sessions.c.id, wanted, _to_listed)
 
 
 def one(connection: Connection, session_id: int) -> ListedSession | None:
@@ -152,7 +158,7 @@ def _filtered(wanted: Listing) -> Select[Any]:
     return query
 
 
-def _checking(query: Select[Any], names: Sequence[str], wanted: Listing) -> CompoundSelect[Any]:
+def _checking(query: Select[Any], names: Sequence[str], wanted: Listing) -> Select[Any] | CompoundSelect[Any]:
     """Return the newest sessions of a query that checked a service, each spelling by itself."""
     checks = service_checks.c
     found = []

@@ -163,7 +163,7 @@ events = _table(
     Index(None, "service", "level", "id"),
     Index(
         "ix_events_seen_again",
-        "last_seen",
+        *("last_seen", "service", "level"),
         sqlite_where=text("count > 1"),
         postgresql_where=text("count > 1"),
     ),
@@ -252,7 +252,6 @@ tool_calls = _table(
     _one_of("verdict", VerdictKind),
     Index(None, "session_id", "tool_use_id"),
     Index(None, "session_id", "id"),
-    Index(None, "verdict", "id"),
 )
 
 audit_tombstones = _table(

@@ -83,6 +83,7 @@ alerts: Final = table(
     Index(None, "status", "last_seen"),
     Index(None, "status", "id"),
     Index(None, "service", "id"),
+    Index(None, "severity", "id"),
     Index(None, "incident_id"),
     Index(None, "contested_at"),
 )

@@ -53,11 +53,7 @@ def described(rows: Sequence[Endpoint], version: str) -> dict[str, Any]:
         paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, schemas, asked)
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "claudeops",
-            "version": version,
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
+        "info": {"title": "claudeops", "version": version},
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
@@ -118,10 +114,8 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers(row: Endpoint, schemas: Mapping[Any, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    good = {
-        "description": HTTPStatus(row.status).phrase,
-        "content": {"application/json": {"schema": schemas[row.answer]}},
-    }
+    content = {"application/json": {"schema": schemas[row.answer]}}
+    good = {"description": HTTPStatus(row.status).phrase, "content": content}
     yield row.status, good
     if row.answer is Ready:
         yield 503, {**good, "description": "It does not do its work."}

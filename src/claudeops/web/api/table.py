@@ -98,7 +98,9 @@ def _things(site: Site) -> Sequence[Endpoint]:
     )
 
 
-def _paged(site: Site, path: str, query: type[Q], read: Reading[Q, Any], entry: type, summary: str) -> Endpoint:
+def _paged(  # noqa: PLR0917 - one row of a table
+    site: Site, path: str, query: type[Q], read: Reading[Q, Any], entry: type, summary: str
+) -> Endpoint:
     return _row(path, partial(list_of, site, query, read), Items[entry], summary, query)  # type: ignore[valid-type]
 
 

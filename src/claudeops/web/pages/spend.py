@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
-from typing import Final
 
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.listing import moment
 from claudeops.store.reading.spending import spending_of
+from claudeops.web.api.queries import since_of
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Limit, Text
 from claudeops.web.pages.site import Site
-from claudeops.web.problems import RefusedError
-
-SINCE: Final = timedelta(days=7)
-"""How far it looks back unless the address says it, as the command does."""
-
-LONGEST: Final = timedelta(days=400)
 
 
 class OfSpend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,15 +24,9 @@ class OfSpend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 async def spend_page(site: Site, call: Call) -> Response:
     """Answer with what was spent."""
     query = call.asked(OfSpend)
-    try:
-        since = moment(query.since, call.at) if query.since else call.at - SINCE
-    except ValueError as error:
-        raise RefusedError(422, f"since: {error}") from None
-    if call.at - since > LONGEST:
-        raise RefusedError(422, f"since: at most {LONGEST.days} days are added up.")
     ask = partial(
         spending_of,
-        since=since,
+        since=since_of(query.since, call.at),
         now=call.at,
         timezone=site.timezone,
         day_budget_usd=site.day_budget_usd,
