@@ -45,7 +45,7 @@ def listed(connection: Connection, wanted: Listing, *, only_open: bool = False) 
     names = None if wanted.service is None else named(connection, events.c.service, wanted.service)
     either = _either(wanted, names)
     if only_open:  # of a condition, one event is open: there are few
-        of_it = [] if names is None else [events.c.service.in_(names)]
+        of_it: list[ColumnElement[bool]] = [] if names is None else [events.c.service.in_(names)]
         of_it += [] if wanted.level is None else [events.c.level.in_(levels_from(wanted.level))]
         of_it += [] if wanted.since is None else [events.c.last_seen >= wanted.since]
         of_it += [] if wanted.until is None else [events.c.last_seen < wanted.until]

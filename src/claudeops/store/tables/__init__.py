@@ -7,7 +7,7 @@ checks closed sets of values that rarely change.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     Boolean,
@@ -19,7 +19,6 @@ from sqlalchemy import (
     Integer,
     PrimaryKeyConstraint,
     Table,
-    TextClause,
     UniqueConstraint,
     text,
 )
@@ -63,7 +62,7 @@ login_links: Final = web.login_links
 web_sessions: Final = web.web_sessions
 
 
-def _where(condition: str) -> dict[str, TextClause]:
+def _where(condition: str) -> dict[str, Any]:
     """Return what restricts an index to some rows."""
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
