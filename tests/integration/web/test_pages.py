@@ -34,6 +34,7 @@ PAGES: Final = {
     "/events": ("critical", "over"),
     "/events?open=true&level=critical": ("critical",),
     "/actions": ("restart", "web"),
+    "/api": ("/api/v1/openapi.json", "/api/v1/sessions"),
     "/approvals": ("docker restart web", "claudeops approve"),
     "/approvals?all=true": ("docker restart web",),
     "/why": ("From", "session"),

@@ -15,7 +15,8 @@ from claudeops.web.endpoints import Endpoint
 from support.listening import bearer, token_for
 from support.paged import SiteDoor, secret_for, site_door
 
-OPEN = {"GET /healthz", "GET /readyz", "GET /static/{name}", "GET /login", "GET /setup/{once}", "POST /setup/{once}"}
+HEALTH = {"GET /health", "GET /api/v1/health", "GET /healthz", "GET /readyz"}
+OPEN = {*HEALTH, "GET /static/{name}", "GET /login", "GET /setup/{once}", "POST /setup/{once}"}
 PARAMS = {"once": secret_for("link-none"), "name": "style.css", "id": "1", "number": "1", "root": "1"}
 
 
@@ -64,6 +65,32 @@ async def test_no_page_is_shown_to_another_sites_script_but_a_link_there_leads_t
         answer = await site.get(path, cookie, **cross, sec_fetch_mode="navigate", sec_fetch_dest="document")
         assert answer.status in {200, 404}
         assert (await site.door.ask("GET", path, headers=cookie, host="evil.example.com")).status == 421
+
+
+async def test_every_part_of_the_api_asks_who_calls_for_what_by_which_name_and_from_where(site: SiteDoor) -> None:
+    cookie = await site.login()
+    late = token_for(3, "read", expires_at=site.door.clock.now())
+    site.door.tokens.kept = {1: token_for(1, "read"), 2: token_for(2, "alerts:prometheus"), 3: late}
+    rows = [row for row in site.door.listener.table.rows if row.scope == "read" and not row.page]
+    assert len(rows) > 20
+    cross = {**bearer(1), "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    good = "127.0.0.1:8080"
+    for row in rows:
+        path = row.path.format_map(PARAMS)
+        for headers, host, expected in (
+            ({}, good, {401}),
+            (bearer(1), good, {200, 404}),
+            (bearer(2), good, {403}),
+            (bearer(3), good, {401}),
+            (bearer(1), "evil.example.com", {421}),
+            (cross, good, {403}),
+            (dict(cookie), good, {200, 404}),
+        ):
+            answer = await site.door.ask("GET", path, headers=headers, host=host)
+            assert answer.status in expected, (path, headers)
+            if answer.status >= 400:
+                assert answer.headers["content-type"] == "application/problem+json"
+        assert (await site.door.ask("POST", path, b"{}", headers=bearer(1))).status == 405
 
 
 async def test_a_login_ends_by_idleness_age_and_by_logging_out(site: SiteDoor) -> None:

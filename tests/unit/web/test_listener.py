@@ -51,7 +51,12 @@ def signature(body: bytes, *, secret: str = SHARED, clock: TestClock, off: float
 
 
 def test_only_health_is_open_to_everybody() -> None:
-    assert [row.label for row in rows() if row.scope is None] == ["GET /healthz", "GET /readyz"]
+    assert [row.label for row in rows() if row.scope is None] == [
+        "GET /healthz",
+        "GET /health",
+        "GET /api/v1/health",
+        "GET /readyz",
+    ]
 
 
 def test_no_row_is_open_because_it_might_have_been_signed() -> None:

@@ -45,7 +45,7 @@ def listed(connection: Connection, wanted: Listing, *, only_open: bool = False) 
     names = None if wanted.service is None else named(connection, events.c.service, wanted.service)
     either = _either(wanted, names)
     if only_open:  # of a condition, one event is open: there are few
-        of_it = [] if names is None else [events.c.service.in_(names)]
+        of_it: list[ColumnElement[bool]] = [] if names is None else [events.c.service.in_(names)]
         of_it += [] if wanted.level is None else [events.c.level.in_(levels_from(wanted.level))]
         of_it += [] if wanted.since is None else [events.c.last_seen >= wanted.since]
         of_it += [] if wanted.until is None else [events.c.last_seen < wanted.until]
@@ -70,9 +70,10 @@ def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[Part] | No
     found = [Part(and_(*kind, in_time)) for kind in kinds]
     if again is None or not found:
         return found
-    any_kind = [] if names is None else [events.c.service.in_(names)]
-    any_kind += [] if levels is None else [events.c.level.in_(levels)]
-    return [*found, Part(and_(again, *any_kind), few=True)]
+    # As expressions: an index of the column itself would lead to every event of the service or level.
+    kinds_again = [] if names is None else [events.c.service.concat("").in_(names)]
+    kinds_again += [] if levels is None else [events.c.level.concat("").in_([level.value for level in levels])]
+    return [*found, Part(and_(again, *kinds_again), few=True)]
 
 
 def _times(wanted: Listing) -> tuple[ColumnElement[bool], ColumnElement[bool] | None]:

@@ -7,7 +7,7 @@ checks closed sets of values that rarely change.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     Boolean,
@@ -60,6 +60,12 @@ silences: Final = alerting.silences
 api_tokens: Final = web.api_tokens
 login_links: Final = web.login_links
 web_sessions: Final = web.web_sessions
+
+
+def _where(condition: str) -> dict[str, Any]:
+    """Return what restricts an index to some rows."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
 
 sessions = _table(
     "sessions",
@@ -149,24 +155,13 @@ events = _table(
     Column("resolved_at", UtcDateTime),
     Column("incident_id", Integer),  # likewise
     _one_of("level", Level),
-    Index(
-        "uq_events_open_fingerprint",
-        "fingerprint",
-        unique=True,
-        sqlite_where=text("resolved_at IS NULL"),
-        postgresql_where=text("resolved_at IS NULL"),
-    ),
+    Index("uq_events_open_fingerprint", "fingerprint", unique=True, **_where("resolved_at IS NULL")),
     Index(None, "service", "resolved_at"),
     Index(None, "resolved_at"),
     Index(None, "created_at"),
     Index(None, "level", "id"),
     Index(None, "service", "level", "id"),
-    Index(
-        "ix_events_seen_again",
-        *("last_seen", "service", "level"),
-        sqlite_where=text("count > 1"),
-        postgresql_where=text("count > 1"),
-    ),
+    Index("ix_events_seen_again", "last_seen", "service", "level", **_where("count > 1")),
     Index(None, "session_id"),
     Index(None, "last_session_id"),
     Index(None, "incident_id"),
