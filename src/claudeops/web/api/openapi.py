@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from claudeops.domain.web.login import COOKIE
+from claudeops.domain.web.token import ScopeKind
 from claudeops.web.api.answers import NOT_MODIFIED, Items
 from claudeops.web.endpoints import ANY, Endpoint
 from claudeops.web.problems import MEDIA_TYPE, Problem
@@ -27,7 +28,12 @@ _MEANINGS: Final = {
     "open": "Only what is not resolved.",
     "all": "What is over too.",
     "by": "This sum alone; the others are empty.",
+    "after": "Up to which line, or id, all is known already.",
+    "format": "`json` for programs, else HTML for pages.",
 }
+_MEDIA: Final[Mapping[type, str]] = {str: "text/event-stream", bytes: "text/plain"}
+"""What is no JSON: streams, and the metrics."""
+
 _REFUSALS: Final[Mapping[int, str]] = {
     401: "There is no good proof of who calls.",
     403: "The proof is for something else, or a page of another site has sent this.",
@@ -114,7 +120,7 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers(row: Endpoint, schemas: Mapping[Any, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    content = {"application/json": {"schema": schemas[row.answer]}}
+    content = {_MEDIA.get(row.answer, "application/json"): {"schema": schemas[row.answer]}}
     good = {"description": HTTPStatus(row.status).phrase, "content": content}
     yield row.status, good
     if row.answer is Ready:
@@ -130,7 +136,7 @@ def _answers(row: Endpoint, schemas: Mapping[Any, Any]) -> Iterator[tuple[int, d
 
 def _is_single(row: Endpoint) -> bool:
     is_list = getattr(row.answer, "__origin__", None) is Items
-    return row.method == "GET" and row.scope == "read" and not is_list
+    return row.method == "GET" and row.scope == "read" and not is_list and row.answer not in _MEDIA
 
 
 def _proofs(row: Endpoint) -> Iterator[dict[str, list[str]]]:
@@ -140,7 +146,7 @@ def _proofs(row: Endpoint) -> Iterator[dict[str, list[str]]]:
         yield {"slack": []}
     else:
         yield {"token": [row.scope]}
-        if not row.signer:
+        if row.scope == ScopeKind.READ.value:
             yield {"login": []}
 
 
