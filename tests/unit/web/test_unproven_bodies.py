@@ -80,7 +80,7 @@ async def test_unfinished_bodies_keep_nobody_out_however_many_there_are(door: Do
     async with unfinished(door, count, target=target) as answered:
         assert await all_who_sign(door) == [202, 202, 200]
         assert (await door.ask("POST", "/api/v1/alerts/prometheus", b"{}", headers=bearer(1))).status == 202
-        assert set(answered) <= {503}
+        assert set(answered) <= {503, 408}  # to make room, or because their time was over: machines differ
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 2000), (70_000, 300), (MOST_BYTES - 1, 20)])
