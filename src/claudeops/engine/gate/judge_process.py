@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -97,11 +98,16 @@ def _line(error: Exception) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles read-only mappings, too."""
+    """Pickles read-only mappings, too, and an enum's member as its class and value.
+
+    Python 3.11 to 3.11.3, which Debian 12 has, would pickle a member as a call of `getattr`, which no answer may name.
+    """
 
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, MappingProxyType):
             return _read_only, (dict(value),)
+        if isinstance(value, Enum):
+            return type(value), (value.value,)
         return NotImplemented
 
 

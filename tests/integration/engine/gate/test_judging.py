@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import pickletools
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
@@ -191,6 +193,23 @@ def test_an_answer_names_no_function_that_is_then_called(tmp_path: Path) -> None
 
     assert "posix.mkdir" in str(read_answer(pickle.dumps(Answer())))
     assert list(tmp_path.iterdir()) == []
+
+
+class PickledByName(StrEnum):
+    """An enum whose members are pickled as Python 3.11 to 3.11.3 pickles every one."""
+
+    ALLOW = "allow"
+
+    def __reduce_ex__(self, _protocol: object) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return getattr, (type(self), self.name)
+
+
+def test_an_answer_can_be_read_whatever_python_makes_of_its_enums() -> None:
+    verdict = Verdict(kind=VerdictKind.ALLOW, reason="read-only")
+    assert read_answer(message(verdict)[HEADER_BYTES:]) == verdict
+    named = {text for _, text, _ in pickletools.genops(message(PickledByName.ALLOW)[HEADER_BYTES:])}
+    assert "PickledByName" in named
+    assert "getattr" not in named
 
 
 def test_an_expression_that_was_used_reaches_the_process_like_one_that_was_not() -> None:
