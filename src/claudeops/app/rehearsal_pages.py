@@ -94,7 +94,7 @@ class RehearsalPages:
 
     settings: Settings
     log: Logger
-    say: Callable[[str], None]  # told the link, once
+    say: Callable[[str], None]  # writes the line with the link, once
     hub: Hub = field(default_factory=Hub)  # for all rehearsals
     _logins: HeldLogins = field(default_factory=HeldLogins)
     _clock: SystemClock = field(default_factory=SystemClock)

@@ -1,6 +1,6 @@
 """What all sessions do, as frames for any number of readers: one subscription, one ring, each fact encoded once.
 
-Whoever publishes waits for nobody: a fact goes into the subscription's queue, and a turn of the event loop later into
+The publisher never waits: a fact goes into the subscription's queue, and a turn of the event loop later into
 the ring, from which each reader takes at its own pace. A reader has no queue of its own, only a place in the ring.
 """
 
@@ -24,7 +24,7 @@ RING: Final = 4096
 """Facts that are kept for those who come back."""
 
 WAITING: Final = 1000
-"""Facts that may wait for a reader; beyond that it has lost the oldest, and is told how many."""
+"""Facts that may wait for a reader; beyond that it has lost the oldest, and reads how many."""
 
 LINGER_SECONDS: Final = 30.0
 """For which the facts are kept when the last reader has gone: it may only have lost its connection."""
@@ -120,7 +120,7 @@ class Feed:
 
     def _subscribe(self) -> None:
         if self._facts is None:
-            # What was published while nobody read is not here: no id from before leads on without a gap.
+            # What was published without a reader is not here: no id from before leads on without a gap.
             self._last += 1
             self._ring.clear()
             self._facts = self._subscription.enter_context(self._live.subscribe(wake=self._wake))

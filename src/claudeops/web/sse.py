@@ -39,7 +39,7 @@ Write = Callable[[bytes], Awaitable[None]]
 def frame(frame_id: str, event: str, data: str) -> bytes:
     """Return one event; without a name it is a message. An id is not sent where it is empty.
 
-    Without data nobody would be given the event, so it has at least a space. Raises `ValueError` for an id or a name
+    A browser drops an event without data, so it has at least a space. Raises `ValueError` for an id or a name
     that is no single line.
     """
     if any(sign in name for name in (frame_id, event) for sign in "\r\n\0"):

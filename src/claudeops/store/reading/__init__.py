@@ -24,7 +24,6 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import sessions
 
 __all__ = [
-    "_CLOCK_SET_BACK",
     "Connection",
     "Listing",
     "Page",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
@@ -69,4 +68,4 @@ async def read_one(
     site: Site, call: Call, read: Callable[[Connection], msgspec.Struct | None], missing: str = ""
 ) -> Response:
     """Answer with one thing of the database."""
-    return single(call, await site.database.read(partial(read)), missing)
+    return single(call, await site.database.read(read), missing)

@@ -28,7 +28,7 @@ from claudeops.store.reading.uptime import ServiceNow
 from claudeops.web.api import lists, things
 from claudeops.web.api.answers import Items, Reading, list_of
 from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSilences, OfSums
-from claudeops.web.api.things import Fire, IncidentTold
+from claudeops.web.api.things import Fire, TimedIncident
 from claudeops.web.endpoints import Call, Endpoint, Query
 from claudeops.web.listings import (
     OfAlerts,
@@ -86,7 +86,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
     return (
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
-        one("/incidents/{number}", things.incident, IncidentTold, "One incident, and all that happened in order."),
+        one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
         one("/silences", lists.silence_list, Items[SilenceEntry], silences, query=OfSilences),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from claudeops.store.reading import Connection, figures, homepage, incidents, session_rows
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
-from claudeops.store.reading.spending import spending_of
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.chains import number_of
 from claudeops.web.pages.site import Site
+from claudeops.web.pages.spend import spent
 
 _SUMS: Final = {"day": "days", "tier": "tiers", "model": "models", "chain": "chains"}
 
@@ -28,7 +28,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     next_fire: datetime | None  # None: it is switched off
 
 
-class IncidentTold(incidents.IncidentStory, frozen=True, kw_only=True):
+class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):
     """An incident, all that belongs to it, and what happened in order."""
 
     timeline: tuple[incidents.TimelineEntry, ...]
@@ -55,11 +55,11 @@ async def incident(site: Site, call: Call) -> Response:
     """Answer with an incident and its timeline."""
     number = number_of(call, "number")
 
-    def read(connection: Connection) -> IncidentTold | None:
+    def read(connection: Connection) -> TimedIncident | None:
         story = incidents.story(connection, number, now=call.at)
         if story is None:
             return None
-        return IncidentTold(
+        return TimedIncident(
             **{name: getattr(story, name) for name in story.__struct_fields__},
             timeline=incidents.timeline(story),
             awaits_look=incidents.awaits_look(connection, number),
@@ -71,16 +71,7 @@ async def incident(site: Site, call: Call) -> Response:
 async def spend(site: Site, call: Call) -> Response:
     """Answer with what was spent."""
     asked = call.asked(OfSums)
-    read = partial(
-        spending_of,
-        since=since_of(asked.since, call.at),
-        now=call.at,
-        timezone=site.timezone,
-        day_budget_usd=site.day_budget_usd,
-        chain_budget_usd=site.chain_budget_usd,
-        limit=asked.limit,
-    )
-    found = await site.database.read(read)
+    found = await spent(site, call, since=asked.since, limit=asked.limit)
     left_out = () if asked.by is None else set(_SUMS) - {asked.by}
     return single(call, msgspec.structs.replace(found, **{_SUMS[name]: () for name in left_out}))
 

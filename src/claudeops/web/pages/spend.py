@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 from starlette.responses import Response
 
-from claudeops.store.reading.spending import spending_of
+from claudeops.store.reading.spending import Spending, spending_of
 from claudeops.web.api.queries import since_of
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Limit, Text
@@ -21,19 +21,24 @@ class OfSpend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limit: Limit = 20  # chains
 
 
-async def spend_page(site: Site, call: Call) -> Response:
-    """Answer with what was spent."""
-    query = call.asked(OfSpend)
-    ask = partial(
+async def spent(site: Site, call: Call, *, since: str, limit: int) -> Spending:
+    """Return what was spent since then, with at most ``limit`` chains. Raises `RefusedError` for no time."""
+    read = partial(
         spending_of,
-        since=since_of(query.since, call.at),
+        since=since_of(since, call.at),
         now=call.at,
         timezone=site.timezone,
         day_budget_usd=site.day_budget_usd,
         chain_budget_usd=site.chain_budget_usd,
-        limit=query.limit,
+        limit=limit,
     )
-    found = await site.database.read(ask)
+    return await site.database.read(read)
+
+
+async def spend_page(site: Site, call: Call) -> Response:
+    """Answer with what was spent."""
+    query = call.asked(OfSpend)
+    found = await spent(site, call, since=query.since, limit=query.limit)
     highest = max([found.day_budget_usd, *(day.booked_usd for day in found.days)]) or 1.0
     values = {"found": found, "asked": query, "highest": highest}
     return await site.page(call, "spend.html", title="Spend", values=values)
