@@ -117,7 +117,7 @@ class Doorkeeper:
         if login is None or not login.is_active(self.clock.now()):
             return None
         self._logins_used[login.id] = self.clock.now()
-        return Caller(name=f"login {login.id}", scopes=frozenset({ScopeKind.READ.value}), login=login)
+        return Caller(name=f"login {login.id}", scopes=login.role.scopes, login=login)
 
     async def caller(self, headers: Headers) -> Caller | None:
         """Return who a request's token proves to be; ``None``: it has none.

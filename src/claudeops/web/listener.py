@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from claudeops.domain.web.login import Role
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.loopback import Crowd
@@ -212,7 +213,7 @@ class Listener:
         if caller is None and found.endpoint.lets_in(peer):
             return Caller(name=f"peer {peer}", scopes=frozenset({needed}))
         if caller is not None and needed not in caller.scopes:
-            raise RefusedError(403, f"This needs a token with the scope {needed}.", kind=ErrorKind.POLICY)
+            raise RefusedError(403, _out_of_reach(needed, caller), kind=ErrorKind.POLICY)
         return caller
 
     async def _person(self, request: Request, found: Found) -> Caller | None:
@@ -255,6 +256,15 @@ class Listener:
         if not self._guesses.admits(_peer(request)):
             raise later("Too many signatures from there were wrong.", seconds=AGAIN_SECONDS, closes=True)
         raise RefusedError(401, "The body is not signed by its source, or too long ago.", kind=ErrorKind.AUTH)
+
+
+def _out_of_reach(needed: str, caller: Caller) -> str:
+    """Return why a caller may not do what needs a scope, and who may."""
+    if caller.login is None:
+        return f"This needs a token with the scope {needed}."
+    role = next((role for role in Role if needed in role.scopes), None)
+    who = "a program with a token alone" if role is None else f"the role {role.value}"
+    return f"{caller.login.name} is logged in as {caller.login.role.value}; this is for {who}."
 
 
 def _is_for_people(request: Request, found: Found | None) -> bool:

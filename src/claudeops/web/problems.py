@@ -15,7 +15,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 _HINTS: Final = {
     400: "Look at the request; `docs/reference/listener.md` describes what is taken.",
     401: "Send a token as `Authorization: Bearer cops_…`; `claudeops token create` makes one.",
-    403: "Make a token with the scope that the endpoint needs: `claudeops token create --scope …`.",
+    403: "A token needs the scope (`claudeops token create --scope …`), a person the role.",
     404: "Look at the address; `docs/reference/listener.md` lists them all.",
     421: "Name the host by which you call in CLAUDEOPS_PUBLIC_URL.",
     503: "Send it again later.",

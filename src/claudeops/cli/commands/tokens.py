@@ -16,7 +16,7 @@ _LATEST: Final = timedelta(days=36_500)
 
 
 class _Scope(click.ParamType[str]):
-    """What a token is for: ``read``, ``metrics``, ``alerts:<source>``, ``heartbeats:<name>``."""
+    """What a token is for, as `claudeops.domain.web.token.scope_fault` takes it."""
 
     name = "scope"
 
@@ -82,7 +82,8 @@ def token() -> None:
     type=_Scope(),
     multiple=True,
     required=True,
-    help="What it is for: read, metrics, alerts:<source> or heartbeats:<name>. May be given several times.",
+    help="What it is for: read, metrics, trigger, stop, operate, alerts:<source> or heartbeats:<name>."
+    " May be given several times.",
 )
 @click.option("--expires", type=_End(), default="365d", show_default=True, help="After which time it ends, or `never`.")
 @OUTPUT_FORMAT

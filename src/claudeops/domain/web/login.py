@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from claudeops.domain.text import regex
+from claudeops.domain.web.token import ScopeKind
 
 COOKIE: Final = "claudeops_session"
 SECURE_COOKIE: Final = "__Host-claudeops_session"
@@ -36,6 +37,20 @@ class Role(StrEnum):
     OPERATOR = "operator"  # start, stop, silence, acknowledge
     APPROVER = "approver"  # answer approvals
     ADMIN = "admin"  # everything
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes of endpoints that are open to it."""
+        return _SCOPES[self]
+
+
+_OPERATORS: Final = (ScopeKind.READ, ScopeKind.METRICS, ScopeKind.TRIGGER, ScopeKind.STOP, ScopeKind.OPERATE)
+_SCOPES: Final = {
+    Role.VIEWER: frozenset({ScopeKind.READ.value, ScopeKind.METRICS.value}),
+    Role.OPERATOR: frozenset(scope.value for scope in _OPERATORS),
+    Role.APPROVER: frozenset(scope.value for scope in (*_OPERATORS, ScopeKind.APPROVE)),
+    Role.ADMIN: frozenset(scope.value for scope in (*_OPERATORS, ScopeKind.APPROVE, ScopeKind.ADMIN)),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,8 @@
 A token is ``cops_<id>_<secret>``, shown once. Kept is the SHA-256 digest of the secret, which is random and long:
 nobody finds it by trying, so a slow hash would protect nothing. The id finds the row without a search by secret.
 
-A scope is a word, or a word and a name (``alerts:prometheus``). There is none that answers approvals.
+A scope is a word, or a word and a name (``alerts:prometheus``). Answering approvals and administration have scopes
+too, but no token has them: a person's login does (`claudeops.domain.web.login`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ class ScopeKind(StrEnum):
     ALERTS = "alerts"  # send alerts as one source
     HEARTBEATS = "heartbeats"  # be heard as one heartbeat
     METRICS = "metrics"  # read the figures
+    TRIGGER = "trigger"  # start sessions
+    STOP = "stop"  # stop them
+    OPERATE = "operate"  # silence, acknowledge, correct memories, pause
+    APPROVE = "approve"  # answer approvals; a person's alone
+    ADMIN = "admin"  # give others access; a person's alone
+
+
+PLAIN_SCOPES: Final = (ScopeKind.READ, ScopeKind.METRICS, ScopeKind.TRIGGER, ScopeKind.STOP, ScopeKind.OPERATE)
+"""The scopes that a token may have, and that name nothing."""
+
+PERSONS_SCOPES: Final = (ScopeKind.APPROVE, ScopeKind.ADMIN)
+"""The scopes that no token has."""
 
 
 class TokenState(StrEnum):
@@ -117,10 +130,12 @@ def scope_of(kind: ScopeKind, name: str) -> str:
 def scope_fault(scope: str) -> str:
     """Return what is wrong with a scope, as a sentence; empty: nothing."""
     word, colon, name = scope.partition(":")
-    if word in {ScopeKind.READ.value, ScopeKind.METRICS.value} and not colon:
+    if word in PLAIN_SCOPES and not colon:
         return ""
+    if word in PERSONS_SCOPES:
+        return f"{scope!r} is no scope of tokens: only a person's login has it."
     if word not in {ScopeKind.ALERTS.value, ScopeKind.HEARTBEATS.value}:
-        return f"{scope!r} is no scope: write read, metrics, alerts:<source> or heartbeats:<name>."
+        return f"{scope!r} is no scope: write {', '.join(PLAIN_SCOPES)}, alerts:<source> or heartbeats:<name>."
     if not NAME.fullmatch(name):
         return f"{scope!r} names nobody: write {word}: and a name of letters, digits and '._:@-'."
     if scope == scope_of(ScopeKind.ALERTS, PROBES):

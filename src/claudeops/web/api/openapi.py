@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from claudeops.domain.web.login import COOKIE
-from claudeops.domain.web.token import ScopeKind
+from claudeops.domain.web.login import COOKIE, Role
+from claudeops.domain.web.token import PERSONS_SCOPES
 from claudeops.web.api.answers import NOT_MODIFIED, Items
 from claudeops.web.endpoints import ANY, Endpoint
 from claudeops.web.problems import MEDIA_TYPE, Problem
@@ -145,8 +145,9 @@ def _proofs(row: Endpoint) -> Iterator[dict[str, list[str]]]:
     elif not row.takes_tokens:
         yield {"slack": []}
     else:
-        yield {"token": [row.scope]}
-        if row.scope == ScopeKind.READ.value:
+        if row.scope not in PERSONS_SCOPES:
+            yield {"token": [row.scope]}
+        if row.scope in Role.ADMIN.scopes:
             yield {"login": []}
 
 

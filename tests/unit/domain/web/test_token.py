@@ -69,7 +69,7 @@ def test_neither_secret_nor_digest_is_ever_shown() -> None:
     assert Redactor(()).text(f"curl -H 'X: {written(7, SECRET)}' x") == "curl -H 'X: [redacted]' x"
 
 
-@pytest.mark.parametrize("scope", ["read", "metrics", "alerts:prometheus", "alerts:a.b-c_d", "heartbeats:backup"])
+@pytest.mark.parametrize("scope", ["read", "trigger", "alerts:prometheus", "alerts:a.b-c_d", "heartbeats:backup"])
 def test_a_scope_is_a_word_or_a_word_and_a_name(scope: str) -> None:
     assert scope_fault(scope) == ""
 
