@@ -40,8 +40,10 @@ class Database:
     busy_seconds: float = 5.0
 
     def open(self, raised: Callable[[EventRaised], None] = nobody) -> SqlStore:
-        """Return a store over this database."""
-        return open_store(self.url, busy_seconds=self.busy_seconds, now=lambda: NOW, raised=raised)
+        """Return a store over this database; it decides about all alerts that wait in one transaction."""
+        return open_store(
+            self.url, busy_seconds=self.busy_seconds, now=lambda: NOW, raised=raised, monotonic=lambda: 0.0
+        )
 
     def rows(self, table: str) -> list[Row]:
         """Return a table's rows in the order of their ids."""

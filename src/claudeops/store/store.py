@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -88,6 +89,7 @@ def open_store(
     raised: Callable[[EventRaised], None] = _no_listener,
     answered: Callable[[int], None] = _nobody_waits,
     wrote: Callable[[float | None], None] = _uncounted,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> SqlStore:
     """Open a database that has been migrated.
 
@@ -95,7 +97,8 @@ def open_store(
     how much memories have faded when they are read. ``raised`` is called in the writer's thread with every event that
     was committed, ``answered`` in the caller's event loop with every question to people that was answered, or has
     reached nobody, by way of this store. ``wrote`` is called in any thread with the seconds that a transaction took, or
-    with ``None`` for one that the database did not take.
+    with ``None`` for one that the database did not take. ``monotonic`` measures for how long alerts are decided about
+    in one transaction.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
@@ -116,7 +119,7 @@ def open_store(
         spending=SqlSpending(database),
         recovery=SqlRecovery(database),
         probes=SqlProbes(database),
-        alerts=SqlAlerts(database),
+        alerts=SqlAlerts(database, monotonic=monotonic),
         records=SqlRecords(database),
         briefings=SqlBriefings(database),
         housekeeping=SqlHousekeeping(database),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from datetime import timedelta
+from itertools import count
 from typing import Final
 
 import anyio
@@ -20,6 +21,7 @@ from claudeops.domain.retention import Aged, cutoffs
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.alerts.round import PIECE, Piece
+from claudeops.store.store import open_store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted
 from support.stores import Database, opened
@@ -101,6 +103,19 @@ async def test_how_much_waits_and_since_when_is_known(store: Store) -> None:
     assert done is not None
     assert done.backlog is not None
     assert (done.backlog.bodies, done.backlog.since) == (3, NOW)
+
+
+async def test_a_storm_does_not_keep_the_writer_longer_than_a_piece_may_take(database: Database) -> None:
+    seconds = count()  # at every look a second has passed: one body is all there is time for
+    store = open_store(database.url, now=lambda: NOW, monotonic=lambda: float(next(seconds)))
+    try:
+        await store.alerts.receive([body(str(number), "Down") for number in range(3)], now=NOW)
+        waiting = []
+        while (done := await store.alerts.decide(ABOUT, chain_of, now=after(minutes=1))) is not None:
+            waiting.append(0 if done.backlog is None else done.backlog.bodies)
+    finally:
+        await store.close()
+    assert waiting == [2, 1, 0]
 
 
 async def test_a_body_that_is_set_aside_has_a_decision_and_the_next_ones_turn_has_come(

@@ -44,6 +44,7 @@ PIECE_SECONDS: Final = 0.016
 
 _SERVES: Final = timedelta(minutes=5)  # a desk, before all is read anew
 _MOST_BODIES: Final = 64  # of one transaction
+_LEAST: Final = 0.0001  # seconds of a transaction: a clock may not have moved
 
 _KEPT: Final = select(alerts).where(
     or_(
@@ -71,8 +72,9 @@ class _Serving:
 class SqlAlerts:
     """`claudeops.engine.ports.alerting.Alerts`, over SQLite or PostgreSQL."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
+        self._monotonic = monotonic
         self._serving: _Serving | None = None
         self._turn = anyio.Lock()
         self._bodies = _MOST_BODIES  # about as many as the last transaction had time for
@@ -89,7 +91,7 @@ class SqlAlerts:
 
         def decide(round_: Round) -> None:
             waiting = deliveries.first(round_.connection, self._bodies if most is None else most)
-            decided.extend(_decide(round_, list(map(deliveries.understood, waiting))))
+            decided.extend(_decide(round_, list(map(deliveries.understood, waiting)), self._monotonic))
             deliveries.forget(round_.connection, decided)
             round_.done.backlog = deliveries.backlog(round_.connection)
 
@@ -97,7 +99,9 @@ class SqlAlerts:
             return None
         done, seconds = await self._round(decide, about, new_chain, now)
         if most is None:
-            self._bodies = max(1, min(_MOST_BODIES, len(decided) + 2, int(len(decided) * PIECE_SECONDS / seconds)))
+            self._bodies = max(
+                1, min(_MOST_BODIES, len(decided) + 2, int(len(decided) * PIECE_SECONDS / max(seconds, _LEAST)))
+            )
         return done
 
     async def set_aside(self, why: str, *, now: datetime) -> str | None:
@@ -153,14 +157,14 @@ class SqlAlerts:
         async with self._turn:
 
             def write(connection: Connection) -> tuple[Round, _Serving, float]:
-                began = time.monotonic()
+                began = self._monotonic()
                 # Taken away before anything is decided: a round that fails, or whose caller is gone, leaves none.
                 before, self._serving = self._serving, None
                 serving = _ready(connection, before, about, now)
                 round_ = Round(connection, serving.desk, serving.written, about=about, new_chain=new_chain, now=now)
                 decide(round_)
                 round_.write()
-                return round_, serving, time.monotonic() - began
+                return round_, serving, self._monotonic() - began
 
             round_, serving, seconds = await self._database.write(write)
             try:
@@ -172,15 +176,15 @@ class SqlAlerts:
             return round_.done, seconds
 
 
-def _decide(round_: Round, bodies: Sequence[deliveries.Waiting]) -> list[int]:
+def _decide(round_: Round, bodies: Sequence[deliveries.Waiting], monotonic: Callable[[], float]) -> list[int]:
     """Decide about bodies until the time is over; return the ids of those that were decided about."""
     round_.recall(body.said for body in bodies)
-    ends = time.monotonic() + DECIDING_SECONDS
+    ends = monotonic() + DECIDING_SECONDS
     decided = []
     for body in bodies:
         round_.decide(body.said, body.delivery_id, at=body.received_at)
         decided.append(body.id)
-        if time.monotonic() >= ends:
+        if monotonic() >= ends:
             break
     return decided
 
