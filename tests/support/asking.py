@@ -11,11 +11,12 @@ import anyio
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.engine.gate.answering import AnswerWaker, answer_question
+from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approvals import LOOK_SECONDS, ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Question
+from claudeops.store.approvals import answer_question
 from support.estate import Estate, here
 from support.stores import approvals_of
 from support.waiting import PATIENCE_SECONDS

@@ -17,7 +17,6 @@ from claudeops.domain.notice.approving import Approver
 from claudeops.domain.notice.model import Delivery, Target, TargetKind
 from claudeops.domain.notice.texts import Message as Notice
 from claudeops.domain.notice.texts import Wording
-from claudeops.engine.ports import Store
 from claudeops.notify.asking import Asking
 from claudeops.notify.bot_api import BotApi
 from claudeops.notify.delivery import Told
@@ -25,6 +24,7 @@ from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
 from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
+from claudeops.store.store import SqlStore
 from support.store_values import NOW, call
 from support.waiting import PATIENCE_SECONDS
 
@@ -65,7 +65,7 @@ class Elsewhere:
 class Chat:
     """Everything at once."""
 
-    store: Store
+    store: SqlStore
     telegram: ScriptedTelegram
     clock: Clock
     bot: TelegramBot
@@ -102,7 +102,7 @@ class Chat:
 
 
 async def ask(
-    store: Store,
+    store: SqlStore,
     session: Session,
     *,
     tool_use_id: str = "toolu_1",
@@ -136,7 +136,7 @@ async def ask(
 
 @asynccontextmanager
 async def chatting(
-    store: Store,
+    store: SqlStore,
     *,
     approvers: Sequence[Approver] = PEOPLE,
     rooms: Sequence[tuple[str, int]] = (("ops", ROOM),),

@@ -15,13 +15,13 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.notice.approving import Approver
 from claudeops.domain.notice.model import Target, TargetKind
 from claudeops.domain.notice.texts import Wording
-from claudeops.engine.ports import Store
 from claudeops.notify.asking import Asking
 from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.slack_api import SlackApi
 from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
 from claudeops.notify.slack_link import SlackLink
+from claudeops.store.store import SqlStore
 from support.chatting import KEY, SECRET, Clock, Elsewhere
 from support.slack import APP_TOKEN, BOT_TOKEN, CHANNEL, Posted, SlackServer, slack
 from support.waiting import PATIENCE_SECONDS
@@ -39,7 +39,7 @@ BOSS: Final = ("boss", OTHER_CHANNEL)
 class Slacking:
     """Everything at once."""
 
-    store: Store
+    store: SqlStore
     server: SlackServer
     clock: Clock
     chat: SlackChat
@@ -111,7 +111,7 @@ class Slacking:
 
 @asynccontextmanager
 async def slacking(
-    store: Store,
+    store: SqlStore,
     *,
     approvers: Sequence[Approver] = PEOPLE,
     rooms: Sequence[tuple[str, str]] = (OPS,),

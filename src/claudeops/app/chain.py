@@ -14,7 +14,6 @@ from claudeops.app.node import Node
 from claudeops.app.wiring import escalation_rules
 from claudeops.domain.model import NewSession, Session, Status, Suppressed, Trigger
 from claudeops.engine.control import RunningSessions
-from claudeops.engine.meter.availability import start_refusal
 from claudeops.engine.ports import Store
 from claudeops.engine.session_log.reader import is_readable
 from claudeops.engine.system import Shutdown, SystemClock
@@ -22,6 +21,7 @@ from claudeops.errors import AlreadyRunningError, ErrorKind, MissingInputError, 
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
+from claudeops.store.holds import start_refusal
 from claudeops.store.locks import claim_watch, is_claimed
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks

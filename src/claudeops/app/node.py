@@ -52,7 +52,7 @@ from claudeops.store.database import Database
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.reading.calls import CallVerdict, verdicts
-from claudeops.store.store import open_store
+from claudeops.store.store import SqlStore, open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
 from claudeops.web.ports import Logins, Tokens
@@ -68,7 +68,7 @@ class Node:
     """Everything that a daemon, or one foreground chain, works with."""
 
     settings: Settings
-    store: Store
+    store: SqlStore
     database: Database  # for what only reads
     tokens: Tokens  # of programs that call
     logins: Logins  # of people

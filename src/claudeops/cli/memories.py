@@ -5,24 +5,28 @@ Works with and without a running daemon: sessions that start afterwards read wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.operator import CommandResult, now, operators_name, refused, run_on_database
+from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.memory.confidence import is_believed, standing
-from claudeops.domain.memory.model import KnownMemory
-from claudeops.domain.memory.stated import Declined
 from claudeops.domain.model import ReportedMemory, Trust
 from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
-from claudeops.store.reading.memories import is_shown, to_entry
+from claudeops.store.acts import Refusal
+from claudeops.store.acts import memories as acts
+from claudeops.store.acts.memories import MemoryAct, MemoryVerb
+from claudeops.store.reading.memories import MemoryEntry, is_shown, to_entry
 from claudeops.store.store import SqlStore
 
 _LIST: Final = "memories list"
 _DAY: Final = timedelta(days=1)
+_DONE: Final = {
+    MemoryVerb.FORGET: "forgotten",
+    MemoryVerb.RESTORE: "restored",
+    MemoryVerb.CONFIRM: "confirmed",
+}
 
 
 def print_memories(*, service: str | None, everything: bool, as_json: bool) -> int:
@@ -34,63 +38,45 @@ def add_memory(memory: ReportedMemory, *, as_json: bool) -> int:
     """Write an operator's own memory; return the exit status."""
 
     async def add(_settings: Settings, store: SqlStore) -> CommandResult:
-        done = await store.memories.add(memory, by=operators_name(), now=now())
-        return _answer("memories add", "", done, "added")
+        return _answer("memories add", await acts.add_memory(store, memory, by=operators_name(), now=now()), "added")
 
     return run_on_database("memories add", add, as_json=as_json)
 
 
-def change_memory(verb: str, number: int, *, as_json: bool) -> int:
+def change_memory(verb: MemoryVerb, number: int, *, as_json: bool) -> int:
     """Forget, restore or confirm a memory; return the exit status."""
-    return run_on_database(f"memories {verb}", partial(_changed, verb, number), as_json=as_json, target=str(number))
 
+    async def change(_settings: Settings, store: SqlStore) -> CommandResult:
+        done = await acts.change_memory(store, verb, number, by=operators_name(), now=now())
+        return _answer(f"memories {verb}", done, _DONE[verb])
 
-async def _changed(verb: str, number: int, _settings: Settings, store: SqlStore) -> CommandResult:
-    operations = {
-        "forget": (store.memories.forget, "forgotten"),
-        "restore": (store.memories.restore, "restored"),
-        "confirm": (store.memories.confirm, "confirmed"),
-    }
-    operation, done = operations[verb]
-    changed = await operation(number, by=operators_name(), now=now())
-    return _answer(f"memories {verb}", str(number), changed, done)
+    return run_on_database(f"memories {verb}", change, as_json=as_json, target=str(number))
 
 
 async def _listed(service: str | None, everything: bool, _settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound by name
-    found = await store.memories.known(service=service, everything=everything)
     at = now()
-    shown = [one for one in found if everything or is_shown(one, at)]
+    known = await store.memories.known(service=service, everything=everything)
+    shown = [to_entry(one, at) for one in known if everything or is_shown(one, at)]
     text = "\n".join(_text(one, at) for one in shown) or "no memories"
-    return CommandResult(
-        text=text, body={"memories_count": len(shown), "memories": [_document(one, at) for one in shown]}
-    )
+    return CommandResult(text=text, body={"memories_count": len(shown), "memories": [document(one) for one in shown]})
 
 
-def _answer(operation: str, target: str, changed: Sequence[KnownMemory] | Declined, done: str) -> CommandResult:
-    if isinstance(changed, Declined):
-        return refused(operation, target, changed.sentence)
+def _answer(operation: str, done: MemoryAct | Refusal, what: str) -> CommandResult:
+    if isinstance(done, Refusal):
+        return not_done(operation, done)
     at = now()
-    memory, *others = changed
-    lines = [f"memory {memory.id}: {done} by {memory.changed_by}", _text(memory, at)]
-    lines += [f"also changed: {_text(other, at)}" for other in others]
-    return CommandResult(
-        text="\n".join(lines),
-        body={
-            "memory_id": memory.id,
-            "handled": True,
-            "memory": _document(memory, at),
-            "also_changed": [_document(other, at) for other in others],
-        },
-    )
+    lines = [f"memory {done.memory_id}: {what} by {done.memory.changed_by}", _text(done.memory, at)]
+    lines += [f"also changed: {_text(other, at)}" for other in done.also_changed]
+    return CommandResult(text="\n".join(lines), body=document(done))
 
 
-def _text(memory: KnownMemory, at: datetime) -> str:
+def _text(memory: MemoryEntry, at: datetime) -> str:
     """Return a memory for people to read, without control characters that a terminal would obey."""
     key = memory.category if memory.service is None else f"{memory.service}/{memory.category}"
     facts = [
-        f"m{memory.id} {visible(key)}",
-        f"{memory.trust.value} {standing(memory, at):.2f}",
-        _state(memory, at),
+        f"m{memory.memory_id} {visible(key)}",
+        f"{memory.trust.value} {memory.confidence:.2f}",
+        _state(memory),
         _source(memory),
         _age(memory, at),
     ]
@@ -99,29 +85,25 @@ def _text(memory: KnownMemory, at: datetime) -> str:
     return f"{' · '.join(fact for fact in facts if fact)}\n    {visible(' '.join(memory.observation.split()))}"
 
 
-def _state(memory: KnownMemory, at: datetime) -> str:
+def _state(memory: MemoryEntry) -> str:
     if memory.forgotten_at is not None:
         return f"forgotten by {visible(memory.changed_by or 'an operator')}"
     if not memory.active:
         return "out of use"
     if memory.trust is Trust.QUARANTINED:
-        return "not shown to sessions" + (f", because {memory.evidence.doubts[0]}" if memory.evidence.doubts else "")
-    return "in use" if is_believed(memory, at) else "faded"
+        return "not shown to sessions" + (f", because {memory.doubts[0]}" if memory.doubts else "")
+    return "in use" if memory.believed else "faded"
 
 
-def _source(memory: KnownMemory) -> str:
+def _source(memory: MemoryEntry) -> str:
     if memory.session_id is None:
         return f"by {visible(memory.changed_by)}" if memory.changed_by else "its session was removed"
-    chain = memory.evidence.root_session_id
-    return f"session {memory.session_id} (tier {memory.tier})" + (f" of chain {chain}" if chain is not None else "")
+    of_chain = "" if memory.chain is None else f" of chain {memory.chain}"
+    return f"session {memory.session_id} (tier {memory.tier}){of_chain}"
 
 
-def _age(memory: KnownMemory, at: datetime) -> str:
+def _age(memory: MemoryEntry, at: datetime) -> str:
     if memory.created_at is None:
         return ""
     days = (at - memory.created_at) // _DAY
     return "today" if days < 1 else f"{days} days old" if days > 1 else "1 day old"
-
-
-def _document(memory: KnownMemory, at: datetime) -> dict[str, object]:
-    return document(to_entry(memory, at))

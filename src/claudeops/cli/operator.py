@@ -18,21 +18,21 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.app.asking import Answer, ask_daemon
 from claudeops.cli import output
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.screen import progress
-from claudeops.cli.views.approvals import UNSEEN, approval_text, progress_of
-from claudeops.domain.commands import CommandName
-from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
-from claudeops.domain.holds import Hold, HoldKind
-from claudeops.engine.gate.answering import answer_question
+from claudeops.cli.views.approvals import approval_text
+from claudeops.domain.gate.approval import UNSEEN, Approval, ApprovalStatus
+from claudeops.domain.text.answers import document
 from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
+from claudeops.store.acts import Refusal, RefusalKind, holds
+from claudeops.store.acts.approvals import Unseen, answer_approval
+from claudeops.store.acts.holds import StoppingPauseAct
+from claudeops.store.asking import served_by_another
 from claudeops.store.database import parse_url
-from claudeops.store.locks import is_claimed
 from claudeops.store.migrate import back_up_to
 from claudeops.store.store import SqlStore, open_store
 
@@ -62,38 +62,17 @@ async def _decide(
     settings: Settings,
     store: SqlStore,
 ) -> CommandResult:
-    key = read_key(settings.state_dir)
-    who, at = operators_name(), now()
-    asked = await store.verdicts.approval(approval_id)
-    if asked is not None and status is ApprovalStatus.APPROVED and not unseen and _is_hidden(asked, at):
-        return _not_whole(asked, at)
-    result = await answer_question(store.verdicts, key, approval_id, status=status, decided_by=who, at=at)
-    approval = result.approval
-    if approval is None:
-        return not_found("approval_not_found", str(approval_id), f"There is no approval {approval_id}.")
-    if result.answered in {Answered.DECIDED, Answered.COUNTED}:
-        counted = result.answered is Answered.COUNTED
-        stands = ApprovalStatus.PENDING if counted else status
-        said = f"{progress_of(approval)} people have said yes" if counted else f"{stands.value} by {who}"
-        # The call may have used the answer by now: what is told is what the answer did.
-        shown = replace(approval, status=stands)
-        return CommandResult(
-            text=f"approval {approval_id}: {said}\n{approval_text(shown, at)}",
-            body={
-                "approval_id": approval_id,
-                "handled": True,
-                "status": stands.value,
-                "session_id": approval.session_id,
-                "decided_by": who,
-                "answers": len(approval.agreed),
-                "needed": approval.needed,
-            },
-        )
-    return refused(_VERBS[status], str(approval_id), _not_taken(approval, result.answered))
-
-
-def _is_hidden(asked: Approval, at: datetime) -> bool:
-    return asked.hidden and asked.status is ApprovalStatus.PENDING and asked.expires_at > at
+    key, who, at = read_key(settings.state_dir), operators_name(), now()
+    done = await answer_approval(store, key, approval_id, status=status, by=who, now=at, unseen=unseen)
+    if isinstance(done, Refusal):
+        return not_done(_VERBS[status], done)
+    if isinstance(done, Unseen):
+        return _not_whole(done.approval, at)
+    found = await store.verdicts.approval(approval_id)
+    counted = done.status is ApprovalStatus.PENDING
+    said = f"{done.answers} of {done.needed} people have said yes" if counted else f"{done.status.value} by {who}"
+    shown = "" if found is None else f"\n{approval_text(replace(found, status=done.status), at)}"
+    return CommandResult(text=f"approval {approval_id}: {said}{shown}", body=document(done))
 
 
 def _not_whole(asked: Approval, at: datetime) -> CommandResult:
@@ -102,17 +81,6 @@ def _not_whole(asked: Approval, at: datetime) -> CommandResult:
     hint = f"Deny it, and the session is told why; or run `claudeops approve {asked.id} --unseen`."
     result = refused(_VERBS[ApprovalStatus.APPROVED], str(asked.id), message, hint=hint)
     return replace(result, text=f"{result.text}\n{approval_text(asked, at)}")
-
-
-def _not_taken(approval: Approval, answered: Answered) -> str:
-    """Return why an answer counts for nothing."""
-    if answered is Answered.SAME_PERSON:
-        return (
-            f"Approval {approval.id} has a yes of yours already ({progress_of(approval)}): "
-            "somebody else must say yes too."
-        )
-    why = "it has expired" if approval.status is ApprovalStatus.PENDING else f"it is {approval.status.value} already"
-    return f"Approval {approval.id} no longer takes an answer: {why}."
 
 
 # --- pause and resume ---------------------------------------------------------------------------------
@@ -129,47 +97,22 @@ def resume_sessions(*, as_json: bool) -> int:
 
 
 async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound
-    at, who = now(), operators_name()
-    why = f"paused by {who}: {' '.join(reason.split())}" if reason and reason.strip() else f"paused by {who}"
-    await store.holds.hold(Hold(kind=HoldKind.PAUSED, reason=why, since=at, by=who), now=at)
-    running = is_claimed(settings.database_url)
-    if not (stop and running):
-        after = "running sessions finish" if running else "no daemon runs"
-        body: dict[str, object] = {"stopping": False, "daemon_running": running}
-        return CommandResult(
-            text=f"{why}; {after}", body={"paused": True, "reason": why, **body, "acknowledged": None, "handled": True}
-        )
-    asked = await ask_daemon(store.commands, settings.database_url, CommandName.STOP_SESSIONS, by=who)
-    after = "running sessions are stopped" if asked.acknowledged else f"running sessions were not stopped: {asked.says}"
-    return CommandResult(
-        text=f"{why}; {after}",
-        body={
-            "paused": True,
-            "reason": why,
-            "stopping": asked.acknowledged,
-            "daemon_running": asked.answer is not Answer.NO_DAEMON,
-            "acknowledged": asked.acknowledged,
-            "result": asked.says,
-            "handled": True,
-        },
-        # Paused all the same: what runs goes on, and asking again may reach the daemon.
-        exit_code=Exit.OK if asked.acknowledged else Exit.TRY_LATER,
-    )
+    async with served_by_another(settings.database_url) as served:
+        done = await holds.pause(store, reason=reason or "", stop=stop, by=operators_name(), served=served, now=now)
+    after = "running sessions finish" if done.daemon_running else "no daemon runs"
+    if isinstance(done, StoppingPauseAct):
+        stopped = "running sessions are stopped"
+        after = stopped if done.acknowledged else f"running sessions were not stopped: {done.result}"
+    # Paused all the same: what runs goes on, and asking again may reach the daemon.
+    code = Exit.TRY_LATER if done.acknowledged is False else Exit.OK
+    return CommandResult(text=f"{done.reason}; {after}", body=document(done), exit_code=code)
 
 
 async def _resume(_settings: Settings, store: SqlStore) -> CommandResult:
-    released = await store.holds.release(HoldKind.PAUSED, now=now())
-    left = [hold for hold in await store.holds.standing(now()) if hold.kind is not HoldKind.PAUSED]
-    lines = ["sessions are started again" if released else "it was not paused"]
-    lines += [f"still held ({hold.kind.value}): {hold.reason}" for hold in left]
-    return CommandResult(
-        text="\n".join(lines),
-        body={
-            "paused": False,
-            "handled": released,
-            "holds": [{"kind": hold.kind.value, "reason": hold.reason, "until": hold.until} for hold in left],
-        },
-    )
+    done = await holds.resume(store, now=now())
+    lines = ["sessions are started again" if done.handled else "it was not paused"]
+    lines += [f"still held ({hold.kind.value}): {hold.reason}" for hold in done.holds]
+    return CommandResult(text="\n".join(lines), body=document(done))
 
 
 # --- backup -------------------------------------------------------------------------------------------
@@ -220,6 +163,13 @@ def run_on_database(
         click.echo(done.text, err=done.exit_code is not Exit.OK)
         return done.exit_code
     return print_document(command, done.body, done.exit_code, exit_code=done.envelope_code)
+
+
+def not_done(operation: str, refusal: Refusal) -> CommandResult:
+    """Return the result for an act that was not done."""
+    if refusal.kind is RefusalKind.MISSING:
+        return not_found(f"{refusal.subject}_not_found", refusal.name, refusal.sentence)
+    return refused(operation, refusal.name, refusal.sentence, hint=refusal.hint or _LOOK_AGAIN)
 
 
 def not_found(kind: str, name: str, message: str) -> CommandResult:

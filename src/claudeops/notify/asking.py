@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus
+from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.notice.approving import (
     NO,
     REFUSALS,
@@ -37,11 +37,11 @@ from claudeops.domain.notice.approving import (
 )
 from claudeops.domain.notice.model import TargetKind
 from claudeops.domain.notice.texts import Wording
-from claudeops.engine.gate.answering import Answered, AnswerResult, answer_question
-from claudeops.engine.ports import Verdicts
 from claudeops.engine.ports.telling import Questions
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.approvals import AnswerResult, answer_question
+from claudeops.store.verdicts import SqlVerdicts
 
 _MOST_KEPT: Final = 1000
 """Messages whose buttons are known, the latest ones; a question waits for minutes, and ends with the daemon."""
@@ -79,7 +79,7 @@ class Asking:
     """Asks people in chats, and takes their answers."""
 
     questions: Questions
-    verdicts: Verdicts
+    verdicts: SqlVerdicts
     key: bytes = field(repr=False)  # proves answers
     approvers: Sequence[Approver]
     wording: Wording

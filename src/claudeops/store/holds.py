@@ -11,16 +11,19 @@ import msgspec
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from claudeops.domain.holds import (
+    Admission,
     ApiRefusal,
     Changes,
     Hold,
     HoldKind,
+    admission,
     event_name,
     has_lapsed,
     opened,
     when_answered,
     when_refused,
 )
+from claudeops.domain.model import DecisionReason, Suppressed
 from claudeops.store.alerts.notices import of_hold
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
@@ -28,6 +31,8 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import flags
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
+
+_REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 # Built once: every claim runs them.
 _STANDING: Final = select(flags).where(flags.c.name.in_(_KINDS))
@@ -72,6 +77,21 @@ class SqlHolds:
             return tuple(changes)
 
         return await self._database.write(answer)
+
+
+async def start_refusal(holds: SqlHolds, now: datetime) -> Suppressed | None:
+    """Return why no chain can start now, if nothing can; the holds' own events say so already.
+
+    For a caller that wants a chain now and does not wait for the end of the hold.
+    """
+    found = await holds.standing(now)
+    if admission(found, now) is not Admission.CLOSED:
+        return None
+    spent = all(hold.kind is HoldKind.BUDGET for hold in found)
+    reasons = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in found)
+    return Suppressed(
+        reason=DecisionReason.BUDGET if spent else DecisionReason.PAUSED, message=f"no session is started: {reasons}."
+    )
 
 
 def standing(connection: Connection, now: datetime) -> tuple[Hold, ...]:

@@ -11,8 +11,7 @@ import pytest
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer, proven_yes
 from claudeops.domain.model import VerdictKind
-from claudeops.engine.gate.answering import AnswerResult, answer_question
-from claudeops.engine.ports import Store
+from claudeops.store.approvals import AnswerResult, answer_question
 from claudeops.store.store import SqlStore, open_store
 from support.answering import asked_of_people
 from support.store_values import NOW, RULES, after, allow, call, ending, report
@@ -25,18 +24,18 @@ YES, NO = ApprovalStatus.APPROVED, ApprovalStatus.DENIED
 
 
 async def say(
-    store: Store, question: Approval, who: str, status: ApprovalStatus = YES, *, at: datetime = NOW
+    store: SqlStore, question: Approval, who: str, status: ApprovalStatus = YES, *, at: datetime = NOW
 ) -> AnswerResult:
     return await answer_question(store.verdicts, KEY, question.id, status=status, decided_by=who, at=at)
 
 
-async def now(store: Store, question: Approval) -> Approval:
+async def now(store: SqlStore, question: Approval) -> Approval:
     row = await store.verdicts.approval(question.id)
     assert row is not None
     return row
 
 
-async def test_the_first_yes_of_two_counts_and_decides_nothing(store: Store, database: Database) -> None:
+async def test_the_first_yes_of_two_counts_and_decides_nothing(store: SqlStore, database: Database) -> None:
     question = await asked_of_people(store)
 
     first = await say(store, question, "telegram:ada")
@@ -56,7 +55,7 @@ async def test_the_first_yes_of_two_counts_and_decides_nothing(store: Store, dat
     assert await approvals_of(store, everything=True) == (row,)
 
 
-async def test_a_person_is_one_person_in_every_chat_and_at_the_shell(store: Store, database: Database) -> None:
+async def test_a_person_is_one_person_in_every_chat_and_at_the_shell(store: SqlStore, database: Database) -> None:
     question = await asked_of_people(store)
 
     given = [(await say(store, question, who)).answered for who in ("telegram:ada", "slack:Ada", "ADA", "telegram:ada")]
@@ -66,7 +65,7 @@ async def test_a_person_is_one_person_in_every_chat_and_at_the_shell(store: Stor
     assert (await now(store, question)).status is ApprovalStatus.PENDING
 
 
-async def test_one_no_ends_it_also_after_a_yes_of_the_same_person(store: Store) -> None:
+async def test_one_no_ends_it_also_after_a_yes_of_the_same_person(store: SqlStore) -> None:
     question = await asked_of_people(store)
     await say(store, question, "telegram:ada")
 
@@ -77,7 +76,7 @@ async def test_one_no_ends_it_also_after_a_yes_of_the_same_person(store: Store) 
     assert proven_yes(KEY, row) == ()
 
 
-async def test_a_question_of_one_person_is_decided_by_the_first_yes(store: Store) -> None:
+async def test_a_question_of_one_person_is_decided_by_the_first_yes(store: SqlStore) -> None:
     question = await asked_of_people(store, needed=1)
 
     assert (await say(store, question, "slack:ada")).answered is Answered.DECIDED
@@ -85,7 +84,9 @@ async def test_a_question_of_one_person_is_decided_by_the_first_yes(store: Store
     assert (await now(store, question)).decided_by == "slack:ada"
 
 
-async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(store: Store, database: Database) -> None:
+async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(
+    store: SqlStore, database: Database
+) -> None:
     question = await asked_of_people(store)
 
     wrong = await answer_question(
@@ -101,7 +102,7 @@ async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(stor
 
 
 @pytest.mark.dialect
-async def test_an_answer_that_comes_too_late_is_not_written(store: Store, database: Database) -> None:
+async def test_an_answer_that_comes_too_late_is_not_written(store: SqlStore, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
 
@@ -112,7 +113,7 @@ async def test_an_answer_that_comes_too_late_is_not_written(store: Store, databa
 
 
 @pytest.mark.dialect
-async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: Store) -> None:
+async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: SqlStore) -> None:
     question = await asked_of_people(store, needed=1)
 
     await say(store, question, f"telegram:{'a' * 300}")
@@ -122,7 +123,9 @@ async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: Store
 
 @pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
-async def test_two_yes_at_once_both_count_and_one_of_them_decides(store: Store, database: Database, turn: int) -> None:
+async def test_two_yes_at_once_both_count_and_one_of_them_decides(
+    store: SqlStore, database: Database, turn: int
+) -> None:
     async with opened(database) as other:
         question = await asked_of_people(store)
         given = await at_once(question, (store, f"telegram:ada{turn}", YES), (other, "bob", YES))
@@ -133,7 +136,7 @@ async def test_two_yes_at_once_both_count_and_one_of_them_decides(store: Store, 
 
 @pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
-async def test_two_yes_of_one_person_at_once_count_once(store: Store, database: Database, turn: int) -> None:
+async def test_two_yes_of_one_person_at_once_count_once(store: SqlStore, database: Database, turn: int) -> None:
     async with opened(database) as other:
         question = await asked_of_people(store)
         given = await at_once(question, (store, f"telegram:ada{turn}", YES), (other, f"slack:ada{turn}", YES))
@@ -144,7 +147,7 @@ async def test_two_yes_of_one_person_at_once_count_once(store: Store, database: 
 
 @pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
-async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: Store, database: Database, turn: int) -> None:
+async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: SqlStore, database: Database, turn: int) -> None:
     async with opened(database) as other:
         question = await asked_of_people(store)
         await say(store, question, f"carol{turn}")
@@ -156,10 +159,10 @@ async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: Store, database:
     assert (row.status is NO) == (proven_yes(KEY, row) == ())
 
 
-async def at_once(question: Approval, *answers: tuple[Store, str, ApprovalStatus]) -> Counter[Answered]:
+async def at_once(question: Approval, *answers: tuple[SqlStore, str, ApprovalStatus]) -> Counter[Answered]:
     given: Counter[Answered] = Counter()
 
-    async def one(store: Store, who: str, status: ApprovalStatus) -> None:
+    async def one(store: SqlStore, who: str, status: ApprovalStatus) -> None:
         given[(await say(store, question, who, status)).answered] += 1
 
     async with anyio.create_task_group() as tasks:
@@ -174,7 +177,7 @@ FORGED = (
 )
 
 
-async def test_forged_rows_make_the_number_and_prove_nothing(store: Store, database: Database) -> None:
+async def test_forged_rows_make_the_number_and_prove_nothing(store: SqlStore, database: Database) -> None:
     first, second = await asked_of_people(store), await asked_of_people(store)
     foreign = answer(KEY, second, status=YES, decided_by="bob", at=NOW)
     database.execute(FORGED, mac=foreign.mac)
@@ -184,7 +187,7 @@ async def test_forged_rows_make_the_number_and_prove_nothing(store: Store, datab
     assert proven_yes(KEY, await now(store, first)) == ("ada",)
 
 
-async def test_an_answer_that_was_taken_out_is_missing(store: Store, database: Database) -> None:
+async def test_an_answer_that_was_taken_out_is_missing(store: SqlStore, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
     await say(store, question, "bob")
@@ -193,7 +196,7 @@ async def test_an_answer_that_was_taken_out_is_missing(store: Store, database: D
     assert proven_yes(KEY, await now(store, question)) == ("ada",)
 
 
-async def test_the_call_is_let_through_once_by_what_two_people_have_decided(store: Store) -> None:
+async def test_the_call_is_let_through_once_by_what_two_people_have_decided(store: SqlStore) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
     await say(store, question, "bob")
@@ -229,7 +232,7 @@ async def test_an_answer_of_this_process_is_told_to_whoever_waits_and_one_that_c
     assert told == [question.id, question.id]
 
 
-async def test_answers_go_with_the_session_that_asked(store: Store, database: Database) -> None:
+async def test_answers_go_with_the_session_that_asked(store: SqlStore, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
     session = await store.records.session(question.session_id)
@@ -243,7 +246,7 @@ async def test_answers_go_with_the_session_that_asked(store: Store, database: Da
     assert (database.rows("approvals"), database.rows("approval_answers")) == ([], [])
 
 
-async def test_people_are_told_how_many_must_say_yes(store: Store, database: Database) -> None:
+async def test_people_are_told_how_many_must_say_yes(store: SqlStore, database: Database) -> None:
     await asked_of_people(store)
 
     (event,) = database.rows("events")

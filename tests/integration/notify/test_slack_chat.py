@@ -19,10 +19,10 @@ from claudeops.domain.gate.approval import ApprovalStatus, proven
 from claudeops.domain.model import Level
 from claudeops.domain.notice.approving import NO, REFUSALS, YES, Approver, Refused, Tap, button_data
 from claudeops.domain.notice.model import Notice, TargetKind, Topic
-from claudeops.engine.gate.answering import AnswerResult
-from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
+from claudeops.store.approvals import AnswerResult
+from claudeops.store.store import SqlStore
 from support.chatting import KEY, SECRET, ask
 from support.loop_time import loop_time
 from support.slack import BOT_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack
@@ -61,7 +61,7 @@ def alarm(text: str = "shop is down", key: str = "event:1") -> Notice:
 # --- told ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: Store) -> None:
+async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: SqlStore) -> None:
     async with slacking(store) as place:
         await store.outbox.tell(alarm("<!channel> shop & <https://evil.example|db> are down @here"), now=NOW)
         await place.until(lambda: place.messages)
@@ -73,7 +73,7 @@ async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: Store) -
         assert message.fields["unfurl_links"] is False
 
 
-async def test_slack_is_left_alone_for_as_long_as_it_says(store: Store, logged: io.StringIO) -> None:
+async def test_slack_is_left_alone_for_as_long_as_it_says(store: SqlStore, logged: io.StringIO) -> None:
     async with slacking(store) as place:
         place.server.answers["chat.postMessage"] = [Answer(status=429, headers={"Retry-After": "17"})]
         for number in range(3):
@@ -95,7 +95,7 @@ async def test_slack_is_left_alone_for_as_long_as_it_says(store: Store, logged: 
     ids=["hangs", "429", "500", "away"],
 )
 async def test_a_slack_in_trouble_delays_no_other_target_and_no_other_slack(
-    store: Store, second: SlackServer, answer: Answer | None
+    store: SqlStore, second: SlackServer, answer: Answer | None
 ) -> None:
     session = await started(store, wanted(3))
     if answer is None:
@@ -113,7 +113,7 @@ async def test_a_slack_in_trouble_delays_no_other_target_and_no_other_slack(
         assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
-async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: Store) -> None:
+async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, seconds=LONG) as place:
         asked = await ask(store, session)
@@ -131,7 +131,7 @@ async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: Store
 
 
 async def test_a_yes_over_socket_mode_is_an_answer_with_its_proof_and_every_message_says_so(
-    store: Store, logged: io.StringIO
+    store: SqlStore, logged: io.StringIO
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS), listens=True) as place:
@@ -155,7 +155,7 @@ async def test_a_yes_over_socket_mode_is_an_answer_with_its_proof_and_every_mess
     assert "approval_tapped" in logged.getvalue()
 
 
-async def test_a_no_over_http_is_an_answer(store: Store) -> None:
+async def test_a_no_over_http_is_an_answer(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -171,7 +171,7 @@ async def test_a_no_over_http_is_an_answer(store: Store) -> None:
 # --- who may not --------------------------------------------------------------------------------------------
 
 
-async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: Store, logged: io.StringIO) -> None:
+async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: SqlStore, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -191,7 +191,7 @@ async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: Store, lo
     ] * 2
 
 
-async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: Store) -> None:
+async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: SqlStore) -> None:
     people = (
         Approver(name="tier2", slack_user_id="U21", tiers=frozenset({2})),
         Approver(name="shop", slack_user_id="U22", services=("shop-*",)),
@@ -208,7 +208,7 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
 
-async def test_the_ids_of_telegram_are_nobodys_in_slack(store: Store) -> None:
+async def test_the_ids_of_telegram_are_nobodys_in_slack(store: SqlStore) -> None:
     people = (Approver(name="alice", telegram_id=ALICE), Approver(name="bob", slack_user_id=BOB))
     session = await started(store, wanted(3))
     async with slacking(store, approvers=people) as place:
@@ -219,7 +219,7 @@ async def test_the_ids_of_telegram_are_nobodys_in_slack(store: Store) -> None:
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
 
-async def test_where_nobody_may_answer_the_card_has_no_buttons(store: Store) -> None:
+async def test_where_nobody_may_answer_the_card_has_no_buttons(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     people = (Approver(name="shop", slack_user_id=ALICE, services=("shop-*",)),)
     async with slacking(store, approvers=people) as place:
@@ -232,7 +232,7 @@ async def test_where_nobody_may_answer_the_card_has_no_buttons(store: Store) -> 
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
-async def test_a_replay_changes_nothing(store: Store) -> None:
+async def test_a_replay_changes_nothing(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -248,7 +248,7 @@ async def test_a_replay_changes_nothing(store: Store) -> None:
         assert (answered.status, answered.decided_by) == (ApprovalStatus.DENIED, "slack:alice")
 
 
-async def test_of_two_presses_at_once_over_both_ways_one_wins(store: Store) -> None:
+async def test_of_two_presses_at_once_over_both_ways_one_wins(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, listens=True) as place:
         for number in range(5):
@@ -269,7 +269,7 @@ async def test_of_two_presses_at_once_over_both_ways_one_wins(store: Store) -> N
         await place.until(lambda: len(place.server.ephemeral) == 10)  # two of three, each time
 
 
-async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(store: Store) -> None:
+async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -285,7 +285,7 @@ async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(st
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING  # whoever waits closes it
 
 
-async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: Store, logged: io.StringIO) -> None:
+async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: SqlStore, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
         one, other = await ask(store, session), await ask(store, session, tool_use_id="toolu_2")
@@ -309,7 +309,7 @@ async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: St
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
-async def test_guesses_are_no_answer(store: Store, count: int) -> None:
+async def test_guesses_are_no_answer(store: SqlStore, count: int) -> None:
     session, guesses = await started(store, wanted(3)), random.Random(7)  # noqa: S311 - a guesser's
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -333,7 +333,7 @@ async def test_guesses_are_no_answer(store: Store, count: int) -> None:
 # --- what is shown ------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_does_not_fit_has_no_yes_and_can_be_refused(store: Store) -> None:
+async def test_a_call_that_does_not_fit_has_no_yes_and_can_be_refused(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session, command="echo " + "x" * 3000)
@@ -346,7 +346,7 @@ async def test_a_call_that_does_not_fit_has_no_yes_and_can_be_refused(store: Sto
         await place.until(lambda: "NO: slack:alice" in message.all_text)
 
 
-async def test_secrets_are_in_nothing_that_slack_is_sent(store: Store) -> None:
+async def test_secrets_are_in_nothing_that_slack_is_sent(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session, command=f"curl -H {SECRET} \u202e", reason=f"because of {SECRET}")
@@ -362,7 +362,7 @@ async def test_secrets_are_in_nothing_that_slack_is_sent(store: Store) -> None:
         assert "\u202e" not in message.all_text
 
 
-async def test_an_answer_from_elsewhere_is_shown_as_well(store: Store) -> None:
+async def test_an_answer_from_elsewhere_is_shown_as_well(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
         asked = await ask(store, session)
@@ -377,7 +377,7 @@ async def test_an_answer_from_elsewhere_is_shown_as_well(store: Store) -> None:
 
 
 async def test_an_edit_that_slack_refuses_is_tried_again_and_one_that_is_for_nothing_is_not(
-    store: Store, logged: io.StringIO
+    store: SqlStore, logged: io.StringIO
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
@@ -400,7 +400,7 @@ async def test_an_edit_that_slack_refuses_is_tried_again_and_one_that_is_for_not
         assert len(place.server.called("chat.update")) == before + 1
 
 
-async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: Store) -> None:
+async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     with loop_time() as time:
         async with slacking(store, seconds=20) as place:
@@ -420,7 +420,7 @@ async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: St
     "refused", [None, Answer(status=429, headers={"Retry-After": "60"}), Answer(status=500, body={})]
 )
 async def test_the_first_of_two_is_counted_and_the_same_buttons_take_the_second(
-    store: Store, refused: Answer | None
+    store: SqlStore, refused: Answer | None
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
@@ -444,7 +444,7 @@ async def test_the_first_of_two_is_counted_and_the_same_buttons_take_the_second(
         assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
-async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a_yes(store: Store) -> None:
+async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a_yes(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session, command=f"docker restart web {SECRET}")
@@ -462,7 +462,7 @@ async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a
 # --- what dies ----------------------------------------------------------------------------------------------
 
 
-async def test_a_killed_ear_loses_nothing_but_the_moment(store: Store) -> None:
+async def test_a_killed_ear_loses_nothing_but_the_moment(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, listens=True) as place:
         asked = await ask(store, session)
@@ -478,7 +478,7 @@ async def test_a_killed_ear_loses_nothing_but_the_moment(store: Store) -> None:
         assert (await place.approval(asked)).decided_by == "slack:alice"
 
 
-async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(store: Store) -> None:
+async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -497,7 +497,7 @@ async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(st
         await place.until(lambda: "YES: slack:alice" in message.all_text)
 
 
-async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: Store, logged: io.StringIO) -> None:
+async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: SqlStore, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -516,7 +516,7 @@ async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: Store
     assert SECRET not in logged.getvalue()
 
 
-async def test_a_flood_is_bounded_and_slack_is_told_so(store: Store) -> None:
+async def test_a_flood_is_bounded_and_slack_is_told_so(store: SqlStore) -> None:
     async with slacking(store) as place:
         message = Posted(channel=CHANNEL, ts="1", fields={})
         payload = json.dumps(place.server.pressed(message, "approve:x", user=STRANGER)).encode()

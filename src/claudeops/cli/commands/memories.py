@@ -87,8 +87,9 @@ def forget_memory(memory_id: int, output_format: str) -> int:
     Exit status: 0 forgotten, 1 there is none or it is forgotten already, 78 configuration.
     """
     from claudeops.cli.memories import change_memory
+    from claudeops.store.acts.memories import MemoryVerb
 
-    return change_memory("forget", memory_id, as_json=output_format == "json")
+    return change_memory(MemoryVerb.FORGET, memory_id, as_json=output_format == "json")
 
 
 @memories.command("restore", epilog=examples("claudeops memories restore m12", "claudeops memories restore 12 -o json"))
@@ -100,8 +101,9 @@ def restore_memory(memory_id: int, output_format: str) -> int:
     Exit status: 0 restored, 1 there is none or it is in use, 78 configuration.
     """
     from claudeops.cli.memories import change_memory
+    from claudeops.store.acts.memories import MemoryVerb
 
-    return change_memory("restore", memory_id, as_json=output_format == "json")
+    return change_memory(MemoryVerb.RESTORE, memory_id, as_json=output_format == "json")
 
 
 @memories.command("confirm", epilog=examples("claudeops memories confirm m12", "claudeops memories confirm 12 -o json"))
@@ -113,5 +115,6 @@ def confirm_memory(memory_id: int, output_format: str) -> int:
     Exit status: 0 confirmed, 1 there is none or it is not in quarantine, 78 configuration.
     """
     from claudeops.cli.memories import change_memory
+    from claudeops.store.acts.memories import MemoryVerb
 
-    return change_memory("confirm", memory_id, as_json=output_format == "json")
+    return change_memory(MemoryVerb.CONFIRM, memory_id, as_json=output_format == "json")

@@ -11,6 +11,7 @@ from typing import Final
 from claudeops.cli.text.layout import Looks, relative
 from claudeops.cli.views import Answer, Shape, database_url, more, present
 from claudeops.domain.gate.approval import (
+    UNSEEN,
     Approval,
     ApprovalStatus,
     Script,
@@ -23,8 +24,6 @@ from claudeops.domain.listing import Listing, Page
 from claudeops.domain.text.answers import plain
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
-
-UNSEEN: Final = "parts that look like secrets are hidden as [redacted], and what is hidden runs too"
 
 _NAME: Final = "list-approvals"
 

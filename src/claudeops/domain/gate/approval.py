@@ -26,6 +26,9 @@ from claudeops.domain.text import casefold_key, signs
 
 KEY_BYTES: Final = 32
 
+UNSEEN: Final = "parts that look like secrets are hidden as [redacted], and what is hidden runs too"
+"""Why a call is not shown whole."""
+
 _KEPT: Final = frozenset("\n\t")
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 """Unicode categories that a terminal obeys or does not show: controls, formats (bidirectional marks, zero-width

@@ -2,23 +2,19 @@
 
 Reports come from anywhere in the event loop, at once and without waiting. What follows from them is written to the
 database later, in the order of the reports.
-
-`start_refusal` says why nothing can start while a hold stands, to a caller that wants a chain now and does not wait for
-the end of the hold.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 import anyio
 
 from claudeops.domain.failure import kind_of_call
-from claudeops.domain.holds import REFUSALS, Admission, ApiRefusal, HoldKind, admission
-from claudeops.domain.model import DecisionReason, FailureKind, Suppressed
+from claudeops.domain.holds import REFUSALS, ApiRefusal
+from claudeops.domain.model import FailureKind
 from claudeops.domain.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
 from claudeops.engine.ports import Clock, Holds
 from claudeops.errors import StoreError
@@ -26,8 +22,6 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
 
 _TRIES: Final = 5  # over a quarter of a minute
-
-_REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 
 class Availability:
@@ -133,15 +127,3 @@ class SessionAvailability:
 
     def _refused(self, availability: Availability, refusal: ApiRefusal) -> None:
         availability.report_refusal(replace(refusal, session_id=self._session_id))
-
-
-async def start_refusal(holds: Holds, now: datetime) -> Suppressed | None:
-    """Return why no chain can start now, if nothing can; the holds' own events say so already."""
-    standing = await holds.standing(now)
-    if admission(standing, now) is not Admission.CLOSED:
-        return None
-    spent = all(hold.kind is HoldKind.BUDGET for hold in standing)
-    reasons = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in standing)
-    return Suppressed(
-        reason=DecisionReason.BUDGET if spent else DecisionReason.PAUSED, message=f"no session is started: {reasons}."
-    )

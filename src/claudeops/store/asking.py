@@ -6,8 +6,10 @@ was withdrawn; it is under way; it is done; nothing came of it; the daemon ended
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -15,9 +17,11 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.commands import Command, CommandName
-from claudeops.engine.ports import Clock, Commands
-from claudeops.engine.system import SystemClock
 from claudeops.store.locks import claim_watch
+from claudeops.store.planned.commands import SqlCommands
+
+Served = Callable[[], Awaitable[bool]]
+"""Returns whether a daemon runs on the database."""
 
 LOOK_SECONDS: Final = 0.1
 """The time between two looks at what has become of a command."""
@@ -54,56 +58,52 @@ class Asked:
         return self.answer in {Answer.UNDER_WAY, Answer.DONE, Answer.FAILED}
 
 
-async def ask_daemon(
-    commands: Commands,
-    url: str,
-    name: CommandName,
-    *,
-    by: str,
-    arguments: Mapping[str, object] | None = None,
-    clock: Clock | None = None,
-    taken_seconds: float = TAKEN_SECONDS,
-    done_seconds: float = DONE_SECONDS,
-) -> Asked:
-    """Send a command to the daemon on the database ``url``, and wait for what comes of it.
-
-    A command that was not taken in time is withdrawn, so that it surprises nobody later. Raises `StoreError`.
-    """
-    clock = clock or SystemClock()
+@asynccontextmanager
+async def served_by_another(url: str) -> AsyncIterator[Served]:
+    """Yield what says whether another process's daemon runs on a database; its own process must not run one there."""
     with claim_watch(url) as look:
 
         async def is_served() -> bool:
             return await anyio.to_thread.run_sync(look)
 
-        if not await is_served():
-            return Asked(answer=Answer.NO_DAEMON, says="No daemon runs on this database: nothing was asked of it.")
-        command_id = await commands.request(name, by=by, now=clock.now(), arguments=arguments or {})
-        found = await _until(
-            commands, command_id, lambda command: command.taken_at is not None, is_served, seconds=taken_seconds
-        )
-        if found is not None and found.taken_at is None:
-            why = f"withdrawn: no daemon took it up within {taken_seconds:g} s"
-            if await commands.withdraw(command_id, why=why, now=clock.now()):
-                return _not_taken(command_id, served=await is_served(), seconds=taken_seconds)
-        found = await _until(
-            commands, command_id, lambda command: command.ended_at is not None, is_served, seconds=done_seconds
-        )
-        return _answer(found, command_id, served=await is_served())
+        yield is_served
+
+
+async def ask_daemon(
+    commands: SqlCommands,
+    name: CommandName,
+    *,
+    by: str,
+    served: Served,
+    now: Callable[[], datetime],
+    arguments: Mapping[str, object] | None = None,
+    taken_seconds: float = TAKEN_SECONDS,
+    done_seconds: float = DONE_SECONDS,
+) -> Asked:
+    """Send a command to the daemon on the database, and wait for what comes of it.
+
+    A command that was not taken in time is withdrawn, so that it surprises nobody later. Raises `StoreError`.
+    """
+    if not await served():
+        return Asked(answer=Answer.NO_DAEMON, says="No daemon runs on this database: nothing was asked of it.")
+    command_id = await commands.request(name, by=by, now=now(), arguments=arguments or {})
+    found = await _until(commands, command_id, lambda command: command.taken_at is not None, served, taken_seconds)
+    if found is not None and found.taken_at is None:
+        why = f"withdrawn: no daemon took it up within {taken_seconds:g} s"
+        if await commands.withdraw(command_id, why=why, now=now()):
+            return _not_taken(command_id, served=await served(), seconds=taken_seconds)
+    found = await _until(commands, command_id, lambda command: command.ended_at is not None, served, done_seconds)
+    return _answer(found, command_id, served=await served())
 
 
 async def _until(
-    commands: Commands,
-    command_id: int,
-    holds: Callable[[Command], bool],
-    is_served: Callable[[], Awaitable[bool]],
-    *,
-    seconds: float,
+    commands: SqlCommands, command_id: int, holds: Callable[[Command], bool], is_served: Served, seconds: float
 ) -> Command | None:
     """Return the command once it is as wanted, or as it is when time is up or the daemon has gone."""
     found: Command | None = None
     with anyio.move_on_after(seconds):
         while True:
-            served = await is_served()  # asked before the look, so that the look sees the daemon's last word
+            served = await is_served()  # before the look, so that the look sees the daemon's last word
             found = await commands.find(command_id)
             if found is None or holds(found) or not served:
                 break

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.app.asking import Answer, Asked, ask_daemon
 from claudeops.domain.commands import Command, CommandName
+from claudeops.store.asking import Answer, Asked, ask_daemon, served_by_another
 from claudeops.store.locks import claim_database
 from claudeops.store.store import SqlStore
 from support.store_values import NOW
@@ -21,14 +20,6 @@ from support.waiting import PATIENCE_SECONDS, until, until_it
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
-
-
-class StandingClock:
-    def now(self) -> datetime:
-        return NOW
-
-    def monotonic(self) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -46,16 +37,17 @@ class Standing:
             yield
 
     async def ask(self, *, taken: float = 0.5, done: float = 0.5) -> Asked:
-        return await ask_daemon(
-            self.store.commands,
-            self.database.url,
-            CommandName.STOP,
-            by="ada",
-            arguments={"chain": 7},
-            clock=StandingClock(),
-            taken_seconds=taken,
-            done_seconds=done,
-        )
+        async with served_by_another(self.database.url) as served:
+            return await ask_daemon(
+                self.store.commands,
+                CommandName.STOP,
+                by="ada",
+                served=served,
+                now=lambda: NOW,
+                arguments={"chain": 7},
+                taken_seconds=taken,
+                done_seconds=done,
+            )
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""Pause and resume: whether sessions start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from claudeops.domain.commands import CommandName
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.store.asking import Answer, Served, ask_daemon
+from claudeops.store.store import SqlStore
+
+
+class PauseAct(msgspec.Struct, frozen=True, kw_only=True):
+    """No session starts; whether those that run were stopped."""
+
+    paused: bool = True
+    reason: str
+    stopping: bool
+    daemon_running: bool
+    acknowledged: bool | None  # by the daemon; None: it was asked nothing
+    handled: bool = True
+
+
+class StoppingPauseAct(PauseAct, frozen=True, kw_only=True):
+    """The same where running sessions were to be stopped."""
+
+    result: str  # what the daemon says of it
+
+
+class HoldEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Why no session starts."""
+
+    kind: HoldKind
+    reason: str
+    until: datetime | None
+
+
+class ResumeAct(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions start again, unless something else holds them."""
+
+    paused: bool = False
+    handled: bool  # False: it was not paused
+    holds: tuple[HoldEntry, ...]  # that stand all the same
+
+
+async def pause(
+    store: SqlStore, *, reason: str, stop: bool, by: str, served: Served, now: Callable[[], datetime]
+) -> PauseAct:
+    """Start no sessions from now on; running ones finish, or are stopped with ``stop``."""
+    at, said = now(), " ".join(reason.split())
+    why = f"paused by {by}: {said}" if said else f"paused by {by}"
+    await store.holds.hold(Hold(kind=HoldKind.PAUSED, reason=why, since=at, by=by), now=at)
+    is_served = await served()
+    if not (stop and is_served):
+        return PauseAct(reason=why, stopping=False, daemon_running=is_served, acknowledged=None)
+    asked = await ask_daemon(store.commands, CommandName.STOP_SESSIONS, by=by, served=served, now=now)
+    return StoppingPauseAct(
+        reason=why,
+        stopping=asked.acknowledged,
+        daemon_running=asked.answer is not Answer.NO_DAEMON,
+        acknowledged=asked.acknowledged,
+        result=asked.says,
+    )
+
+
+async def resume(store: SqlStore, *, now: datetime) -> ResumeAct:
+    """Start sessions again after a pause."""
+    released = await store.holds.release(HoldKind.PAUSED, now=now)
+    left = [hold for hold in await store.holds.standing(now) if hold.kind is not HoldKind.PAUSED]
+    holds = tuple(HoldEntry(kind=hold.kind, reason=hold.reason, until=hold.until) for hold in left)
+    return ResumeAct(handled=released, holds=holds)
