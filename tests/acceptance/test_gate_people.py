@@ -16,7 +16,7 @@ import pytest
 
 from claudeops.domain.gate.approval import Answered, ApprovalStatus
 from claudeops.engine.gate.approvals import read_key
-from claudeops.store.approvals import answer_question
+from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import open_store
 from support.operating import Operator, conclude, look, operator
 from support.waiting import until

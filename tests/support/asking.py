@@ -16,7 +16,7 @@ from claudeops.engine.gate.approvals import LOOK_SECONDS, ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Question
-from claudeops.store.approvals import answer_question
+from claudeops.store.acts.approvals import answer_question
 from support.estate import Estate, here
 from support.stores import approvals_of
 from support.waiting import PATIENCE_SECONDS

@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio.to_thread
 
 from claudeops.app.log_lines import SessionLogs
+from claudeops.domain.model import NewSession, Trigger
 from claudeops.domain.web.login import COOKIE, LoginLink, NewLogin, Role
 from claudeops.domain.web.token import digest_of
 from claudeops.store.glance import Glance, glance
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store
+from claudeops.web.acting import act_endpoints
+from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
 from claudeops.web.doorkeeper import Doorkeeper
@@ -29,6 +33,9 @@ from claudeops.web.table import Rooms, table_of
 from support.listening import NOON, Answered, Door
 from support.migrated import write_migrated
 from support.store_values import RULES
+
+KEY: Final = b"k" * 32
+"""By which answers to approvals are proven."""
 
 BROWSER: Mapping[str, str] = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate", "accept": "text/html"}
 
@@ -72,7 +79,7 @@ class SiteDoor:
 
 
 @asynccontextmanager
-async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
+async def site_door(directory: Path, *, key: bytes | None = KEY) -> AsyncIterator[SiteDoor]:
     """Open a listener with pages and API over an empty database."""
     file = directory / "claudeops.db"
     write_migrated(file)
@@ -101,6 +108,16 @@ async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
             rules=RULES,
             interval_seconds=3600,
             tls_hosts=frozenset({"ops.example.com"}),
+            acting=Acting(
+                store=store,
+                key=key,
+                rules=lambda: RULES,
+                root=lambda tier, prompt: NewSession(
+                    tier=tier, trigger=Trigger.MANUAL, model="haiku", prompt_text=prompt
+                ),
+                highest_tier=2,
+                clock=door.clock,
+            ),
         )
         rooms = Rooms(
             readiness=lambda: door.checks,
@@ -111,6 +128,7 @@ async def site_door(directory: Path) -> AsyncIterator[SiteDoor]:
                 *stream_endpoints(Streams(live=door.hub, logs=site.logs, render=site.pages.lines)),
                 *page_endpoints(site),
                 *api_endpoints(site),
+                *act_endpoints(site),
             ),
             described=partial(description_endpoints, site),
         )

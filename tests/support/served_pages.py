@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from claudeops.domain.web.login import Role
 from claudeops.loopback import listen
 from support.hostile import TEXTS
 from support.lived_in import log_of, something_of_everything, with_log
@@ -63,7 +64,7 @@ async def _serve(directory: Path) -> None:
         session = await something_of_everything(site.store)
         said = " ".join(TEXTS)
         await with_log(site.store, session, directory / "session-000001.ndjson", log_of(session, says=said))
-        await site.login()
+        await site.login(Role.ADMIN)
         await site.link("eve")
         async with listen(site.door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:
             sys.stdout.write(f"{url}\n")

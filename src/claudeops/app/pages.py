@@ -11,13 +11,16 @@ from typing import Final
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.web import Parts
-from claudeops.app.wiring import escalation_rules
+from claudeops.app.wiring import escalation_rules, root_session
+from claudeops.domain.model import LOWEST_TIER, Trigger
 from claudeops.domain.spending.budget import last_midnight
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance, glance
 from claudeops.tasks import Threads
+from claudeops.web.acting import act_endpoints
+from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
@@ -33,12 +36,23 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
     """Return what pages add to a daemon's listener."""
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
     site = site_of(
-        node.settings, database=node.database, logins=node.logins, logs=logs, clock=node.clock, next_fires=next_fires
+        node.settings,
+        database=node.database,
+        logins=node.logins,
+        logs=logs,
+        clock=node.clock,
+        next_fires=next_fires,
+        acting=_acting(node),
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
     return Parts(
-        endpoints=(*stream_endpoints(streams), *page_endpoints(site), *api_endpoints(site)),
+        endpoints=(
+            *stream_endpoints(streams),
+            *page_endpoints(site),
+            *api_endpoints(site),
+            *act_endpoints(site),
+        ),
         described=partial(description_endpoints, site),
         logins=node.logins,
         refused=site.pages.refused,
@@ -55,8 +69,9 @@ def site_of(
     logs: LogLines,
     clock: Clock,
     next_fires: Callable[[], Mapping[str, datetime | None]],
+    acting: Acting | None = None,
 ) -> Site:
-    """Return what pages are made of."""
+    """Return what pages are made of; without ``acting`` they can only look."""
     return Site(
         pages=Pages(version=version("claudeops")),
         database=database,
@@ -71,6 +86,19 @@ def site_of(
         rules=escalation_rules(settings),
         interval_seconds=settings.interval_seconds,
         tls_hosts=settings.tls_hosts,
+        acting=acting,
+    )
+
+
+def _acting(node: Node) -> Acting:
+    settings = node.settings
+    return Acting(
+        store=node.store,
+        key=node.context.approvals.approval_key,
+        rules=node.context.current_rules,
+        root=lambda tier, prompt: root_session(settings, tier, Trigger.MANUAL, prompt),
+        highest_tier=LOWEST_TIER if settings.dry_run else settings.max_tier,
+        clock=node.clock,
     )
 
 

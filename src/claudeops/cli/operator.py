@@ -30,8 +30,7 @@ from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, RefusalKind, holds
 from claudeops.store.acts.approvals import Unseen, answer_approval
-from claudeops.store.acts.holds import StoppingPauseAct
-from claudeops.store.asking import served_by_another
+from claudeops.store.acts.asking import served_by_another
 from claudeops.store.database import parse_url
 from claudeops.store.migrate import back_up_to
 from claudeops.store.store import SqlStore, open_store
@@ -100,7 +99,7 @@ async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlS
     async with served_by_another(settings.database_url) as served:
         done = await holds.pause(store, reason=reason or "", stop=stop, by=operators_name(), served=served, now=now)
     after = "running sessions finish" if done.daemon_running else "no daemon runs"
-    if isinstance(done, StoppingPauseAct):
+    if done.result is not None:
         stopped = "running sessions are stopped"
         after = stopped if done.acknowledged else f"running sessions were not stopped: {done.result}"
     # Paused all the same: what runs goes on, and asking again may reach the daemon.

@@ -13,8 +13,8 @@ from claudeops.domain.listing import Reference
 from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
+from claudeops.store.acts.asking import served_by_another
 from claudeops.store.acts.sessions import MARGIN_SECONDS, stop_session
-from claudeops.store.asking import served_by_another
 from claudeops.store.reading import session_ids
 from claudeops.store.store import SqlStore
 

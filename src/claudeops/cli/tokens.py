@@ -12,22 +12,17 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.operator import CommandResult, not_found, now, operators_name, refused, run_on_database
+from claudeops.cli.operator import CommandResult, not_done, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text import NAME_LENGTH
+from claudeops.domain.text.answers import document
 from claudeops.domain.web.login import LINK_SECONDS, LoginLink, Role
-from claudeops.domain.web.token import (
-    MOST_SCOPES,
-    SECRET_BYTES,
-    ApiToken,
-    NewToken,
-    TokenState,
-    digest_of,
-    written,
-)
+from claudeops.domain.web.token import SECRET_BYTES, digest_of
 from claudeops.settings import Settings
+from claudeops.store.acts import Refusal
+from claudeops.store.acts import tokens as acts
+from claudeops.store.acts.tokens import TokenEntry
 from claudeops.store.store import SqlStore
 
 _CREATE: Final = "token create"
@@ -40,7 +35,7 @@ _ANY_PORT: Final = "The daemon takes any free port, which only its log names."
 
 def make_token(*, name: str, scopes: Sequence[str], expires_at: datetime | None, as_json: bool) -> int:
     """Make a token and print it; return the exit status."""
-    work = partial(_made, " ".join(name.split()), tuple(dict.fromkeys(scopes)), expires_at)
+    work = partial(_made, name, scopes, expires_at)
     return run_on_database(_CREATE, work, as_json=as_json, target=name)
 
 
@@ -55,54 +50,37 @@ def revoke(token_id: int, *, as_json: bool) -> int:
 
 
 async def _made(
-    name: str, scopes: tuple[str, ...], expires_at: datetime | None, _settings: Settings, store: SqlStore
+    name: str, scopes: Sequence[str], expires_at: datetime | None, _settings: Settings, store: SqlStore
 ) -> CommandResult:
-    if not name or len(name) > NAME_LENGTH:
-        return refused(_CREATE, name, f"A token's name has 1 to {NAME_LENGTH} characters.", hint="Name who gets it.")
-    if len(scopes) > MOST_SCOPES:
-        return refused(_CREATE, name, f"A token has at most {MOST_SCOPES} scopes.", hint="Make several tokens.")
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    new = NewToken(
-        name=name,
-        scopes=scopes,
-        digest=digest_of(secret),
-        created_at=now(),
-        created_by=operators_name(),
-        expires_at=expires_at,
-    )
-    made = await store.tokens.create(new)
-    text = written(made.id, secret)
+    done = await acts.make_token(store, name=name, scopes=scopes, expires_at=expires_at, by=operators_name(), now=now())
+    if isinstance(done, Refusal):
+        return not_done(_CREATE, done)
+    scopes_text = ", ".join(done.scopes)
     # The token alone on a line of its own, so that it can be cut out.
     lines = (
-        text,
-        f"token {made.id} for {visible(made.name)}: {', '.join(made.scopes)}; keep it, it is not shown again",
-        f'send it as the header "Authorization: Bearer {text}"',
+        done.token,
+        f"token {done.token_id} for {visible(done.token_name)}: {scopes_text}; keep it, it is not shown again",
+        f'send it as the header "Authorization: Bearer {done.token}"',
     )
-    return CommandResult(
-        text="\n".join(lines), body={"handled": True, "token": text, **_document(made, made.created_at)}
-    )
+    return CommandResult(text="\n".join(lines), body=document(done))
 
 
 async def _listed(everything: bool, _settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound by name
-    at = now()
-    shown = [one for one in await store.tokens.known() if everything or one.state(at) is TokenState.ACTIVE]
+    shown = await acts.list_tokens(store, everything=everything, now=now())
     return CommandResult(
-        text=_table(shown, at), body={"tokens_count": len(shown), "tokens": [_document(one, at) for one in shown]}
+        text=_table(shown), body={"tokens_count": len(shown), "tokens": [document(one) for one in shown]}
     )
 
 
 async def _revoked(token_id: int, _settings: Settings, store: SqlStore) -> CommandResult:
-    at = now()
-    revoked = await store.tokens.revoke(token_id, by=operators_name(), now=at)
-    if revoked is not None:
-        text = f"token {revoked.id} ({visible(revoked.name)}): revoked by {revoked.revoked_by}"
-        return CommandResult(text=text, body={"handled": True, **_document(revoked, at)})
-    if not any(one.id == token_id for one in await store.tokens.known()):
-        return not_found("token_not_found", str(token_id), f"There is no token {token_id}; `claudeops token list`.")
-    return refused(_REVOKE, str(token_id), f"Token {token_id} is revoked already.")
+    done = await acts.revoke_token(store, token_id, by=operators_name(), now=now())
+    if isinstance(done, Refusal):
+        return not_done(_REVOKE, done)
+    text = f"token {done.token_id} ({visible(done.token_name)}): revoked by {done.revoked_by}"
+    return CommandResult(text=text, body=document(done))
 
 
-def _table(tokens: Sequence[ApiToken], at: datetime) -> str:
+def _table(tokens: Sequence[TokenEntry]) -> str:
     looks = looks_of()
     columns = [
         Column("ID"),
@@ -114,31 +92,16 @@ def _table(tokens: Sequence[ApiToken], at: datetime) -> str:
     ]
     rows = [
         (
-            str(one.id),
-            Cell(visible(one.name), Style.NAME),
+            str(one.token_id),
+            Cell(visible(one.token_name), Style.NAME),
             " ".join(one.scopes),
-            one.state(at).value,
+            one.state.value,
             "never" if one.expires_at is None else looks.time(one.expires_at),
             "never" if one.last_used_at is None else looks.time(one.last_used_at),
         )
         for one in tokens
     ]
     return "\n".join(table(columns, rows, looks)) or "no tokens"
-
-
-def _document(token: ApiToken, at: datetime) -> dict[str, object]:
-    return {
-        "token_id": token.id,
-        "token_name": visible(token.name),
-        "scopes": list(token.scopes),
-        "state": token.state(at).value,
-        "created_at": token.created_at,
-        "created_by": visible(token.created_by),
-        "expires_at": token.expires_at,
-        "last_used_at": token.last_used_at,
-        "revoked_at": token.revoked_at,
-        "revoked_by": visible(token.revoked_by) or None,
-    }
 
 
 # --- links for people

@@ -40,7 +40,7 @@ from claudeops.domain.notice.texts import Wording
 from claudeops.engine.ports.telling import Questions
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.store.approvals import AnswerResult, answer_question
+from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.verdicts import SqlVerdicts
 
 _MOST_KEPT: Final = 1000

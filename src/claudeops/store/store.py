@@ -30,6 +30,7 @@ from claudeops.store.recovery import SqlRecovery
 from claudeops.store.spend import SqlSpending
 from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail
+from claudeops.store.web.idempotency import SqlIdempotency
 from claudeops.store.web.logins import SqlLogins
 from claudeops.store.web.tokens import SqlTokens
 
@@ -74,6 +75,7 @@ class SqlStore:
     figures: SqlFigures  # for the daemon's own metrics
     tokens: SqlTokens  # for operators, and for who calls the daemon
     logins: SqlLogins  # of people
+    idempotency: SqlIdempotency  # of programs that call
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -131,4 +133,5 @@ def open_store(
         figures=SqlFigures(database),
         tokens=SqlTokens(database),
         logins=SqlLogins(database),
+        idempotency=SqlIdempotency(database),
     )

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.routing import Match, Route
@@ -20,6 +21,9 @@ from claudeops.domain.web.token import NAME
 from claudeops.web.problems import RefusedError
 
 T = TypeVar("T")
+
+_LARGEST: Final = 2**31 - 1
+_MOST_FIELDS: Final = 100  # of a form
 
 ANY: Final = "any"
 """A query of the sender's own, whatever its names."""
@@ -50,6 +54,13 @@ class Call:
     caller: Caller | None  # None: an open endpoint, and nothing was proven
     at: datetime
 
+    def number(self, name: str) -> int:
+        """Return a number in the path. Raises `RefusedError` for what is none."""
+        text = self.params[name]
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= _LARGEST):
+            raise RefusedError(404, f"{text} is no number of anything here.")
+        return int(text)
+
     def asked(self, wanted: type[T]) -> T:
         """Return the query as a value. Raises `RefusedError` for names and values that it has not.
 
@@ -62,11 +73,30 @@ class Call:
             raise RefusedError(422, f"The query is not as it should be: {error}.") from None
 
     def sent(self, wanted: type[T]) -> T:
-        """Return the body as a value. Raises `RefusedError`."""
+        """Return the body, which is JSON, as a value; an empty one says nothing. Raises `RefusedError`."""
         try:
-            return msgspec.json.decode(self.body, type=wanted)
+            return msgspec.json.decode(self.body or b"{}", type=wanted)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise RefusedError(422, f"The body is not as it should be: {str(error)[:200]}.") from None
+
+    def form(self) -> Mapping[str, str | list[str]]:
+        """Return the fields of a form, those that were not left empty; one that comes several times is a list.
+
+        Raises `RefusedError` for what is no form.
+        """
+        try:
+            pairs = parse_qs(self.body.decode(), max_num_fields=_MOST_FIELDS)
+        except ValueError:
+            raise RefusedError(422, "The form cannot be read.") from None
+        return {name: texts[0] if len(texts) == 1 else texts for name, texts in pairs.items()}
+
+    @staticmethod
+    def filled(fields: Mapping[str, str | list[str]], wanted: type[T]) -> T:
+        """Return fields of a form as a value. Raises `RefusedError`."""
+        try:
+            return msgspec.convert(dict(fields), wanted, strict=False)
+        except msgspec.ValidationError as error:
+            raise RefusedError(422, f"The form is not as it should be: {str(error)[:200]}.") from None
 
 
 Handler = Callable[[Call], Awaitable[Any]]

@@ -93,8 +93,8 @@ class Listener:
     count: Callable[[str, str, int, float], None] = _uncounted  # the path of the row, the method, the status, seconds
     crowd: Crowd | None = None  # of the server; None: nothing bounds the connections
     refused_page: Callable[[RefusedError, str], Response] | None = None  # with the path; None: there are no pages
+    unproven: UnprovenBodies = field(default_factory=UnprovenBodies)
     _busy: int = 0
-    _unproven: UnprovenBodies = field(default_factory=UnprovenBodies)
     _rate: Rate = field(init=False)
     _guesses: Rate = field(init=False)  # by peer
     _complaints: Complaints = field(init=False)
@@ -181,7 +181,7 @@ class Listener:
             caller, body = await self._signed(request, signer)
             self._let_in(request, caller)
         elif row.body is not None:
-            body = await self._unproven.read(request)
+            body = await self.unproven.read(request)
         self._busy += 1
         try:
             if body is None:
@@ -249,7 +249,7 @@ class Listener:
         """Return who has signed the body, and the body."""
         if not self.doorkeeper.seems_signed(signer, request.headers):
             raise RefusedError(401, "It has no signature of its source, or one of long ago.", kind=ErrorKind.AUTH)
-        body = await self._unproven.read(request)
+        body = await self.unproven.read(request)
         caller = self.doorkeeper.signer(signer, body, request.headers)
         if caller is not None:
             return caller, body

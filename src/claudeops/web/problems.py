@@ -17,6 +17,7 @@ _HINTS: Final = {
     401: "Send a token as `Authorization: Bearer cops_…`; `claudeops token create` makes one.",
     403: "A token needs the scope (`claudeops token create --scope …`), a person the role.",
     404: "Look at the address; `docs/reference/listener.md` lists them all.",
+    409: "Look at how it stands now; the detail says what is in the way.",
     421: "Name the host by which you call in CLAUDEOPS_PUBLIC_URL.",
     503: "Send it again later.",
 }
@@ -39,10 +40,11 @@ class RefusedError(Exception):
         retry_after: int | None = None,
         allow: str = "",
         closes: bool = False,
+        hint: str = "",
     ) -> None:
         """Keep what is answered; ``retry_after`` in seconds, for what may work later; ``allow``: methods.
 
-        ``closes``: the connection ends with the answer.
+        ``closes``: the connection ends with the answer. ``hint``: the remedy; empty: the usual one of the status.
         """
         super().__init__(detail)
         self.status = status
@@ -50,6 +52,7 @@ class RefusedError(Exception):
         self.retry_after = retry_after
         self.allow = allow
         self.closes = closes
+        self.hint = hint
 
 
 def later(detail: str, *, seconds: int, closes: bool = False) -> RefusedError:
@@ -80,7 +83,7 @@ def problem(error: RefusedError, *, instance: str, operation: str) -> Response:
         instance=instance,
         operation=operation,
         retryable=error.retry_after is not None,
-        hint=_HINTS.get(error.status, _HINTS[400]),
+        hint=error.hint or _HINTS.get(error.status, _HINTS[400]),
     )
     headers = dict(_HEADERS)
     if error.retry_after is not None:

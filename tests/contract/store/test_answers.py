@@ -11,7 +11,7 @@ import pytest
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer, proven_yes
 from claudeops.domain.model import VerdictKind
-from claudeops.store.approvals import AnswerResult, answer_question
+from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import SqlStore, open_store
 from support.answering import asked_of_people
 from support.store_values import NOW, RULES, after, allow, call, ending, report

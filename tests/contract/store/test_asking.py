@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from claudeops.domain.commands import Command, CommandName
-from claudeops.store.asking import Answer, Asked, ask_daemon, served_by_another
+from claudeops.store.acts.asking import Answer, Asked, ask_daemon, served_by_another
 from claudeops.store.locks import claim_database
 from claudeops.store.store import SqlStore
 from support.store_values import NOW

@@ -21,7 +21,7 @@ from claudeops.domain.notice.approving import NO, REFUSALS, YES, Approver, Refus
 from claudeops.domain.notice.model import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
-from claudeops.store.approvals import AnswerResult
+from claudeops.store.acts.approvals import AnswerResult
 from claudeops.store.store import SqlStore
 from support.chatting import KEY, SECRET, ask
 from support.loop_time import loop_time

@@ -19,7 +19,7 @@ from claudeops.domain.notice.approving import REFUSALS, Approver, Refused, Tap, 
 from claudeops.domain.notice.model import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.scripted_api.telegram import Fault
-from claudeops.store.approvals import AnswerResult, answer_question
+from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import SqlStore
 from support.chatting import ALICE, BOB, KEY, OTHER_ROOM, ROOM, SECRET, STRANGER, Chat, ask, chatting
 from support.loop_time import loop_time

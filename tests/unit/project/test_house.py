@@ -91,7 +91,10 @@ SMALL: Final = {
     "claudeops.notify.digest": "a loop of its own beside the sender",
     "claudeops.settings.typed": "environs takes as long to import as a quick command may run",
     "claudeops.settings.schedules": "one file of the operator's; the running daemon reads it again",
-    "claudeops.store.planned.commands": "the class that is one port",
+    "claudeops.cli.alerts.incidents": "what commands say of acts that pages and the API have too",
+    "claudeops.store.acts.incidents": "one subject; command, page and API act by it",
+    "claudeops.store.acts.memories": "one subject; command, page and API act by it",
+    "claudeops.engine.gate.answering": "who waits: the session's context knows it, and not what asks",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 

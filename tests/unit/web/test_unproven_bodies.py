@@ -17,7 +17,7 @@ from claudeops.web.listener import GUESSES_PER_SECOND
 from support.listening import NOON, SHARED, SIGNING, Door, TestClock, bearer
 from support.loop_time import loop_time
 from support.slack import signed
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 SCRIPTS = "/api/v1/alerts/scripts"
 GRAFANA = "/api/v1/alerts/grafana"
@@ -71,7 +71,10 @@ async def unfinished(door: Door, count: int, chunk: bytes = b"{", target: str = 
 
 @pytest.fixture
 def door() -> Door:
-    return Door()
+    """Return a listener that drops bodies to make room alone: on a slow machine their time would be over as well."""
+    door = Door()
+    door.listener.unproven.seconds = 2 * PATIENCE_SECONDS
+    return door
 
 
 @pytest.mark.parametrize("target", [SCRIPTS, GRAFANA, SLACK])
@@ -80,7 +83,7 @@ async def test_unfinished_bodies_keep_nobody_out_however_many_there_are(door: Do
     async with unfinished(door, count, target=target) as answered:
         assert await all_who_sign(door) == [202, 202, 200]
         assert (await door.ask("POST", "/api/v1/alerts/prometheus", b"{}", headers=bearer(1))).status == 202
-        assert set(answered) <= {503, 408}  # to make room, or because their time was over: machines differ
+        assert set(answered) <= {503}
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 2000), (70_000, 300), (MOST_BYTES - 1, 20)])
@@ -112,8 +115,8 @@ async def test_a_body_that_is_dropped_may_come_again(door: Door) -> None:
             pass
 
 
-async def test_an_unproven_body_gets_less_time_than_a_proven_one(door: Door) -> None:
-    rest = anyio.Event()
+async def test_an_unproven_body_gets_less_time_than_a_proven_one() -> None:
+    door, rest = Door(), anyio.Event()
     statuses: list[tuple[str, int]] = []
 
     async def send(target: str, headers: dict[str, str]) -> None:
@@ -194,7 +197,7 @@ def test_who_calls_is_not_remembered_without_bound() -> None:
 
 async def test_bodies_that_came_whole_need_no_room_any_more() -> None:
     door = Door()
-    door.listener._unproven = UnprovenBodies(most_bytes=100_000)  # a small bound shows a leak soon
+    door.listener.unproven = UnprovenBodies(most_bytes=100_000)  # a small bound shows a leak soon
     for number in range(50):
         body = b"[" + b"1," * 30_000 + str(number).encode() + b"]"
         assert (await door.ask("POST", SCRIPTS, body, headers=scripts(body))).status == 202

@@ -1,4 +1,9 @@
-"""Approvals: a person's yes or no to a call that waits for it."""
+"""Approvals: a person's yes or no to a call that waits for it.
+
+The answer is proved with the key that no session can read, and written. What it does to the question is decided in the
+database, so that of several answers at once each counts once and one decides. A call that waits in this process is
+woken at once; one that waits in another process finds the answer at its next look.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,11 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
+from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer
+from claudeops.domain.text import clip
 from claudeops.store.acts import Refusal, missing, refused
-from claudeops.store.approvals import answer_question
 from claudeops.store.store import SqlStore
+from claudeops.store.verdicts import SqlVerdicts
 
 
 class AnswerAct(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +73,40 @@ async def answer_approval(
         answers=len(approval.agreed),
         needed=approval.needed,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerResult:
+    """What became of an answer, and the question as it stands after it."""
+
+    answered: Answered
+    approval: Approval | None = None  # None: there is no such question
+
+
+async def answer_question(
+    verdicts: SqlVerdicts,
+    key: bytes,
+    approval_id: int,
+    *,
+    status: ApprovalStatus,
+    decided_by: str,
+    at: datetime,
+    call_hash: str | None = None,
+    token: str | None = None,
+) -> AnswerResult:
+    """Record a person's yes or no, with its proof; whether this person may answer is the caller's to know.
+
+    ``call_hash``, where given, is what the person was shown: a question about anything else is unknown. ``token`` is
+    the digest of the button that was tapped. Raises `DatabaseUnavailableError`; then nothing is known of the answer,
+    and the same call may be made again, with the same token.
+    """
+    asked = await verdicts.approval(approval_id)
+    if asked is None or (call_hash is not None and call_hash != asked.call_hash):
+        return AnswerResult(answered=Answered.UNKNOWN)
+    # The proof is over the name as its column holds it.
+    said = answer(key, asked, status=status, decided_by=clip(decided_by), at=at)
+    answered = await verdicts.answer_approval(approval_id, said, token=token)
+    return AnswerResult(answered=answered, approval=await verdicts.approval(approval_id) or asked)
 
 
 def _is_hidden(asked: Approval, at: datetime) -> bool:

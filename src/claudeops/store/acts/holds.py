@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
 
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.store.asking import Answer, Served, ask_daemon
+from claudeops.store.acts.asking import Answer, Served, ask_daemon
 from claudeops.store.store import SqlStore
+
+
+class HoldEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Why no session starts."""
+
+    kind: HoldKind
+    reason: str
+    until: datetime | None
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether sessions start."""
+
+    paused: bool  # by a person
+    holds: tuple[HoldEntry, ...]  # all that stand; none: sessions start
 
 
 class PauseAct(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,21 +36,8 @@ class PauseAct(msgspec.Struct, frozen=True, kw_only=True):
     stopping: bool
     daemon_running: bool
     acknowledged: bool | None  # by the daemon; None: it was asked nothing
+    result: str | None = None  # what the daemon says, where it was to stop what runs
     handled: bool = True
-
-
-class StoppingPauseAct(PauseAct, frozen=True, kw_only=True):
-    """The same where running sessions were to be stopped."""
-
-    result: str  # what the daemon says of it
-
-
-class HoldEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Why no session starts."""
-
-    kind: HoldKind
-    reason: str
-    until: datetime | None
 
 
 class ResumeAct(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ async def pause(
     if not (stop and is_served):
         return PauseAct(reason=why, stopping=False, daemon_running=is_served, acknowledged=None)
     asked = await ask_daemon(store.commands, CommandName.STOP_SESSIONS, by=by, served=served, now=now)
-    return StoppingPauseAct(
+    return PauseAct(
         reason=why,
         stopping=asked.acknowledged,
         daemon_running=asked.answer is not Answer.NO_DAEMON,
@@ -70,5 +72,13 @@ async def resume(store: SqlStore, *, now: datetime) -> ResumeAct:
     """Start sessions again after a pause."""
     released = await store.holds.release(HoldKind.PAUSED, now=now)
     left = [hold for hold in await store.holds.standing(now) if hold.kind is not HoldKind.PAUSED]
-    holds = tuple(HoldEntry(kind=hold.kind, reason=hold.reason, until=hold.until) for hold in left)
-    return ResumeAct(handled=released, holds=holds)
+    return ResumeAct(handled=released, holds=_entries(left))
+
+
+def holding(found: Sequence[Hold]) -> Holding:
+    """Return whether sessions start while some holds stand."""
+    return Holding(paused=any(hold.kind is HoldKind.PAUSED for hold in found), holds=_entries(found))
+
+
+def _entries(found: Sequence[Hold]) -> tuple[HoldEntry, ...]:
+    return tuple(HoldEntry(kind=hold.kind, reason=hold.reason, until=hold.until) for hold in found)

@@ -14,7 +14,7 @@ from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import NewSession, Session, Status, Suppressed
 from claudeops.errors import StoreError
 from claudeops.store.acts import Refusal, refused
-from claudeops.store.asking import Answer, Asked, Served, ask_daemon
+from claudeops.store.acts.asking import Answer, Asked, Served, ask_daemon
 from claudeops.store.holds import start_refusal
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession

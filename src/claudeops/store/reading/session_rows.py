@@ -121,6 +121,12 @@ def one(connection: Connection, session_id: int) -> ListedSession | None:
     return None if row is None else _to_listed(row)
 
 
+def is_busy(connection: Connection) -> bool:
+    """Return whether a session runs, or waits to begin."""
+    unended = select(sessions.c.id).where(sessions.c.status != Status.ENDED.value).limit(1)
+    return connection.execute(unended).first() is not None
+
+
 def whole(connection: Connection, session_id: int) -> WholeSession | None:
     """Return everything about one session, if it exists."""
     row = connection.execute(select(sessions).where(sessions.c.id == session_id)).one_or_none()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Column, Index
+from sqlalchemy import Column, Index, Integer
 
 from claudeops.domain.web.login import Role
 from claudeops.store.tables.base import one_of, table
@@ -45,4 +45,16 @@ web_sessions: Final = table(
     Column("ended_at", UtcDateTime),
     one_of("role", Role),
     Index("uq_web_sessions_digest", "digest", unique=True),
+)
+
+idempotency_keys: Final = table(
+    "idempotency_keys",
+    Column("caller", Name, nullable=False),
+    Column("key", Name, nullable=False),
+    Column("digest", Name, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("status", Integer),
+    Column("answer", CleanText),
+    Index("uq_idempotency_keys_caller_key", "caller", "key", unique=True),
+    Index("ix_idempotency_keys_created_at", "created_at"),
 )

@@ -31,7 +31,6 @@ from claudeops.web.api.answers import whole
 from claudeops.web.api.queries import OfCooldowns, OfSilences
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories
-from claudeops.web.pages.chains import number_of
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -92,7 +91,7 @@ def read_model_calls(connection: Connection, wanted: Listing, _: Any, call: Call
 
 
 def _session(connection: Connection, call: Call) -> int:
-    number = number_of(call, "id")
+    number = call.number("id")
     if session_rows.one(connection, number) is None:
         raise RefusedError(404, f"There is no session {number}.")
     return number

@@ -31,6 +31,12 @@ _MEANINGS: Final = {
     "after": "Up to which line, or id, all is known already.",
     "format": "`json` for programs, else HTML for pages.",
 }
+_ONCE: Final[Mapping[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "maxLength": 255},
+    "description": "Sent again within a day, the call is not made again, and is answered as before.",
+}
 _MEDIA: Final[Mapping[type, str]] = {str: "text/event-stream", bytes: "text/plain"}
 """What is no JSON: streams, and the metrics."""
 
@@ -38,6 +44,8 @@ _REFUSALS: Final[Mapping[int, str]] = {
     401: "There is no good proof of who calls.",
     403: "The proof is for something else, or a page of another site has sent this.",
     404: "There is no such thing.",
+    409: "It is not possible as things stand; nothing was done.",
+    413: "The body is too long.",
     421: "The host is called by another name.",
     422: "The query or the body is not as it should be; names that are not known are refused.",
     500: "A bug of claudeops.",
@@ -49,7 +57,8 @@ def described(rows: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """Return the document for the endpoints that programs call."""
     shown = [row for row in rows if not row.page and not row.path.startswith("/static/")]
     queries = {row.query for row in shown if _takes_names(row)}
-    answers = [*dict.fromkeys(row.answer for row in shown), Problem]
+    bodies = [row.body for row in shown if row.body is not None and row.body is not bytes]
+    answers = [*dict.fromkeys([*(row.answer for row in shown), *bodies]), Problem]
     template = f"{_SCHEMAS}{{name}}"
     found, components = msgspec.json.schema_components([*answers, *queries], ref_template=template)
     schemas = dict(zip([*answers, *queries], found, strict=True))
@@ -81,8 +90,12 @@ def _operation(row: Endpoint, schemas: Mapping[Any, Any], asked: Mapping[Any, An
         "responses": {str(status): answer for status, answer in _answers(row, schemas)},
         "security": list(_proofs(row)),
     }
-    if row.body is not None:
+    if row.body is bytes:
         found["requestBody"] = {"content": {"*/*": {}}}
+    elif row.body is not None:
+        found["requestBody"] = {"content": {"application/json": {"schema": schemas[row.body]}}}
+        if row.method == "POST":
+            found["parameters"].append(_ONCE)
     return found
 
 
@@ -130,6 +143,8 @@ def _answers(row: Endpoint, schemas: Mapping[Any, Any]) -> Iterator[tuple[int, d
     problem = {MEDIA_TYPE: {"schema": schemas[Problem]}}
     for status, meaning in _REFUSALS.items():
         if (status in {401, 403} and row.scope is None) or (status == 503 and row.answer is Ready):  # noqa: PLR2004
+            continue
+        if status == HTTPStatus.CONFLICT and row.body in {None, bytes}:
             continue
         yield status, {"description": meaning, "content": problem}
 

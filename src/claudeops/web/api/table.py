@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from claudeops.domain.cooldown import Left
 from claudeops.domain.web.token import ScopeKind
+from claudeops.store.acts.holds import Holding
 from claudeops.store.glance import Glance
 from claudeops.store.reading.alerts import AlertEntry
 from claudeops.store.reading.approvals import ApprovalEntry
@@ -93,6 +94,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
         one("/spend", things.spend, Spending, "What was spent, by day, tier, model and chain.", query=OfSums),
         one("/figures", things.sums, Figures, "What the command `stats` counts over a time.", query=OfFigures),
         one("/schedule", things.schedule, Items[Fire], "When each schedule fires next."),
+        one("/pause", things.pause, Holding, "Whether sessions start, and what holds them."),
         one("/status", things.status, Glance, "What the command `status` has of the database."),
         one("/stats", things.stats, Homepage, stats),
     )

@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from claudeops.store.acts.holds import holding
+from claudeops.store.holds import standing
 from claudeops.store.reading import Connection, figures, homepage, incidents, session_rows
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
 from claudeops.web.endpoints import Call
-from claudeops.web.pages.chains import number_of
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.spend import spent
 
@@ -37,13 +38,13 @@ class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):
 
 async def session(site: Site, call: Call) -> Response:
     """Answer with a session."""
-    number = number_of(call, "id")
+    number = call.number("id")
     return await read_one(site, call, partial(session_rows.one, session_id=number), f"There is no session {number}.")
 
 
 async def chain(site: Site, call: Call) -> Response:
     """Answer with a chain and all its sessions."""
-    number = number_of(call, "root")
+    number = call.number("root")
 
     def read(connection: Connection) -> ChainTree | None:
         return tree(connection, number) if chain_of(connection, number) == number else None
@@ -53,7 +54,7 @@ async def chain(site: Site, call: Call) -> Response:
 
 async def incident(site: Site, call: Call) -> Response:
     """Answer with an incident and its timeline."""
-    number = number_of(call, "number")
+    number = call.number("number")
 
     def read(connection: Connection) -> TimedIncident | None:
         story = incidents.story(connection, number, now=call.at)
@@ -102,3 +103,9 @@ async def stats(site: Site, call: Call) -> Response:
         interval_seconds=round(site.interval_seconds),
     )
     return single(call, value)
+
+
+async def pause(site: Site, call: Call) -> Response:
+    """Answer whether sessions start."""
+    found = await site.database.read(partial(standing, now=call.at))
+    return single(call, holding(found))

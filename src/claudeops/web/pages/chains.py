@@ -22,12 +22,10 @@ from claudeops.web.problems import RefusedError
 LINES: Final = 200
 """Lines of a log on a page."""
 
-_LARGEST: Final = 2**31 - 1
-
 
 async def chain_page(site: Site, call: Call) -> Response:
     """Answer with one chain: what each of its sessions was allowed and refused, did, found and cost, and why."""
-    number = number_of(call, "root")
+    number = call.number("root")
     found = await site.database.read(partial(_tree, number=number))
     if found is None or found.chain != number:
         raise RefusedError(404, f"There is no chain {number}.")
@@ -45,7 +43,7 @@ class OfLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 async def session_page(site: Site, call: Call) -> Response:
     """Answer with one session and lines of its log; a running one's are followed."""
-    number, query = number_of(call, "id"), call.asked(OfLines)
+    number, query = call.number("id"), call.asked(OfLines)
     found = await site.database.read(partial(_tree, number=number))
     if found is None:
         raise RefusedError(404, f"There is no session {number}.")
@@ -82,14 +80,6 @@ async def _lines(site: Site, number: int, after: int) -> tuple[LinesPart, str]:
         log.close()
     more = part.more or (not part.ended and len(part.lines) == LINES)
     return LinesPart(lines=part.lines, verdicts=part.verdicts, more=more, ended=part.ended), ""
-
-
-def number_of(call: Call, name: str) -> int:
-    """Return a number in the path. Raises `RefusedError` for what is none."""
-    text = call.params[name]
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= _LARGEST):
-        raise RefusedError(404, f"{text} is no number of anything here.")
-    return int(text)
 
 
 def walk(shown: ChainTree) -> Iterator[tuple[ChainSession, int]]:

@@ -23,7 +23,7 @@ from claudeops.domain.stream.shown import ShownLine
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.store.reading.chain_calls import audit_head
 from claudeops.web.endpoints import Call
-from claudeops.web.pages.chains import number_of, session_of
+from claudeops.web.pages.chains import session_of
 from claudeops.web.pages.site import Site
 from claudeops.web.ports import OpenLog
 from claudeops.web.problems import RefusedError
@@ -74,14 +74,14 @@ def frames_of(lines: Sequence[ShownLine]) -> tuple[Frame, ...]:
 
 async def film_page(site: Site, call: Call) -> Response:
     """Answer with the film of a session."""
-    number = number_of(call, "id")
+    number = call.number("id")
     values = {"film": await _film(site, number), "number": number}
     return await site.page(call, "film.html", title=f"Film of session {number}", values=values)
 
 
 async def film_file(site: Site, call: Call) -> Response:
     """Answer with the film as one file, which needs nothing else."""
-    number = number_of(call, "id")
+    number = call.number("id")
     film = await _film(site, number)
     style, script = site.pages.files.text("style.css"), site.pages.files.text("film.js")
     text = site.pages.environment.get_template("film_file.html").render(

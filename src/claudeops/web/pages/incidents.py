@@ -7,11 +7,11 @@ from functools import partial
 
 from starlette.responses import Response
 
+from claudeops.domain.alerts.matchers import SERVICE, Matcher, Operator
 from claudeops.domain.model import Level
 from claudeops.store.reading import Connection, approvals, incidents, silences
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfApprovals, OfIncidents, listing, older
-from claudeops.web.pages.chains import number_of
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -29,12 +29,18 @@ async def incident_list(site: Site, call: Call) -> Response:
 
 async def incident_page(site: Site, call: Call) -> Response:
     """Answer with one incident and its timeline."""
-    number = number_of(call, "number")
+    number = call.number("number")
     found = await site.database.read(partial(_story, number=number, now=call.at))
     if found is None:
         raise RefusedError(404, f"There is no incident {number}.")
     story, awaits_look = found
-    values = {"story": story, "awaits_look": awaits_look, "timeline": incidents.timeline(story)}
+    services = story.services[:1]
+    values = {
+        "story": story,
+        "awaits_look": awaits_look,
+        "timeline": incidents.timeline(story),
+        "matchers": "".join(str(Matcher(name=SERVICE, operator=Operator.EQUAL, value=name)) for name in services),
+    }
     return await site.page(call, "incident.html", title=f"Incident {number}", values=values)
 
 

@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from claudeops.errors import StoreError
 from claudeops.web.endpoints import Call
-from claudeops.web.pages.rendering import State
-from claudeops.web.pages.site import Site, is_late, state_of
+from claudeops.web.pages.site import AWAY, Site, is_late, state_of
 
 
 async def now(site: Site, call: Call) -> Response:
@@ -16,8 +15,8 @@ async def now(site: Site, call: Call) -> Response:
         seen, trouble = await site.seen(), ""
     except StoreError as error:
         seen, trouble = None, str(error)
-    state = State(level="bad", text="The database does not answer.") if seen is None else state_of(seen, call.at)
-    return site.pages.page(
+    state = AWAY if seen is None else state_of(seen, call.at)
+    return site.page_of(
         call,
         "now.html",
         title="Now",

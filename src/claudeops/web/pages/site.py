@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from claudeops.domain.text.readable import count_of, length_of
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance
+from claudeops.web.acts import Acting
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
 from claudeops.web.ports import Clock, Logins, LogLines
@@ -22,7 +24,7 @@ LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""
 
 _FRESH_SECONDS: Final = 1.0
-_AWAY: Final = State(level="bad", text="The database does not answer.")
+AWAY: Final = State(level="bad", text="The database does not answer.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,7 @@ class Site:
     rules: EscalationRules  # by which actions are counted
     interval_seconds: float  # between two whole rounds, where no cron says when they are
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
+    acting: Acting | None = None  # None: pages and API can only look
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:
@@ -64,8 +67,15 @@ class Site:
         try:
             state = state_of(await self.seen(), call.at)
         except StoreError:
-            state = _AWAY
-        return self.pages.page(call, template, title=title, state=state, values=values)
+            state = AWAY
+        return self.page_of(call, template, title=title, state=state, values=values)
+
+    def page_of(self, call: Call, template: str, *, title: str, state: State, values: Mapping[str, object]) -> Response:
+        """Return a page for whoever is logged in, with what he may do."""
+        may = frozenset[str]() if self.acting is None or call.caller is None else call.caller.scopes
+        # A form's key: sent twice, it does what it says once.
+        own = {"may": may, "once": secrets.token_urlsafe(16)}
+        return self.pages.page(call, template, title=title, state=state, values={**values, **own})
 
     def is_tls(self, call: Call) -> bool:
         """Return whether a browser calls over TLS, as the operator says of the name by which it calls."""

@@ -16,7 +16,7 @@ from claudeops.domain.notice.texts import Message, Wording
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.notify.delivery import Told
 from claudeops.notify.outgoing import Outgoing
-from claudeops.store.approvals import answer_question
+from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import SqlStore, open_store
 from support.asking import ASK, CALL, KEY, Talk, talking
 from support.estate import Estate
