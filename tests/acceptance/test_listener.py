@@ -34,6 +34,12 @@ PAGES: Final = tuple(
     for path in ROW.findall((ROOT / "docs" / "reference" / "pages.md").read_text(encoding="utf-8"))
     if path in NUMBERED or "{" not in path
 )
+API: Final = tuple(
+    re.sub(r"\{\w+\}", "1", path)
+    for path in re.findall(
+        r"^\| `(/api/[^`]*)` \|", (ROOT / "docs/reference/api.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+)
 
 
 async def status_of(url: str, path: str, *, method: str = "GET", **headers: str) -> int:
@@ -99,7 +105,7 @@ async def test_a_port_that_is_taken_does_not_keep_the_daemon_from_its_work(tmp_p
 
 async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: Path) -> None:
     answers = {"/healthz": "200", "/readyz": "200", "/login": "200", "/api/v1/heartbeats/backup/fail": "401"}
-    answers |= dict.fromkeys(PAGES, "303")
+    answers |= dict.fromkeys(PAGES, "303") | dict.fromkeys(API, "401")
     with kept_port() as port:
         at = f"http://127.0.0.1:{port}"
         ask = " ".join(f"-o /dev/null {at}{path}" for path in answers)
@@ -110,9 +116,10 @@ async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: 
         ):
             await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
             _, header = await token(node, "read")
-            outside = {path: await status_of(at, path, **header) for path in PAGES}
+            outside = {path: await status_of(at, path, **header) for path in (*PAGES, *API)}
             assert await daemon.stop() == 0
             told = [result.text for seen in node.api.traffic.main("haiku") for result in seen.tool_results]
-    assert set(outside.values()) == {200}
+    assert set(outside.values()) == {200, 404}  # no incident, no service is on record
+    assert [path for path, status in outside.items() if status == 404 and "1" not in path] == []
     missing = [path for path, status in answers.items() if not any(f"<{status} {at}{path}>" in text for text in told)]
     assert missing == [], told
