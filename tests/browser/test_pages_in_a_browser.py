@@ -31,6 +31,7 @@ PATHS: Final = (
         "/services/web",
     ),
     *("/services", "/services/web", "/events", "/actions", "/approvals", "/spend", "/why"),
+    *("/memories?all=true", "/memories/3", "/more"),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 

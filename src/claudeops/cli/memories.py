@@ -12,13 +12,13 @@ from typing import Final
 
 from claudeops.cli.operator import CommandResult, now, operators_name, refused, run_on_database
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.memory.confidence import is_believed, standing
+from claudeops.domain.memory.confidence import standing
 from claudeops.domain.memory.model import KnownMemory
 from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import ReportedMemory, Trust
+from claudeops.domain.model import ReportedMemory
 from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
-from claudeops.store.reading.memories import is_shown, to_entry
+from claudeops.store.reading.memories import is_shown, state_of, to_entry
 from claudeops.store.store import SqlStore
 
 _LIST: Final = "memories list"
@@ -90,23 +90,13 @@ def _text(memory: KnownMemory, at: datetime) -> str:
     facts = [
         f"m{memory.id} {visible(key)}",
         f"{memory.trust.value} {standing(memory, at):.2f}",
-        _state(memory, at),
+        visible(state_of(to_entry(memory, at))),
         _source(memory),
         _age(memory, at),
     ]
     if memory.supersedes is not None:
         facts.append(f"in place of m{memory.supersedes}")
     return f"{' · '.join(fact for fact in facts if fact)}\n    {visible(' '.join(memory.observation.split()))}"
-
-
-def _state(memory: KnownMemory, at: datetime) -> str:
-    if memory.forgotten_at is not None:
-        return f"forgotten by {visible(memory.changed_by or 'an operator')}"
-    if not memory.active:
-        return "out of use"
-    if memory.trust is Trust.QUARANTINED:
-        return "not shown to sessions" + (f", because {memory.evidence.doubts[0]}" if memory.evidence.doubts else "")
-    return "in use" if is_believed(memory, at) else "faded"
 
 
 def _source(memory: KnownMemory) -> str:

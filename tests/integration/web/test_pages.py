@@ -39,6 +39,10 @@ PAGES: Final = {
     "/approvals?all=true": ("docker restart web",),
     "/why": ("From", "session"),
     "/why?service=web&at=2026-03-01T12:30Z&within=2h": ("web",),
+    "/memories": ("the proxy restarts at noon", "operator", "in use", "memory 2"),
+    "/memories?all=true&service=WEB": ("forgotten by ada",),
+    "/memories/3": ("the disk of nas is slow", "by hand by ada", "It supersedes no other"),
+    "/more": ("Memories", "API"),
     "/spend": ("By day", "$25.00"),
     "/spend?since=30d": ("By day",),
 }

@@ -19,7 +19,7 @@ from claudeops.store.reading.events import EventEntry
 from claudeops.store.reading.figures import Figures
 from claudeops.store.reading.homepage import Homepage
 from claudeops.store.reading.incidents import IncidentEntry
-from claudeops.store.reading.memories import MemoryEntry
+from claudeops.store.reading.memories import MemoryEntry, MemoryStory
 from claudeops.store.reading.services import ActionEntry, CheckEntry
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.reading.silences import SilenceEntry
@@ -87,6 +87,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
         one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
+        one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
         one("/silences", lists.silence_list, Items[SilenceEntry], silences, query=OfSilences),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from claudeops.store.reading import Connection, figures, homepage, incidents, session_rows
+from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
@@ -66,6 +66,13 @@ async def incident(site: Site, call: Call) -> Response:
         )
 
     return await read_one(site, call, read, f"There is no incident {number}.")
+
+
+async def memory(site: Site, call: Call) -> Response:
+    """Answer with a memory."""
+    number = number_of(call, "id")
+    read = partial(memories.story, memory_id=number, now=call.at)
+    return await read_one(site, call, read, f"There is no memory {number}.")
 
 
 async def spend(site: Site, call: Call) -> Response:

@@ -1,4 +1,4 @@
-"""Lists of what is on record: events, actions, sessions."""
+"""Lists of what is on record: events, actions, sessions; and of the other pages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from claudeops.domain.model import Level, Outcome
 from claudeops.store.reading import events, services, session_rows
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfEvents, OfService, OfSessions, listing, older
+from claudeops.web.pages.navigation import MORE
 from claudeops.web.pages.site import Site
 
 
@@ -36,3 +37,8 @@ async def session_list(site: Site, call: Call) -> Response:
     found = await site.database.read(partial(session_rows.listed, wanted=listing(query, call.at)))
     values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
     return await site.page(call, "sessions.html", title="Sessions", values={**values, "outcomes": tuple(Outcome)})
+
+
+async def page_list(site: Site, call: Call) -> Response:
+    """Answer with links to the pages that the navigation itself does not name."""
+    return await site.page(call, "more.html", title="More", values={"links": MORE})

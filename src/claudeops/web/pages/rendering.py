@@ -28,6 +28,7 @@ from claudeops.domain.text.readable import count_of, length_of, relative, usd
 from claudeops.domain.why.words import DECISIONS
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Call
+from claudeops.web.pages.navigation import OFTEN, place_of
 from claudeops.web.pages.static import Files
 from claudeops.web.problems import RefusedError
 
@@ -70,6 +71,8 @@ class Pages:
             "version": self.version,
             "count_of": count_of,
             "decisions": DECISIONS,
+            "often": OFTEN,
+            "place_of": place_of,
         }
         made.filters |= {"usd": usd, "took": _length, "iso": _iso, "path": _path, "clock": _clock, "time": _time}
         return made

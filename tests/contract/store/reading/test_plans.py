@@ -20,7 +20,10 @@ from support.migrated import write_migrated
 from support.store_values import NOW
 from support.stores import Database
 
-BIG: Final = ("events", "sessions", "tool_calls", "model_calls", "service_checks", "cooldown_actions", "alerts")
+BIG: Final = (
+    *("events", "sessions", "tool_calls", "model_calls", "service_checks", "cooldown_actions", "alerts"),
+    *("memories", "outbox"),
+)
 SCAN: Final = re.compile(rf"^SCAN ({'|'.join(BIG)})\b(?! USING)")
 SORT: Final = "USE TEMP B-TREE FOR ORDER BY"
 
@@ -36,7 +39,8 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
     "alerts": (alerts.listed, ("service", "level")),
     "all alerts": (partial(alerts.listed, everything=True), ("service", "level")),
     "approvals": (approvals.listed, ("since", "until")),
-    "memories": (partial(memories.listed, now=NOW), ()),
+    "memories": (partial(memories.listed, now=NOW), ("service",)),
+    "all memories": (partial(memories.listed, now=NOW, everything=True), ("service",)),
     "calls": (partial(calls_made.of_tools, session_id=1), ()),
     "model calls": (partial(calls_made.of_the_model, session_id=1), ()),
 }

@@ -1,0 +1,36 @@
+"""The pages that the navigation leads to: those that are needed often, and the rest on a page of links."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OFTEN: Final = (
+    ("Now", "/"),
+    ("Incidents", "/incidents"),
+    ("Approvals", "/approvals"),
+    ("Sessions", "/sessions"),
+    ("Services", "/services"),
+    ("Events", "/events"),
+    ("Actions", "/actions"),
+    ("Spend", "/spend"),
+    ("Why", "/why"),
+    ("More", "/more"),
+)
+"""Name and address of each."""
+
+MORE: Final = (
+    ("Memories", "/memories", "What the agents believe, and on what grounds."),
+    ("API", "/api", "The same for programs."),
+)
+"""Name and address of each, and what it shows."""
+
+
+def place_of(path: str) -> str:
+    """Return the entry of the navigation to which a page belongs; empty: none."""
+    if path == "/more" or any(_is_of(path, target) for _, target, _ in MORE):
+        return "/more"
+    return next((target for _, target in OFTEN if _is_of(path, target)), "")
+
+
+def _is_of(path: str, target: str) -> bool:
+    return path == target or (target != "/" and path.startswith(f"{target}/"))
