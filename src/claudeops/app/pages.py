@@ -12,7 +12,9 @@ from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules
+from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.spending.budget import last_midnight
+from claudeops.engine.schedule.keeper import ScheduleKeeper
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
 from claudeops.store.database import Database
@@ -29,11 +31,17 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]) -> Parts:
+def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
     """Return what pages add to a daemon's listener."""
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
     site = site_of(
-        node.settings, database=node.database, logins=node.logins, logs=logs, clock=node.clock, next_fires=next_fires
+        node.settings,
+        database=node.database,
+        logins=node.logins,
+        logs=logs,
+        clock=node.clock,
+        next_fires=keeper.next_fires,
+        plans=lambda: keeper.plans,
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
@@ -55,6 +63,7 @@ def site_of(
     logs: LogLines,
     clock: Clock,
     next_fires: Callable[[], Mapping[str, datetime | None]],
+    plans: Callable[[], Sequence[Plan]] = tuple,
 ) -> Site:
     """Return what pages are made of."""
     return Site(
@@ -65,6 +74,7 @@ def site_of(
         clock=clock,
         glance=partial(_glance, settings, clock, Threads(most=1)),
         next_fires=lambda: _fires(next_fires()),
+        plans=plans,
         timezone=settings.timezone,
         day_budget_usd=settings.daily_budget_usd,
         chain_budget_usd=settings.chain_budget_usd,

@@ -92,6 +92,19 @@ class OfMemories(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
     all: bool = False  # those that are out of use too
 
 
+class OfSilences(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages of silences."""
+
+    all: bool = False  # those that are over too
+
+
+class OfNotices(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The list of notices."""
+
+    target: Text = ""
+    waiting: bool = False  # only those that are still to be sent
+
+
 def listing(query: Paged, now: datetime) -> Listing:
     """Return what a list shows. Raises `RefusedError` for a moment or a cursor that is none."""
     given = msgspec.structs.asdict(query)

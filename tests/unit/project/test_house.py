@@ -28,6 +28,7 @@ SMALL: Final = {
     "claudeops.web.pages.spend": "one page, with a query of its own",
     "claudeops.web.pages.navigation": "what the navigation names: templates and a page of links share it",
     "claudeops.web.pages.more.memories": "pages of one subject",
+    "claudeops.web.pages.more.planned": "pages of one kind",
     "claudeops.store.tables.learnt": "what the agents believe: one subject beside sessions and calls",
     "claudeops.web.pages.lists": "pages of one kind",
     "claudeops.web.pages.services": "pages of one subject",

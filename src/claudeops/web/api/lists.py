@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,10 +26,11 @@ from claudeops.store.reading import (
     silences,
     uptime,
 )
+from claudeops.store.reading.planned import notices
 from claudeops.web.api.answers import whole
-from claudeops.web.api.queries import OfCooldowns, OfSilences
+from claudeops.web.api.queries import OfCooldowns
 from claudeops.web.endpoints import Call
-from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories
+from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories, OfNotices, OfSilences
 from claudeops.web.pages.chains import number_of
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
@@ -71,6 +71,18 @@ def read_memories(connection: Connection, wanted: Listing, asked: OfMemories, ca
     return memories.listed(connection, wanted, now=call.at, everything=asked.all)
 
 
+def read_silences(
+    connection: Connection, wanted: Listing, asked: OfSilences, call: Call
+) -> Page[silences.SilenceEntry]:
+    """Return a page of silences."""
+    return silences.newest(connection, wanted, now=call.at, everything=asked.all)
+
+
+def read_notices(connection: Connection, wanted: Listing, asked: OfNotices, _: Call) -> Page[notices.NoticeEntry]:
+    """Return a page of notices."""
+    return notices.listed(connection, wanted, target=asked.target or None, waiting=asked.waiting)
+
+
 def read_actions(connection: Connection, wanted: Listing, _: Any, __: Call) -> Page[services.ActionEntry]:
     """Return a page of the ledger of actions."""
     return services.actions(connection, wanted)
@@ -99,12 +111,6 @@ def _session(connection: Connection, call: Call) -> int:
 
 
 # --- lists without pages ----------------------------------------------------------------------------------
-
-
-async def silence_list(site: Site, call: Call) -> Response:
-    """Answer with the silences that are not over, or all of them."""
-    everything = call.asked(OfSilences).all
-    return whole(await site.database.read(partial(silences.listed, now=call.at, everything=everything)))
 
 
 async def service_list(site: Site, _: Call) -> Response:

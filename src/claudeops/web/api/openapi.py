@@ -27,6 +27,8 @@ _MEANINGS: Final = {
     "outcome": "Of the session.",
     "open": "Only what is not resolved.",
     "all": "What is over too.",
+    "target": "Its name.",
+    "waiting": "Only what is still to be sent.",
     "by": "This sum alone; the others are empty.",
     "after": "Up to which line, or id, all is known already.",
     "format": "`json` for programs, else HTML for pages.",

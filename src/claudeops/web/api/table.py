@@ -20,6 +20,8 @@ from claudeops.store.reading.figures import Figures
 from claudeops.store.reading.homepage import Homepage
 from claudeops.store.reading.incidents import IncidentEntry
 from claudeops.store.reading.memories import MemoryEntry, MemoryStory
+from claudeops.store.reading.planned.notices import NoticeEntry
+from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.store.reading.services import ActionEntry, CheckEntry
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.reading.silences import SilenceEntry
@@ -27,8 +29,8 @@ from claudeops.store.reading.spending import Spending
 from claudeops.store.reading.uptime import ServiceNow
 from claudeops.web.api import lists, things
 from claudeops.web.api.answers import Items, Reading, list_of
-from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSilences, OfSums
-from claudeops.web.api.things import Fire, TimedIncident
+from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSums
+from claudeops.web.api.things import TimedIncident
 from claudeops.web.endpoints import Call, Endpoint, Query
 from claudeops.web.listings import (
     OfAlerts,
@@ -36,8 +38,10 @@ from claudeops.web.listings import (
     OfEvents,
     OfIncidents,
     OfMemories,
+    OfNotices,
     OfService,
     OfSessions,
+    OfSilences,
     Paged,
     Timed,
 )
@@ -76,24 +80,32 @@ def _lists(site: Site) -> Sequence[Endpoint]:
         ),
         paged("/approvals", OfApprovals, lists.read_approvals, ApprovalEntry, "The calls that wait for a person."),
         paged("/memories", OfMemories, lists.read_memories, MemoryEntry, "What the agents believe."),
+        paged("/silences", OfSilences, lists.read_silences, SilenceEntry, "The silences that are not over."),
+        paged(
+            "/notifications", OfNotices, lists.read_notices, NoticeEntry, "Notices to people, and what came of them."
+        ),
     )
 
 
 def _things(site: Site) -> Sequence[Endpoint]:
     one = partial(_one, site)
-    silences, limits = "The silences that are not over.", "The limits that actions have touched."
+    limits = "The limits that actions have touched."
     stats = "Figures for Homepage, by the names that Claude Ops gave them."
     return (
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
         one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
         one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
-        one("/silences", lists.silence_list, Items[SilenceEntry], silences, query=OfSilences),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),
         one("/spend", things.spend, Spending, "What was spent, by day, tier, model and chain.", query=OfSums),
         one("/figures", things.sums, Figures, "What the command `stats` counts over a time.", query=OfFigures),
-        one("/schedule", things.schedule, Items[Fire], "When each schedule fires next."),
+        one(
+            "/schedule",
+            things.schedule,
+            Items[ScheduleEntry],
+            "When each schedule fires next, and what came of its last fire.",
+        ),
         one("/status", things.status, Glance, "What the command `status` has of the database."),
         one("/stats", things.stats, Homepage, stats),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -19,13 +18,6 @@ from claudeops.web.pages.site import Site
 from claudeops.web.pages.spend import spent
 
 _SUMS: Final = {"day": "days", "tier": "tiers", "model": "models", "chain": "chains"}
-
-
-class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule starts its next chain, as the command `status` says it."""
-
-    name: str
-    next_fire: datetime | None  # None: it is switched off
 
 
 class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):
@@ -95,8 +87,8 @@ async def status(site: Site, call: Call) -> Response:
 
 
 async def schedule(site: Site, _: Call) -> Response:
-    """Answer with when each schedule fires next."""
-    return whole([Fire(name=fire.name, next_fire=fire.at) for fire in site.next_fires()])
+    """Answer with when each schedule fires next, and what came of its last fire."""
+    return whole(await site.schedules())
 
 
 async def stats(site: Site, call: Call) -> Response:

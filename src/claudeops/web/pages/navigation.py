@@ -20,6 +20,9 @@ OFTEN: Final = (
 
 MORE: Final = (
     ("Memories", "/memories", "What the agents believe, and on what grounds."),
+    ("Silences", "/silences", "Which alerts are held back, by whom and how long."),
+    ("Schedule", "/schedule", "When each schedule fires next, and what came of its last fire."),
+    ("Notifications", "/notifications", "Which notices wait, which were sent, which failed and why."),
     ("API", "/api", "The same for programs."),
 )
 """Name and address of each, and what it shows."""

@@ -25,7 +25,7 @@ from starlette.responses import RedirectResponse, Response
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.text.readable import count_of, length_of, relative, usd
-from claudeops.domain.why.words import DECISIONS
+from claudeops.domain.why.words import DECISIONS, SKIPS
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.navigation import OFTEN, place_of
@@ -71,6 +71,7 @@ class Pages:
             "version": self.version,
             "count_of": count_of,
             "decisions": DECISIONS,
+            "skips": SKIPS,
             "often": OFTEN,
             "place_of": place_of,
         }

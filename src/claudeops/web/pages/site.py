@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
 
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.text.readable import count_of, length_of
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance
+from claudeops.store.reading.planned import schedules
+from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
 from claudeops.web.ports import Clock, Logins, LogLines
@@ -49,6 +53,7 @@ class Site:
     chain_budget_usd: float
     rules: EscalationRules  # by which actions are counted
     interval_seconds: float  # between two whole rounds, where no cron says when they are
+    plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
@@ -58,6 +63,11 @@ class Site:
         if self._seen is None or now - self._seen[0] >= _FRESH_SECONDS:
             self._seen = (now, await self.glance())
         return self._seen[1]
+
+    async def schedules(self) -> Sequence[ScheduleEntry]:
+        """Return the schedules that the daemon keeps. Raises `StoreError`."""
+        next_fires = {fire.name: fire.at for fire in self.next_fires()}
+        return await self.database.read(partial(schedules.listed, next_fires=next_fires, plans=self.plans()))
 
     async def page(self, call: Call, template: str, *, title: str, values: Mapping[str, object]) -> Response:
         """Return a page that carries the state of everything."""

@@ -10,13 +10,23 @@ from starlette.responses import Response
 
 from claudeops.domain.web.token import ScopeKind
 from claudeops.web.endpoints import Call, Endpoint, Handler, Query
-from claudeops.web.listings import OfApprovals, OfEvents, OfIncidents, OfMemories, OfService, OfSessions
+from claudeops.web.listings import (
+    OfApprovals,
+    OfEvents,
+    OfIncidents,
+    OfMemories,
+    OfNotices,
+    OfService,
+    OfSessions,
+    OfSilences,
+)
 from claudeops.web.pages import login
 from claudeops.web.pages.chains import OfLines, chain_page, session_page
 from claudeops.web.pages.film import film_file, film_page
 from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
 from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
 from claudeops.web.pages.more.memories import memory_list, memory_page
+from claudeops.web.pages.more.planned import notice_list, schedule_list, silence_list
 from claudeops.web.pages.now import now
 from claudeops.web.pages.services import service_list, service_page
 from claudeops.web.pages.site import Site
@@ -50,6 +60,11 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/actions", action_list, "What was done to services, and whether it held.", query=OfService),
         page("/memories", memory_list, "What the agents believe, and how firmly.", query=OfMemories),
         page("/memories/{id}", memory_page, "One memory: its grounds, what it supersedes, who was shown it."),
+        page("/silences", silence_list, "Which alerts are held back, by whom and how long.", query=OfSilences),
+        page("/schedule", schedule_list, "When each schedule fires next, and what came of its last fire."),
+        page(
+            "/notifications", notice_list, "Which notices wait, which were sent, which failed and why.", query=OfNotices
+        ),
         page("/more", page_list, "Links to the pages that are needed less often."),
     )
 

@@ -15,7 +15,18 @@ import sqlalchemy as sa
 
 from claudeops.domain.listing import Listing
 from claudeops.domain.model import Level, Outcome
-from claudeops.store.reading import alerts, approvals, calls_made, events, incidents, memories, services, session_rows
+from claudeops.store.reading import (
+    alerts,
+    approvals,
+    calls_made,
+    events,
+    incidents,
+    memories,
+    services,
+    session_rows,
+    silences,
+)
+from claudeops.store.reading.planned import notices
 from support.migrated import write_migrated
 from support.store_values import NOW
 from support.stores import Database
@@ -41,6 +52,12 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
     "approvals": (approvals.listed, ("since", "until")),
     "memories": (partial(memories.listed, now=NOW), ("service",)),
     "all memories": (partial(memories.listed, now=NOW, everything=True), ("service",)),
+    "silences": (partial(silences.newest, now=NOW, everything=False), ()),
+    "all silences": (partial(silences.newest, now=NOW, everything=True), ()),
+    "notices": (notices.listed, ()),
+    "waiting notices": (partial(notices.listed, waiting=True), ()),
+    "notices to a target": (partial(notices.listed, target="phone"), ()),
+    "waiting notices to a target": (partial(notices.listed, target="phone", waiting=True), ()),
     "calls": (partial(calls_made.of_tools, session_id=1), ()),
     "model calls": (partial(calls_made.of_the_model, session_id=1), ()),
 }
