@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.responses import Response
 
-from claudeops.domain import cooldown
-from claudeops.domain.cooldown import Left
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.text import same
-from claudeops.store import queries
 from claudeops.store.reading import (
     Connection,
     alerts,
@@ -121,10 +118,5 @@ async def service_list(site: Site, _: Call) -> Response:
 async def cooldown_list(site: Site, call: Call) -> Response:
     """Answer with the limits that actions have touched, by the policy that the daemon has read."""
     service = call.asked(OfCooldowns).service
-
-    def read(connection: Connection) -> tuple[Left, ...]:
-        ledger = queries.ledger(connection, site.rules, call.at)
-        return cooldown.left(ledger, site.rules.limits, site.rules.limits, call.at)
-
-    found = await site.database.read(read)
-    return whole([one for one in found if not service or same(one.service, service)])
+    read = partial(services.limits_left, rules=site.rules, now=call.at, service=service or None)
+    return whole(await site.database.read(read))

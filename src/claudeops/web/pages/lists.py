@@ -24,10 +24,12 @@ async def event_list(site: Site, call: Call) -> Response:
 
 
 async def action_list(site: Site, call: Call) -> Response:
-    """Answer with what was done to services, and whether it held."""
+    """Answer with what was done to services, whether it held, and what is left of the limits."""
     query = call.asked(OfService)
     found = await site.database.read(partial(services.actions, wanted=listing(query, call.at)))
+    limits = partial(services.limits_left, rules=site.rules, now=call.at, service=query.service or None)
     values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
+    values["limits"] = await site.database.read(limits)
     return await site.page(call, "actions.html", title="Actions", values=values)
 
 
