@@ -31,7 +31,7 @@ PATHS: Final = (
         "/services/web",
     ),
     *("/services", "/services/web", "/events", "/actions", "/approvals", "/spend", "/why"),
-    *("/memories?all=true", "/memories/3", "/more", "/silences?all=true", "/schedule", "/notifications"),
+    *("/memories?all=true", "/memories/3", "/more", "/silences?all=true", "/schedule", "/notifications", "/settings"),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Final
 
@@ -17,6 +18,7 @@ from claudeops.domain.spending.budget import last_midnight
 from claudeops.engine.schedule.keeper import ScheduleKeeper
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
+from claudeops.settings.shown import shown
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance, glance
 from claudeops.tasks import Threads
@@ -75,6 +77,7 @@ def site_of(
         glance=partial(_glance, settings, clock, Threads(most=1)),
         next_fires=lambda: _fires(next_fires()),
         plans=plans,
+        settings=cache(partial(shown, dict(os.environ), settings)),
         timezone=settings.timezone,
         day_budget_usd=settings.daily_budget_usd,
         chain_budget_usd=settings.chain_budget_usd,

@@ -47,6 +47,7 @@ PAGES: Final = {
     "/schedule": ("default", "it has not fired yet"),
     "/notifications": ("waits", "incident 1", "not chosen yet"),
     "/notifications?waiting=true&target=phone": ("No notice waits.",),
+    "/settings": ("No setting fits.",),
     "/more": ("Memories", "API"),
     "/spend": ("By day", "$25.00"),
     "/spend?since=30d": ("By day",),

@@ -88,7 +88,9 @@ async def test_a_schedule_links_the_chain_of_its_last_fire_with_how_that_ended(
     assert "every 1h 30m" in text
     assert 'href="/chains/1"' in text
     assert "success" in text
-    (found,) = (await site.door.ask("GET", "/api/v1/schedule", headers=bearer(2))).json["items"]  # type: ignore[misc]
+    items = (await site.door.ask("GET", "/api/v1/schedule", headers=bearer(2))).json["items"]
+    assert isinstance(items, list)
+    (found,) = items
     assert (found["name"], found["last"]["chain"], found["last"]["outcome"]) == ("default", 1, "success")
 
 

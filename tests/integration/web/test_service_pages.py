@@ -32,7 +32,9 @@ async def text_of(site: SiteDoor, path: str) -> str:
 
 
 async def test_the_page_of_actions_has_the_limits_that_the_api_gives(site: SiteDoor) -> None:
-    (left,) = (await site.door.ask("GET", "/api/v1/cooldowns", headers=bearer(2))).json["items"]  # type: ignore[misc]
+    items = (await site.door.ask("GET", "/api/v1/cooldowns", headers=bearer(2))).json["items"]
+    assert isinstance(items, list)
+    (left,) = items
     text = await text_of(site, "/actions")
     assert f"{left['used']} of {left['count']}" in text
     assert "No limit is touched" in await text_of(site, "/actions?service=nas")

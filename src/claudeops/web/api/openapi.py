@@ -29,6 +29,8 @@ _MEANINGS: Final = {
     "all": "What is over too.",
     "target": "Its name.",
     "waiting": "Only what is still to be sent.",
+    "name": "A part of it.",
+    "set": "Only what an operator has set.",
     "by": "This sum alone; the others are empty.",
     "after": "Up to which line, or id, all is known already.",
     "format": "`json` for programs, else HTML for pages.",

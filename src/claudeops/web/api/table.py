@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from claudeops.domain.cooldown import Left
+from claudeops.domain.web.setting import Setting
 from claudeops.domain.web.token import ScopeKind
 from claudeops.store.glance import Glance
 from claudeops.store.reading.alerts import AlertEntry
@@ -45,6 +46,7 @@ from claudeops.web.listings import (
     Paged,
     Timed,
 )
+from claudeops.web.pages.more.settings import OfSettings, setting_list
 from claudeops.web.pages.site import Site
 
 Q = TypeVar("Q", bound=Paged)
@@ -90,6 +92,7 @@ def _lists(site: Site) -> Sequence[Endpoint]:
 def _things(site: Site) -> Sequence[Endpoint]:
     one = partial(_one, site)
     limits = "The limits that actions have touched."
+    settings = "The settings in effect; of secrets only whether they are set."
     stats = "Figures for Homepage, by the names that Claude Ops gave them."
     return (
         one("/sessions/{id}", things.session, ListedSession, "One session."),
@@ -106,6 +109,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
             Items[ScheduleEntry],
             "When each schedule fires next, and what came of its last fire.",
         ),
+        one("/settings", setting_list, Items[Setting], settings, query=OfSettings),
         one("/status", things.status, Glance, "What the command `status` has of the database."),
         one("/stats", things.stats, Homepage, stats),
     )

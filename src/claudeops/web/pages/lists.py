@@ -28,8 +28,8 @@ async def action_list(site: Site, call: Call) -> Response:
     query = call.asked(OfService)
     found = await site.database.read(partial(services.actions, wanted=listing(query, call.at)))
     limits = partial(services.limits_left, rules=site.rules, now=call.at, service=query.service or None)
-    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
-    values["limits"] = await site.database.read(limits)
+    left = await site.database.read(limits)
+    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query, "limits": left}
     return await site.page(call, "actions.html", title="Actions", values=values)
 
 

@@ -23,6 +23,7 @@ MORE: Final = (
     ("Silences", "/silences", "Which alerts are held back, by whom and how long."),
     ("Schedule", "/schedule", "When each schedule fires next, and what came of its last fire."),
     ("Notifications", "/notifications", "Which notices wait, which were sent, which failed and why."),
+    ("Settings", "/settings", "The settings in effect, and where each comes from."),
     ("API", "/api", "The same for programs."),
 )
 """Name and address of each, and what it shows."""

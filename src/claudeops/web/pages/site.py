@@ -13,6 +13,7 @@ from starlette.responses import Response
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.text.readable import count_of, length_of
+from claudeops.domain.web.setting import Setting
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance
@@ -54,6 +55,7 @@ class Site:
     rules: EscalationRules  # by which actions are counted
     interval_seconds: float  # between two whole rounds, where no cron says when they are
     plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
+    settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
