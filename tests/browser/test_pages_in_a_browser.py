@@ -31,7 +31,16 @@ PATHS: Final = (
         "/services/web",
     ),
     *("/services", "/services/web", "/events", "/actions", "/approvals", "/spend", "/why"),
-    *("/memories?all=true", "/memories/3", "/more", "/silences?all=true", "/schedule", "/notifications", "/settings"),
+    *(
+        "/memories?all=true",
+        "/memories/3",
+        "/more",
+        "/silences?all=true",
+        "/schedule",
+        "/notifications",
+        "/settings",
+        "/policy",
+    ),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
+from claudeops.app.policy import PolicyInForce, policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules
 from claudeops.domain.schedule.plan import Plan
@@ -44,6 +45,13 @@ def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
         clock=node.clock,
         next_fires=keeper.next_fires,
         plans=lambda: keeper.plans,
+    )
+    estates = node.context.estates
+    site.policy = PolicyInForce(
+        settings=node.settings,
+        setups=node.context.tiers,
+        estate=lambda: estates.latest,
+        text=policy_text(node.settings),
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)

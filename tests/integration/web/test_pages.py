@@ -48,6 +48,7 @@ PAGES: Final = {
     "/notifications": ("waits", "incident 1", "not chosen yet"),
     "/notifications?waiting=true&target=phone": ("No notice waits.",),
     "/settings": ("No setting fits.",),
+    "/policy": ("These pages know no policy",),
     "/more": ("Memories", "API"),
     "/spend": ("By day", "$25.00"),
     "/spend?since=30d": ("By day",),

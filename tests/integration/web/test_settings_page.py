@@ -44,8 +44,9 @@ async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
         yield made
 
 
-async def test_no_secret_reaches_the_page_nor_the_api_not_even_an_admins(site: SiteDoor) -> None:
+async def test_no_secret_reaches_the_page_nor_the_api_not_even_an_admins(site: SiteDoor, tmp_path: Path) -> None:
     cookie = await site.login(Role.ADMIN)
+    assert PLANTED not in repr(shown(environ_in(tmp_path), None))  # where nothing is known to be a secret
     for path in ("/settings", "/settings?set=true", "/settings?name=KEY", "/api/v1/settings"):
         for headers in (cookie, bearer(2)):
             answer = await site.get(path, headers)

@@ -29,6 +29,8 @@ SMALL: Final = {
     "claudeops.web.pages.navigation": "what the navigation names: templates and a page of links share it",
     "claudeops.web.pages.more.memories": "pages of one subject",
     "claudeops.cli.views.config": "one command, and the only view that reads no database",
+    "claudeops.web.pages.more.policy": "one page, with a query of its own",
+    "claudeops.app.policy": "judges in processes: pages may know nothing that runs",
     "claudeops.web.pages.more.settings": "one page, with a query of its own",
     "claudeops.domain.web.setting": "one value: the settings make it, and pages that may not know them show it",
     "claudeops.web.pages.more.planned": "pages of one kind",

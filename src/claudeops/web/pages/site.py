@@ -21,7 +21,7 @@ from claudeops.store.reading.planned import schedules
 from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
-from claudeops.web.ports import Clock, Logins, LogLines
+from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce
 
 LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""
@@ -56,6 +56,7 @@ class Site:
     interval_seconds: float  # between two whole rounds, where no cron says when they are
     plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
     settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
+    policy: PolicyInForce | None = None  # None: of several daemons, one after another
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 

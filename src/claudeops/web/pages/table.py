@@ -27,6 +27,7 @@ from claudeops.web.pages.incidents import approval_list, incident_list, incident
 from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
 from claudeops.web.pages.more.memories import memory_list, memory_page
 from claudeops.web.pages.more.planned import notice_list, schedule_list, silence_list
+from claudeops.web.pages.more.policy import OfPolicy, policy_page
 from claudeops.web.pages.more.settings import OfSettings, setting_page
 from claudeops.web.pages.now import now
 from claudeops.web.pages.services import service_list, service_page
@@ -67,6 +68,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
             "/notifications", notice_list, "Which notices wait, which were sent, which failed and why.", query=OfNotices
         ),
         page("/settings", setting_page, "The settings in effect, and where each comes from.", query=OfSettings),
+        page("/policy", policy_page, "The rules by tier, and what the gate would say of a command.", query=OfPolicy),
         page("/more", page_list, "Links to the pages that are needed less often."),
     )
 
