@@ -40,6 +40,7 @@ PATHS: Final = (
         "/notifications",
         "/settings",
         "/policy",
+        "/audit",
     ),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
@@ -176,3 +177,20 @@ def test_a_film_plays_from_one_file_and_shows_its_lines_in_their_time(
         page.get_by_role("button", name="Play").click()
         page.locator("#film li").last.wait_for(state="visible")
         assert complaints == []
+
+
+def test_the_browser_recomputes_the_audit_chain_and_names_a_link_that_was_changed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with served_pages(tmp_path) as served, Visit(browser, served) as visit:
+        visit.log_in()
+        page = visit.open("/audit")
+        page.locator("#computed.good").wait_for()
+        assert "hang together" in page.locator("#computed").inner_text()
+        page.locator("summary").first.click()
+        assert "toolu_1" in page.locator("li pre").first.inner_text()
+        served.database.execute('UPDATE tool_calls SET input = \'{"command":"rm -rf /"}\' WHERE id = 1')
+        page = visit.open("/audit")
+        page.locator("#computed.bad").wait_for()
+        assert "no longer says what it said" in page.locator("li").first.inner_text()
+        assert visit.complaints == []

@@ -48,6 +48,8 @@ PAGES: Final = {
     "/notifications": ("waits", "incident 1", "not chosen yet"),
     "/notifications?waiting=true&target=phone": ("No notice waits.",),
     "/settings": ("No setting fits.",),
+    "/audit": ("head of session", "claudeops audit verify"),
+    "/audit?session=1&limit=1": ("session 1",),
     "/policy": ("These pages know no policy",),
     "/more": ("Memories", "API"),
     "/spend": ("By day", "$25.00"),

@@ -23,6 +23,7 @@ MORE: Final = (
     ("Silences", "/silences", "Which alerts are held back, by whom and how long."),
     ("Schedule", "/schedule", "When each schedule fires next, and what came of its last fire."),
     ("Notifications", "/notifications", "Which notices wait, which were sent, which failed and why."),
+    ("Audit", "/audit", "The newest links of the audit chain, which the browser recomputes."),
     ("Policy", "/policy", "The rules by tier, and what the gate would say of a command."),
     ("Settings", "/settings", "The settings in effect, and where each comes from."),
     ("API", "/api", "The same for programs."),

@@ -12,6 +12,7 @@ from claudeops.domain.web.token import ScopeKind
 from claudeops.web.endpoints import Call, Endpoint, Handler, Query
 from claudeops.web.listings import (
     OfApprovals,
+    OfAudit,
     OfEvents,
     OfIncidents,
     OfMemories,
@@ -26,7 +27,7 @@ from claudeops.web.pages.film import film_file, film_page
 from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
 from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
 from claudeops.web.pages.more.memories import memory_list, memory_page
-from claudeops.web.pages.more.planned import notice_list, schedule_list, silence_list
+from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list
 from claudeops.web.pages.more.policy import OfPolicy, policy_page
 from claudeops.web.pages.more.settings import OfSettings, setting_page
 from claudeops.web.pages.now import now
@@ -68,6 +69,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
             "/notifications", notice_list, "Which notices wait, which were sent, which failed and why.", query=OfNotices
         ),
         page("/settings", setting_page, "The settings in effect, and where each comes from.", query=OfSettings),
+        page("/audit", audit_list, "The newest links of the audit chain, which the browser recomputes.", query=OfAudit),
         page("/policy", policy_page, "The rules by tier, and what the gate would say of a command.", query=OfPolicy),
         page("/more", page_list, "Links to the pages that are needed less often."),
     )

@@ -52,6 +52,8 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
     "approvals": (approvals.listed, ("since", "until")),
     "memories": (partial(memories.listed, now=NOW), ("service",)),
     "all memories": (partial(memories.listed, now=NOW, everything=True), ("service",)),
+    "audit": (calls_made.audit_links, ()),
+    "audit of a session": (partial(calls_made.audit_links, session_id=1), ()),
     "silences": (partial(silences.newest, now=NOW, everything=False), ()),
     "all silences": (partial(silences.newest, now=NOW, everything=True), ()),
     "notices": (notices.listed, ()),

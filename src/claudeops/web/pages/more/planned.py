@@ -1,4 +1,4 @@
-"""What is planned and what is held back: schedules, notices to people, silences."""
+"""What is planned, held back and on record: schedules, notices to people, silences, and the audit chain."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from functools import partial
 
 from starlette.responses import Response
 
-from claudeops.store.reading import silences
+from claudeops.store.reading import calls_made, silences
 from claudeops.store.reading.planned import notices
 from claudeops.web.endpoints import Call
-from claudeops.web.listings import OfNotices, OfSilences, listing, older
+from claudeops.web.listings import OfAudit, OfNotices, OfSilences, listing, older
 from claudeops.web.pages.site import Site
 
 
@@ -34,3 +34,12 @@ async def silence_list(site: Site, call: Call) -> Response:
     found = await site.database.read(read)
     values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
     return await site.page(call, "silences.html", title="Silences", values=values)
+
+
+async def audit_list(site: Site, call: Call) -> Response:
+    """Answer with links of the audit chains, which the browser recomputes."""
+    query = call.asked(OfAudit)
+    read = partial(calls_made.audit_links, wanted=listing(query, call.at), session_id=query.session)
+    found = await site.database.read(read)
+    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
+    return await site.page(call, "audit.html", title="Audit", values=values)
