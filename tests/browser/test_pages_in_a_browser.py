@@ -31,6 +31,17 @@ PATHS: Final = (
         "/services/web",
     ),
     *("/services", "/services/web", "/events", "/actions", "/approvals", "/spend", "/why"),
+    *(
+        "/memories?all=true",
+        "/memories/3",
+        "/more",
+        "/silences?all=true",
+        "/schedule",
+        "/notifications",
+        "/settings",
+        "/policy",
+        "/audit",
+    ),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 
@@ -140,7 +151,7 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, brows
         page.get_by_role("button", name="It is over").click()
         assert page.get_by_role("button", name="It is over").count() == 0
 
-        page = visit.open("/incidents")
+        page = visit.open("/silences")
         page.get_by_text("Silence alerts for a while").click()
         page.get_by_label("Alerts that fit all of these").fill('service="shop"')
         page.get_by_role("button", name="Only say").click()
@@ -163,6 +174,18 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, brows
         assert "look at the disk" in page.locator("main").inner_text()
         page.get_by_role("button", name="Stop this session").click()
         assert "stopped by ada" in page.locator("main").inner_text()
+
+        page = visit.open("/memories")
+        page.get_by_text("State a fact").click()
+        page.get_by_label("What every session is to know").fill("backups run at 03:00")
+        page.get_by_role("button", name="State it").click()
+        assert "backups run at 03:00" in page.locator("main").inner_text()
+        page.get_by_text("State something else in its place").click()
+        page.get_by_label("What every session is to know").fill("backups run at 04:00")
+        page.get_by_role("button", name="State it").click()
+        page.get_by_role("button", name="Forget it").click()
+        page.get_by_role("button", name="Bring it back").click()
+        assert page.get_by_role("button", name="Forget it").count() == 1
 
         page = visit.open("/approvals")
         assert page.get_by_role("button", name="No", exact=True).count() == 1
@@ -215,3 +238,20 @@ def test_a_film_plays_from_one_file_and_shows_its_lines_in_their_time(
         page.get_by_role("button", name="Play").click()
         page.locator("#film li").last.wait_for(state="visible")
         assert complaints == []
+
+
+def test_the_browser_recomputes_the_audit_chain_and_names_a_link_that_was_changed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with served_pages(tmp_path) as served, Visit(browser, served) as visit:
+        visit.log_in()
+        page = visit.open("/audit")
+        page.locator("#computed.good").wait_for()
+        assert "hang together" in page.locator("#computed").inner_text()
+        page.locator("summary").first.click()
+        assert "toolu_1" in page.locator("li pre").first.inner_text()
+        served.database.execute('UPDATE tool_calls SET input = \'{"command":"rm -rf /"}\' WHERE id = 1')
+        page = visit.open("/audit")
+        page.locator("#computed.bad").wait_for()
+        assert "no longer says what it said" in page.locator("li").first.inner_text()
+        assert visit.complaints == []
