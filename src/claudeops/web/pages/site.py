@@ -62,6 +62,10 @@ class Site:
             self._seen = (now, await self.glance())
         return self._seen[1]
 
+    def look_again(self) -> None:
+        """Forget what was seen: something was done, and the page that follows shows it."""
+        self._seen = None
+
     async def page(self, call: Call, template: str, *, title: str, values: Mapping[str, object]) -> Response:
         """Return a page that carries the state of everything."""
         try:
