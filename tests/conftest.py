@@ -105,11 +105,19 @@ def _children() -> list[psutil.Process]:
 
 
 def _still_running(before: set[psutil.Process], deadline: float) -> list[psutil.Process]:
-    new = [child for child in _children() if child not in before]
+    new = [child for child in _children() if child not in before and not _is_of(child, before)]
     _, alive = psutil.wait_procs(new, timeout=max(0.0, deadline - time.monotonic()))
     for child in alive:
         child.kill()
     return alive
+
+
+def _is_of(process: psutil.Process, before: set[psutil.Process]) -> bool:
+    """Tell whether what was there before a test has started it: a browser starts some of its processes late."""
+    try:
+        return any(parent in before for parent in process.parents())
+    except psutil.Error:  # it has ended
+        return False
 
 
 def _still_alive(before: set[threading.Thread], deadline: float) -> list[threading.Thread]:

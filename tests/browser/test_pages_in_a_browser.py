@@ -141,38 +141,43 @@ def test_somebody_logs_in_by_a_link_and_out_again_without_any_script(browser: Br
         assert visit.complaints == []
 
 
+def press(page: Page, name: str) -> None:
+    """Press the first button of a name, and wait for the page that follows."""
+    with page.expect_navigation():
+        page.get_by_role("button", name=name, exact=True).first.click()
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
 def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, browser: Browser, tmp_path: Path) -> None:
     with served_pages(tmp_path) as served, Visit(browser, served, width=WIDTHS[0], scripts=scripts) as visit:
         visit.log_in()
         page = visit.open("/incidents/1")
-        page.get_by_role("button", name="I am on it").click()
+        press(page, "I am on it")
         assert "ada, since" in page.locator("main").inner_text()
-        page.get_by_role("button", name="It is over").click()
+        press(page, "It is over")
         assert page.get_by_role("button", name="It is over").count() == 0
 
         page = visit.open("/silences")
         page.get_by_text("Silence alerts for a while").click()
         page.get_by_label("Alerts that fit all of these").fill('service="shop"')
-        page.get_by_role("button", name="Only say").click()
+        press(page, "Only say what it would hold back")
         assert "Nothing is silenced" in page.locator("main").inner_text()
         page.go_back()
         if not page.get_by_label("Alerts that fit all of these").is_visible():
             page.get_by_text("Silence alerts for a while").click()
         page.get_by_label("Alerts that fit all of these").fill('service="shop"')
-        page.get_by_role("button", name="Silence", exact=True).click()
+        press(page, "Silence")
         assert 'service="shop"' in page.locator("main").inner_text()
-        ends = page.get_by_role("button", name="End it now")
-        before = ends.count()
-        ends.first.click()
+        before = page.get_by_role("button", name="End it now").count()
+        press(page, "End it now")
         assert page.get_by_role("button", name="End it now").count() == before - 1
 
         page = visit.open("/sessions")
         page.get_by_text("Start a session").click()
         page.get_by_label("What it is to do").fill("look at the disk")
-        page.get_by_role("button", name="Start", exact=True).click()
+        press(page, "Start")
         assert "look at the disk" in page.locator("main").inner_text()
-        page.get_by_role("button", name="Stop this session").click()
+        press(page, "Stop this session")
         assert "stopped by ada" in page.locator("main").inner_text()
 
         page = visit.open("/memories")
@@ -189,15 +194,15 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, brows
 
         page = visit.open("/approvals")
         assert page.get_by_role("button", name="No", exact=True).count() == 1
-        page.get_by_role("button", name="Yes, run it").first.click()
+        press(page, "Yes, run it")
         assert page.get_by_role("button", name="Yes, run it").count() == 0
 
         page = visit.open("/")
         page.get_by_text("Pause: let no session start").click()
         page.get_by_label("Why no session is to start").fill("moving house")
-        page.get_by_role("button", name="Pause", exact=True).click()
+        press(page, "Pause")
         assert "moving house" in page.locator("main").inner_text()
-        page.get_by_role("button", name="Let sessions start again").click()
+        press(page, "Let sessions start again")
         assert "moving house" not in page.locator("main").inner_text()
         assert visit.complaints == []
 

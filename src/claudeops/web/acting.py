@@ -234,25 +234,24 @@ ACTS: Final = (
 
 def act_endpoints(site: Site) -> Sequence[Endpoint]:
     """Return the endpoints of every act; none where pages can only look."""
-    acting = site.acting
-    if acting is None:
+    if site.acting is None:
         return ()
     tokens = Endpoint(
         method="GET",
         path=f"{BASE}/tokens",
         scope=ScopeKind.ADMIN.value,
         answer=Items[TokenEntry],
-        handler=partial(_tokens, acting),
+        handler=partial(_tokens, site),
         summary="The tokens in force.",
     )
-    return (*_api(acting), tokens, *_pages(site, acting))
+    return (*_api(site), tokens, *_pages(site))
 
 
-async def _tokens(acting: Acting, call: Call) -> Response:
-    return whole(await list_tokens(acting.store, everything=False, now=call.at))
+async def _tokens(site: Site, call: Call) -> Response:
+    return whole(await list_tokens(_acting(site).store, everything=False, now=call.at))
 
 
-def _api(acting: Acting) -> Sequence[Endpoint]:
+def _api(site: Site) -> Sequence[Endpoint]:
     return tuple(
         Endpoint(
             method=act.method,
@@ -261,7 +260,7 @@ def _api(acting: Acting) -> Sequence[Endpoint]:
             body=act.body,
             answer=act.answer,
             status=act.status,
-            handler=partial(_by_program, acting, act),
+            handler=partial(_by_program, site, act),
             summary=act.summary,
         )
         for act in ACTS
@@ -269,7 +268,7 @@ def _api(acting: Acting) -> Sequence[Endpoint]:
     )
 
 
-def _pages(site: Site, acting: Acting) -> Sequence[Endpoint]:
+def _pages(site: Site) -> Sequence[Endpoint]:
     return tuple(
         Endpoint(
             method="POST",
@@ -279,7 +278,7 @@ def _pages(site: Site, acting: Acting) -> Sequence[Endpoint]:
             body=bytes,
             answer=str,
             status=303,
-            handler=partial(_by_form, site, acting, act),
+            handler=partial(_by_form, site, act),
             summary=act.summary,
         )
         for act in ACTS
@@ -287,65 +286,73 @@ def _pages(site: Site, acting: Acting) -> Sequence[Endpoint]:
     )
 
 
-async def _by_program(acting: Acting, act: Act, call: Call) -> Response:
+async def _by_program(site: Site, act: Act, call: Call) -> Response:
     body = call.sent(act.body)
     key = call.headers.get("idempotency-key", "")
     if not key or act.method != "POST":
-        return answer(await _done(acting, act, call, body), status=act.status)
+        return answer(await _done(site, act, call, body), status=act.status)
     if not _KEY.fullmatch(key):
         raise RefusedError(422, "Idempotency-Key has 1 to 255 visible characters of ASCII.")
-    kept = await _begun(acting, call, key)
+    kept = await _begun(site, call, key)
     if kept.state is KeyState.ANSWERED:
         if act.secret:
             raise RefusedError(409, "This was done; what it has shown is shown once.", kind=ErrorKind.POLICY)
         again = answer(msgspec.Raw(kept.answer.encode()), status=kept.status)
         again.headers["Idempotent-Replayed"] = "true"
         return again
-    return answer(await _kept(acting, act, call, body, kept), status=act.status)
+    return answer(await _kept(site, act, call, body, kept), status=act.status)
 
 
-async def _by_form(site: Site, acting: Acting, act: Act, call: Call) -> Response:
+async def _by_form(site: Site, act: Act, call: Call) -> Response:
     fields = dict(call.form())
     once = str(fields.pop(_ONCE, ""))
     body = call.filled(fields, act.body)
     if not _KEY.fullmatch(once):
-        found = await _done(acting, act, call, body)
+        found = await _done(site, act, call, body)
     else:
-        kept = await _begun(acting, call, once)
+        kept = await _begun(site, call, once)
         if kept.state is KeyState.ANSWERED:
             found = msgspec.json.decode(kept.answer)
         else:
-            found = await _kept(acting, act, call, body, kept)
+            found = await _kept(site, act, call, body, kept)
     if act.answer is SilenceAct and not found["handled"]:
         return await site.page(call, "preview.html", title="A silence, tried out", values={"found": found})
     return see_other(act.then.format_map({**found, **call.params}))
 
 
-async def _done(acting: Acting, act: Act, call: Call, body: msgspec.Struct) -> Mapping[str, Any]:
+async def _done(site: Site, act: Act, call: Call, body: msgspec.Struct) -> Mapping[str, Any]:
     """Do it; return the answer as a document. Raises `RefusedError` where nothing was done."""
-    return document(done_or_refused(await act.do(acting, call, body)))
+    try:
+        return document(done_or_refused(await act.do(_acting(site), call, body)))
+    finally:
+        site.look_again()
 
 
-async def _kept(acting: Acting, act: Act, call: Call, body: msgspec.Struct, kept: KeyedCall) -> Mapping[str, Any]:
+async def _kept(site: Site, act: Act, call: Call, body: msgspec.Struct, kept: KeyedCall) -> Mapping[str, Any]:
     """Do it, and keep the answer by its key; what was refused may be sent again."""
     try:
-        found = await _done(acting, act, call, body)
+        found = await _done(site, act, call, body)
     except RefusedError:
-        await acting.store.idempotency.forget(kept)
+        await _acting(site).store.idempotency.forget(kept)
         raise
     text = "" if act.secret else msgspec.json.encode(found).decode()
-    await acting.store.idempotency.answered(kept, act.status, text)
+    await _acting(site).store.idempotency.answered(kept, act.status, text)
     return found
 
 
-async def _begun(acting: Acting, call: Call, key: str) -> KeyedCall:
+async def _begun(site: Site, call: Call, key: str) -> KeyedCall:
     """Return what is known of a key. Raises `RefusedError` where the call must not be made."""
     digest = sha256(b"\n".join((call.path.encode(), call.body))).hexdigest()
     caller = "" if call.caller is None else call.caller.name
-    kept = await acting.store.idempotency.begin(caller, key, digest, now=call.at)
+    kept = await _acting(site).store.idempotency.begin(caller, key, digest, now=call.at)
     if kept.state is KeyState.TAKEN:
         raise RefusedError(422, "Another call was made with this Idempotency-Key: send a new one.")
     if kept.state is KeyState.UNKNOWN:
         sentence = "This call is being made, or nothing is known of what came of it: look before you send it anew."
         raise RefusedError(409, sentence, kind=ErrorKind.RUNTIME)
     return kept
+
+
+def _acting(site: Site) -> Acting:
+    assert site.acting is not None  # noqa: S101 - else there are no endpoints of acts
+    return site.acting

@@ -75,6 +75,10 @@ class Site:
         next_fires = {fire.name: fire.at for fire in self.next_fires()}
         return await self.database.read(partial(schedules.listed, next_fires=next_fires, plans=self.plans()))
 
+    def look_again(self) -> None:
+        """Forget what was seen: something was done, and the page that follows shows it."""
+        self._seen = None
+
     async def page(self, call: Call, template: str, *, title: str, values: Mapping[str, object]) -> Response:
         """Return a page that carries the state of everything."""
         try:
