@@ -40,6 +40,7 @@ PATHS: Final = (
         "/notifications",
         "/settings",
         "/policy",
+        "/approvals/1",
         "/audit",
     ),
 )

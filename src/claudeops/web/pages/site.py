@@ -11,6 +11,7 @@ from typing import Final
 from starlette.responses import Response
 
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Action
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.text.readable import count_of, length_of
 from claudeops.domain.web.setting import Setting
@@ -28,6 +29,10 @@ LATE: Final = timedelta(minutes=15)
 
 _FRESH_SECONDS: Final = 1.0
 _AWAY: Final = State(level="bad", text="The database does not answer.")
+
+
+Reach = tuple[tuple[str, ...], tuple[Action, ...]]
+"""What a call reaches: other hosts on which it looks, and the actions that it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +63,7 @@ class Site:
     settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
     policy: PolicyInForce | None = None  # None: of several daemons, one after another
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
+    reached: dict[str, Reach] = field(default_factory=dict, init=False)  # by the hashes of calls
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:
