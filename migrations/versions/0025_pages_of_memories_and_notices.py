@@ -1,4 +1,4 @@
-"""Indexes by which lists of memories and notices are found, and what was asked before about the same call."""
+"""Indexes by which lists of memories and notices are found."""
 
 from alembic import op
 
@@ -8,7 +8,6 @@ down_revision = "0024"
 _ADDED = (
     ("memories", "active", "id"),
     ("memories", "service", "id"),
-    ("approvals", "call_hash", "id"),
     ("outbox", "delivered_at", "id"),
     ("outbox", "target", "id"),
 )

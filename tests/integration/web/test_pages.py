@@ -38,6 +38,7 @@ PAGES: Final = {
     "/api": ("/api/v1/openapi.json", "/api/v1/sessions"),
     "/approvals": ("docker restart web", "claudeops approve"),
     "/approvals?all=true": ("docker restart web",),
+    "/approvals/1": ("restarts the database", "docker restart web", "What it reaches", "Silence"),
     "/why": ("From", "session"),
     "/why?service=web&at=2026-03-01T12:30Z&within=2h": ("web",),
     "/memories": ("the proxy restarts at noon", "operator", "in use", "memory 2"),

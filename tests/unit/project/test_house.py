@@ -99,6 +99,7 @@ SMALL: Final = {
     "claudeops.notify.digest": "a loop of its own beside the sender",
     "claudeops.settings.typed": "environs takes as long to import as a quick command may run",
     "claudeops.settings.schedules": "one file of the operator's; the running daemon reads it again",
+    "claudeops.cli.memories": "what commands say of acts that pages and the API have too",
     "claudeops.cli.alerts.incidents": "what commands say of acts that pages and the API have too",
     "claudeops.store.acts.incidents": "one subject; command, page and API act by it",
     "claudeops.store.acts.memories": "one subject; command, page and API act by it",

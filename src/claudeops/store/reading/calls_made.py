@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from claudeops.domain.gate.audit import row_content
 from claudeops.domain.listing import Listing, Page
@@ -17,6 +17,8 @@ from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import model_calls, sessions, tool_calls
 
+_LOOKED_BACK: Final = 10_000  # calls
+_MOST_BEFORE: Final = 20
 _MOST_CONTENT: Final = 16 * 1024  # bytes of a link on a page
 
 
@@ -55,6 +57,20 @@ class ModelCallEntry(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     started_at: datetime
     ended_at: datetime | None  # None: it is under way
+
+
+def same_before(
+    connection: Connection, session_id: int, tool_use_id: str, *, tool: str, given: str
+) -> tuple[ToolCallEntry, ...]:
+    """Return calls with the same tool and redacted input among the 10,000 before a call, newest first, at most 20."""
+    columns = tool_calls.c
+    own = (columns.session_id == session_id, columns.tool_use_id == tool_use_id)
+    at = connection.execute(select(func.min(columns.id)).where(*own)).scalar()
+    if at is None:  # its row is written once it is answered
+        at = (connection.execute(select(func.max(columns.id))).scalar() or 0) + 1
+    near = (columns.id < at, columns.id >= at - _LOOKED_BACK)
+    query = select(tool_calls).where(*near, columns.tool_name == tool, columns.input == given)
+    return tuple(map(_tool, connection.execute(query.order_by(columns.id.desc()).limit(_MOST_BEFORE))))
 
 
 class AuditLink(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from claudeops.domain import cooldown
 from claudeops.domain.cooldown import Left
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.model import CheckSource, Held, ServiceStatus
+from claudeops.domain.model import Action, CheckSource, Held, PastAction, ServiceStatus
 from claudeops.domain.probe.model import State
 from claudeops.domain.text import casefold_key, same
 from claudeops.store import queries
@@ -102,6 +102,16 @@ def limits_left(
     """Return what is left of the limits that actions have touched; only of a service, if one is named."""
     left = cooldown.left(queries.ledger(connection, rules, now), rules.limits, rules.limits, now)
     return tuple(one for one in left if service is None or same(one.service, service))
+
+
+def limits_after(
+    connection: Connection, rules: EscalationRules, now: datetime, *, actions: Sequence[Action]
+) -> tuple[Left, ...]:
+    """Return what is left of the limits of actions once these have run."""
+    ran = [PastAction(kind=action.kind, service=action.service, at=now) for action in actions]
+    ledger = (*queries.ledger(connection, rules, now), *ran)
+    left = cooldown.left(ledger, sorted({action.kind for action in actions}), rules.limits, now)
+    return tuple(one for one in left if any(same(one.service, action.service) for action in actions))
 
 
 def to_action(row: TableRow) -> ActionEntry:

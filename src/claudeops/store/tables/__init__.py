@@ -282,7 +282,6 @@ approvals = _table(
     Column("hidden", Boolean),
     Index(None, "status", "expires_at"),
     Index(None, "session_id", "tool_use_id"),
-    Index(None, "call_hash", "id"),
 )
 
 approval_messages = _table(

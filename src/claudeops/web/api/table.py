@@ -14,7 +14,7 @@ from claudeops.domain.web.token import ScopeKind
 from claudeops.store.acts.holds import Holding
 from claudeops.store.glance import Glance
 from claudeops.store.reading.alerts import AlertEntry
-from claudeops.store.reading.approvals import ApprovalEntry
+from claudeops.store.reading.approvals import ApprovalEntry, ApprovalStory
 from claudeops.store.reading.calls_made import ModelCallEntry, ToolCallEntry
 from claudeops.store.reading.chains import ChainTree
 from claudeops.store.reading.events import EventEntry
@@ -47,6 +47,7 @@ from claudeops.web.listings import (
     Paged,
     Timed,
 )
+from claudeops.web.pages.more.approval import approval_answer
 from claudeops.web.pages.more.settings import OfSettings, setting_list
 from claudeops.web.pages.site import Site
 
@@ -99,6 +100,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
         one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
+        one("/approvals/{id}", approval_answer, ApprovalStory, "One call for a person to answer, and what it reaches."),
         one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),

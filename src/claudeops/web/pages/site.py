@@ -12,6 +12,7 @@ from typing import Final
 from starlette.responses import Response
 
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Action
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.text.readable import count_of, length_of
 from claudeops.domain.web.setting import Setting
@@ -30,6 +31,10 @@ LATE: Final = timedelta(minutes=15)
 
 _FRESH_SECONDS: Final = 1.0
 AWAY: Final = State(level="bad", text="The database does not answer.")
+
+
+Reach = tuple[tuple[str, ...], tuple[Action, ...]]
+"""What a call reaches: other hosts on which it looks, and the actions that it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +66,7 @@ class Site:
     policy: PolicyInForce | None = None  # None: of several daemons, one after another
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     acting: Acting | None = None  # None: pages and API can only look
+    reached: dict[str, Reach] = field(default_factory=dict, init=False)  # by the hashes of calls
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:

@@ -26,6 +26,7 @@ from claudeops.web.pages.chains import OfLines, chain_page, session_page
 from claudeops.web.pages.film import film_file, film_page
 from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
 from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
+from claudeops.web.pages.more.approval import approval_page
 from claudeops.web.pages.more.memories import memory_list, memory_page
 from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list
 from claudeops.web.pages.more.policy import OfPolicy, policy_page
@@ -58,6 +59,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/services/{name}", service_page, "One service: probes, actions, cases, memories, checks, events."),
         page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
         page("/approvals", approval_list, "The calls that wait for a person.", query=OfApprovals),
+        page("/approvals/{id}", approval_page, "One call that waits for a person: what it reaches, and did before."),
         page("/spend", spend_page, "What was spent, by day, tier, model and chain.", query=OfSpend),
         page("/why", why_page, "Why nothing was done: the recorded reasons in order.", query=OfWhy),
         page("/actions", action_list, "What was done to services, whether it held, and the limits.", query=OfService),
