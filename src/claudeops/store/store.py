@@ -31,6 +31,7 @@ from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail
 from claudeops.store.web.logins import SqlLogins
 from claudeops.store.web.tokens import SqlTokens
+from claudeops.store.web.users import SqlUsers
 
 _wall_clock: Final = partial(datetime.now, UTC)
 
@@ -73,6 +74,7 @@ class SqlStore:
     figures: SqlFigures  # for the daemon's own metrics
     tokens: SqlTokens  # for operators, and for who calls the daemon
     logins: SqlLogins  # of people
+    users: SqlUsers  # people with a role
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -128,4 +130,5 @@ def open_store(
         figures=SqlFigures(database),
         tokens=SqlTokens(database),
         logins=SqlLogins(database),
+        users=SqlUsers(database),
     )

@@ -41,7 +41,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0023"
+HEAD: Final = "0024"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -59,6 +59,7 @@ silences: Final = alerting.silences
 
 api_tokens: Final = web.api_tokens
 login_links: Final = web.login_links
+users: Final = web.users
 web_sessions: Final = web.web_sessions
 
 
