@@ -32,6 +32,7 @@ SMALL: Final = {
     "claudeops.web.pages.now": "one page, like the others",
     "claudeops.web.pages.login": "one subject: how a browser is let in, and out",
     "claudeops.web.pages.static": "files, which need no values",
+    "claudeops.web.passwords": "the one door to argon2, which commands that set no password do without",
     "claudeops.app.meter": "a web server and an HTTP client: commands that only read the wiring do without",
     "claudeops.cli.sessions.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.commands.act": "one heading of the help",
