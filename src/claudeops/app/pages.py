@@ -23,6 +23,7 @@ from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Clock, Logins, LogLines
 from claudeops.web.streams import Streams, stream_endpoints
 
@@ -33,7 +34,13 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
     """Return what pages add to a daemon's listener."""
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
     site = site_of(
-        node.settings, database=node.database, logins=node.logins, logs=logs, clock=node.clock, next_fires=next_fires
+        node.settings,
+        database=node.database,
+        logins=node.logins,
+        logs=logs,
+        clock=node.clock,
+        next_fires=next_fires,
+        passwords=PasswordLogin(users=node.users, logins=node.logins, clock=node.clock),
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
@@ -41,6 +48,7 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
         endpoints=(*stream_endpoints(streams), *page_endpoints(site), *api_endpoints(site)),
         described=partial(description_endpoints, site),
         logins=node.logins,
+        users=node.users,
         refused=site.pages.refused,
         listens=streams.listens,
         close=streams.close,
@@ -55,6 +63,7 @@ def site_of(
     logs: LogLines,
     clock: Clock,
     next_fires: Callable[[], Mapping[str, datetime | None]],
+    passwords: PasswordLogin | None = None,
 ) -> Site:
     """Return what pages are made of."""
     return Site(
@@ -71,6 +80,7 @@ def site_of(
         rules=escalation_rules(settings),
         interval_seconds=settings.interval_seconds,
         tls_hosts=settings.tls_hosts,
+        passwords=passwords,
     )
 
 

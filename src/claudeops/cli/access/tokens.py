@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from claudeops.cli.access.users import user_not_found
 from claudeops.cli.operator import CommandResult, not_found, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
-from claudeops.cli.access.users import user_not_found
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.text import NAME_LENGTH
 from claudeops.domain.web.login import LINK_SECONDS, LoginLink, Role

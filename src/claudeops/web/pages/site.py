@@ -16,6 +16,7 @@ from claudeops.store.database import Database
 from claudeops.store.glance import Glance
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
+from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Clock, Logins, LogLines
 
 LATE: Final = timedelta(minutes=15)
@@ -50,6 +51,7 @@ class Site:
     rules: EscalationRules  # by which actions are counted
     interval_seconds: float  # between two whole rounds, where no cron says when they are
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
+    passwords: PasswordLogin | None = None  # None: people log in by links alone
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:
@@ -68,8 +70,11 @@ class Site:
         return self.pages.page(call, template, title=title, state=state, values=values)
 
     def is_tls(self, call: Call) -> bool:
-        """Return whether a browser calls over TLS, as the operator says of the name by which it calls."""
-        return call.headers.get("host", "").lower() in self.tls_hosts
+        """Return whether a browser calls over TLS: through the operator's proxy, or by a name that has TLS.
+
+        The second is the browser's word, and says no more than which cookie it will give back.
+        """
+        return call.connection.is_tls or call.headers.get("host", "").lower() in self.tls_hosts
 
 
 def state_of(seen: Glance, now: datetime) -> State:
