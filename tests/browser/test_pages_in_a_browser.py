@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 from claudeops.domain.web.login import COOKIE
 from support.hostile import MARK, TEXTS, fill
 from support.paged import secret_for
-from support.served_pages import Served, served_pages
+from support.served_pages import PASSWORD, Served, served_pages
 
 CHROMIUM: Final = shutil.which("chromium") or ""
 WIDTHS: Final = (360, 800, 1400)
@@ -128,6 +128,22 @@ def test_somebody_logs_in_by_a_link_and_out_again_without_any_script(browser: Br
         assert page.locator("h1").inner_text() == "Log in"
         assert "/login" in visit.open("/events").url
         assert visit.complaints == []
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_somebody_logs_in_by_a_password_and_comes_to_where_he_wanted_to_be(
+    scripts: bool, browser: Browser, served: Served
+) -> None:
+    with Visit(browser, served, scripts=scripts) as visit:
+        page = visit.open("/events")
+        for password, heading in (("wrong", "Log in"), (PASSWORD, "Events")):
+            page.get_by_label("Name").fill("bea")
+            page.get_by_label("Password").fill(password)
+            page.get_by_role("button", name="Log in").click()
+            assert page.locator("h1").inner_text() == heading
+            assert page.get_by_role("alert").count() == (password == "wrong")
+        assert page.url == f"{served.url}/events"
+        assert [text for text in visit.complaints if "403" not in text] == []
 
 
 @pytest.mark.parametrize("part", range(8))
