@@ -51,6 +51,10 @@ class Caller:
     cap: str = ""  # why these are fewer than those of the person's role, as a sentence; empty: they are not
 
 
+async def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
     """A request that may be answered."""
@@ -63,6 +67,7 @@ class Call:
     caller: Caller | None  # None: an open endpoint, and nothing was proven
     at: datetime
     connection: Connection = field(default_factory=Connection)
+    is_current: Callable[[], Awaitable[bool]] = field(default=_always)  # the caller may do this still: answers go on
 
     def asked(self, wanted: type[T]) -> T:
         """Return the query as a value. Raises `RefusedError` for names and values that it has not.

@@ -13,6 +13,7 @@ import contextlib
 import ipaddress
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -205,6 +206,7 @@ class Listener:
                     caller=caller,
                     at=self.clock.now(),
                     connection=connection,
+                    is_current=partial(self._is_current, request, found, connection),
                 )
             )
         finally:
@@ -225,6 +227,15 @@ class Listener:
         if caller is not None and needed not in caller.scopes:
             raise RefusedError(403, _out_of_reach(needed, caller), kind=ErrorKind.POLICY)
         return caller
+
+    async def _is_current(self, request: Request, found: Found, connection: Connection) -> bool:
+        """Return whether whoever has sent a request may do so still; while the database is away nobody is sent away."""
+        try:
+            return found.endpoint.scope is None or await self._caller(request, found, connection) is not None
+        except RefusedError:
+            return False
+        except StoreError:
+            return True
 
     async def _person(self, request: Request, found: Found, connection: Connection) -> Caller | None:
         """Return whose login the cookie proves, or whom the operator's proxy names.

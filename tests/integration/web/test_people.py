@@ -17,9 +17,10 @@ from claudeops.web.endpoints import Call, Endpoint, Table
 from claudeops.web.password_login import TRIES
 from claudeops.web.passwords import AT_ONCE, MOST_WAITING, NO_PASSWORD, Passwords, hash_of, is_right
 from claudeops.web.problems import RefusedError
+from claudeops.web.streams import Streams, stream_endpoints
 from support.listening import Answered, bearer, token_for
-from support.paged import PROXY_SECRET, SiteDoor, secret_for, site_door
-from support.waiting import PATIENCE_SECONDS
+from support.paged import BROWSER, PROXY_SECRET, SiteDoor, secret_for, site_door
+from support.waiting import PATIENCE_SECONDS, until
 
 PASSWORD = "correct horse battery"
 ELSEWHERE = "10.0.0.7"
@@ -214,6 +215,28 @@ async def test_a_changed_role_and_a_removed_user_count_within_a_second(site: Sit
     await site.store.users.remove("bea", by="ada", now=at)
     site.door.clock.go_on(1)
     assert (await site.get("/", cookie)).status == 303
+
+
+async def test_a_stream_ends_with_the_login_that_opened_it(site: SiteDoor) -> None:
+    await site.user("bea", Role.ADMIN, password=PASSWORD)
+    cookie = cookie_of(await try_password(site, "bea", PASSWORD))
+    streams = Streams(live=site.door.hub, logs=site.site.logs, heartbeat_seconds=0.01)
+    site.door.listener.table = Table(stream_endpoints(streams))
+    done: list[Answered] = []
+
+    async def read() -> None:
+        stays = anyio.Event()  # never set: the reader does not go
+        done.append(await site.door.ask("GET", "/stream", headers={**BROWSER, **cookie}, held=stays))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await until(lambda: streams.clients == 1)
+        assert done == []
+        await site.store.users.remove("bea", by="ada", now=site.door.clock.now())
+        site.door.clock.go_on(1)
+
+    assert [answer.status for answer in done] == [200]
+    assert streams.clients == 0
 
 
 # --- over plain HTTP from another machine
