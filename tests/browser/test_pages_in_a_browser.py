@@ -131,7 +131,7 @@ def test_somebody_logs_in_by_a_link_and_out_again_without_any_script(browser: Br
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
-def test_somebody_logs_in_by_a_password_and_comes_to_where_he_wanted_to_be(
+def test_a_person_logs_in_by_a_password_and_comes_to_the_page_that_was_wanted(
     scripts: bool, browser: Browser, served: Served
 ) -> None:
     with Visit(browser, served, scripts=scripts) as visit:

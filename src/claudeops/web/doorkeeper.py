@@ -99,7 +99,7 @@ class Doorkeeper:
     clock: Clock
     log: Logger
     logins: Logins | None = None  # None: there are no pages
-    users: Users | None = None  # whom the operator's proxy may name; None: nobody
+    users: Users | None = None  # whom the operator's proxy may name; None: no user
     key: str | None = field(default=None, repr=False)  # of the operator, for the source `WEBHOOK`
     slack: Mapping[str, str] = field(default_factory=dict, repr=False)  # signing secrets, by targets
     _known_tokens: Known[int, ApiToken] = field(init=False)

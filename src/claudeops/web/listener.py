@@ -229,7 +229,7 @@ class Listener:
         return caller
 
     async def _is_current(self, request: Request, found: Found, connection: Connection) -> bool:
-        """Return whether whoever has sent a request may do so still; while the database is away nobody is sent away."""
+        """Return whether whoever has sent a request may do so still; a database that is away ends nothing."""
         try:
             return found.endpoint.scope is None or await self._caller(request, found, connection) is not None
         except RefusedError:

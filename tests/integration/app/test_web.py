@@ -116,7 +116,7 @@ async def test_a_token_made_in_the_shell_opens_its_source_and_its_use_is_on_reco
     assert token.last_used_at is not None
 
 
-async def test_the_operators_proxy_names_a_user_and_nobody_else_does(house: House) -> None:
+async def test_the_operators_proxy_names_a_user_and_no_other_caller_does(house: House) -> None:
     async def looked(call: Call) -> dict[str, str]:
         assert call.caller is not None
         assert call.caller.login is not None

@@ -199,7 +199,7 @@ async def test_a_form_that_cannot_be_read_is_refused(site: SiteDoor) -> None:
         assert (await site.post("/login", {}, body)).status == 422
 
 
-async def test_another_site_logs_nobody_in(site: SiteDoor) -> None:
+async def test_another_site_begins_no_login(site: SiteDoor) -> None:
     await site.user("bea", password=PASSWORD)
     assert (await try_password(site, "bea", PASSWORD, sec_fetch_site="cross-site")).status == 403
 
@@ -242,7 +242,7 @@ async def test_a_stream_ends_with_the_login_that_opened_it(site: SiteDoor) -> No
 # --- over plain HTTP from another machine
 
 
-async def test_nobody_does_more_than_look_over_plain_http_from_another_machine(site: SiteDoor) -> None:
+async def test_an_admin_only_looks_over_plain_http_from_another_machine(site: SiteDoor) -> None:
     cookie = await site.login(Role.ADMIN)
     for peer in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
         assert await deeds_of(site, cookie, peer=peer) == ["operate", "approve", "admin"]
@@ -292,7 +292,7 @@ async def test_a_network_that_the_operator_trusts_is_as_good_as_tls(site: SiteDo
     assert await deeds_of(site, cookie_of(answer)) == ["operate", "approve", "admin"]
 
 
-async def test_a_viewer_is_told_nothing_of_a_bound_that_takes_nothing_away(site: SiteDoor) -> None:
+async def test_a_viewer_sees_nothing_of_a_bound_that_takes_nothing_away(site: SiteDoor) -> None:
     cookie = await site.login(Role.VIEWER)
     assert LOOK_ONLY not in (await site.get("/", cookie, peer=ELSEWHERE)).body.decode()
 
@@ -358,7 +358,7 @@ async def test_two_names_or_two_secrets_are_refused(site: SiteDoor) -> None:
         assert (await site.door.ask("GET", "/", headers=pairs)).status == 403
 
 
-async def test_a_person_whom_the_proxy_names_and_who_is_no_user_gets_nothing(site: SiteDoor) -> None:
+async def test_a_person_whom_the_proxy_names_and_who_is_no_user_is_refused(site: SiteDoor) -> None:
     await site.user("bea", Role.ADMIN)
     named = {**PROXY, "remote-user": "bea"}
     assert (await site.get("/", named)).status == 200
