@@ -238,7 +238,7 @@ class LogEvent(StrEnum):
     )
     CALLER_REFUSED = (
         "caller_refused",
-        "somebody called without a good token; `count` since the line before",
+        "a call without a good token, login, password or secret of the proxy; `count` since the line before",
     )
     REQUEST_CRASHED = "request_crashed", "our own code failed while it answered a request; the sender was told so"
     HEARTBEAT_FAILED = "heartbeat_failed", "the outside health check could not be pinged, after several tries"

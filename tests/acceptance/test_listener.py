@@ -7,11 +7,12 @@ import socket
 from pathlib import Path
 from typing import Final
 
+import anyio
 import pytest
 
 from support.checkout import ROOT
 from support.loopback_http import ask
-from support.operating import conclude, look, operator, say
+from support.operating import COMMAND, conclude, look, operator, say
 from support.ports import kept_port
 from support.senders import token, url_of
 from support.waiting import until_it
@@ -123,3 +124,21 @@ async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: 
     assert [path for path, status in outside.items() if status == 404 and "1" not in path] == []
     missing = [path for path, status in answers.items() if not any(f"<{status} {at}{path}>" in text for text in told)]
     assert missing == [], told
+
+
+async def test_a_colleague_logs_in_by_a_password_as_a_viewer_and_not_after_he_was_removed(tmp_path: Path) -> None:
+    password = "correct horse battery"
+    async with operator(tmp_path, haiku=[say("nobody asks")]) as node, node.daemon(**LISTENS) as daemon:
+        url = await url_of(daemon)
+        await until_status(url, "/readyz", 200)
+        add = [*COMMAND, "user", "add", "bea", "--role", "viewer", "--password-stdin"]
+        await anyio.run_process(add, input=password.encode(), env=node.environment(), cwd=node.root)
+        sent = [f"name=Bea&password={text}".replace(" ", "+").encode() for text in ("wrong", password)]
+        wrong, right = [await ask(f"{url}/login", raw=body) for body in sent]
+        assert (wrong.status, right.status) == (403, 303)
+        cookie = {"cookie": right.headers["set-cookie"].partition(";")[0]}
+        assert await status_of(url, "/events", **cookie) == 200
+        assert (await node.run("user", "remove", "bea")).code == 0
+        await until_status(url, "/events", 303, **cookie)
+        assert await daemon.stop() == 0
+    assert password not in (node.root / "daemon-1.log").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 from claudeops.domain.web.login import COOKIE
 from support.hostile import MARK, TEXTS, fill
 from support.paged import secret_for
-from support.served_pages import Served, served_pages
+from support.served_pages import PASSWORD, Served, served_pages
 
 CHROMIUM: Final = shutil.which("chromium") or ""
 WIDTHS: Final = (360, 800, 1400)
@@ -186,13 +186,13 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(  # noqa: PLR0915 - 
         page = visit.open("/memories")
         page.get_by_text("State a fact").click()
         page.get_by_label("What every session is to know").fill("backups run at 03:00")
-        page.get_by_role("button", name="State it").click()
+        press(page, "State it")
         assert "backups run at 03:00" in page.locator("main").inner_text()
         page.get_by_text("State something else in its place").click()
         page.get_by_label("What every session is to know").fill("backups run at 04:00")
-        page.get_by_role("button", name="State it").click()
-        page.get_by_role("button", name="Forget it").click()
-        page.get_by_role("button", name="Bring it back").click()
+        press(page, "State it")
+        press(page, "Forget it")
+        press(page, "Bring it back")
         assert page.get_by_role("button", name="Forget it").count() == 1
 
         page = visit.open("/approvals/2")
@@ -208,6 +208,22 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(  # noqa: PLR0915 - 
         press(page, "Let sessions start again")
         assert "moving house" not in page.locator("main").inner_text()
         assert visit.complaints == []
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_a_person_logs_in_by_a_password_and_comes_to_the_page_that_was_wanted(
+    scripts: bool, browser: Browser, served: Served
+) -> None:
+    with Visit(browser, served, scripts=scripts) as visit:
+        page = visit.open("/events")
+        for password, heading in (("wrong", "Log in"), (PASSWORD, "Events")):
+            page.get_by_label("Name").fill("bea")
+            page.get_by_label("Password").fill(password)
+            page.get_by_role("button", name="Log in").click()
+            assert page.locator("h1").inner_text() == heading
+            assert page.get_by_role("alert").count() == (password == "wrong")
+        assert page.url == f"{served.url}/events"
+        assert [text for text in visit.complaints if "403" not in text] == []
 
 
 @pytest.mark.parametrize("part", range(8))

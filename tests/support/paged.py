@@ -16,6 +16,7 @@ from claudeops.app.log_lines import SessionLogs
 from claudeops.domain.model import NewSession, Trigger
 from claudeops.domain.web.login import COOKIE, LoginLink, NewLogin, Role
 from claudeops.domain.web.token import digest_of
+from claudeops.domain.web.user import NewUser, User
 from claudeops.store.glance import Glance, glance
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store
@@ -23,11 +24,14 @@ from claudeops.web.acting import act_endpoints
 from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
+from claudeops.web.connection import ConnectionRules
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.password_login import PasswordLogin
+from claudeops.web.passwords import Passwords
 from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.listening import NOON, Answered, Door
@@ -38,6 +42,14 @@ KEY: Final = b"k" * 32
 """By which answers to approvals are proven."""
 
 BROWSER: Mapping[str, str] = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate", "accept": "text/html"}
+
+
+PROXY_SECRET = "the-secret-of-the-proxy"
+
+
+def is_same(hashed: str, password: str) -> bool:
+    """Return whether a password is right, without the hundred milliseconds and 64 MiB of a real hash."""
+    return hashed == f"hash of {password}"
 
 
 def secret_for(name: str) -> str:
@@ -67,15 +79,26 @@ class SiteDoor:
         assert await self.store.logins.use_link(digest, new) is not None
         return {"cookie": f"{COOKIE}={secret_for(name)}"}
 
-    async def get(self, path: str, cookie: Mapping[str, str], **headers: str) -> Answered:
+    async def user(self, name: str, role: Role = Role.OPERATOR, *, password: str | None = None) -> User:
+        """Add a user."""
+        hashed = None if password is None else f"hash of {password}"
+        at = self.door.clock.now()
+        new = NewUser(name=name, role=role, password_hash=hashed, created_at=at, created_by="ada")
+        user = await self.store.users.add(new)
+        assert user is not None
+        return user
+
+    async def get(self, path: str, cookie: Mapping[str, str], *, peer: str = "127.0.0.1", **headers: str) -> Answered:
         """Answer a browser."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.door.ask("GET", path, headers={**BROWSER, **cookie, **named})
+        return await self.door.ask("GET", path, headers={**BROWSER, **cookie, **named}, peer=peer)
 
-    async def post(self, path: str, cookie: Mapping[str, str], body: bytes = b"", **headers: str) -> Answered:
+    async def post(
+        self, path: str, cookie: Mapping[str, str], body: bytes = b"", *, peer: str = "127.0.0.1", **headers: str
+    ) -> Answered:
         """Answer a form."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.door.ask("POST", path, body, headers={**BROWSER, **cookie, **named})
+        return await self.door.ask("POST", path, body, headers={**BROWSER, **cookie, **named}, peer=peer)
 
 
 @asynccontextmanager
@@ -118,6 +141,9 @@ async def site_door(directory: Path, *, key: bytes | None = KEY) -> AsyncIterato
                 highest_tier=2,
                 clock=door.clock,
             ),
+            passwords=PasswordLogin(
+                users=store.users, logins=store.logins, clock=door.clock, passwords=Passwords(check=is_same)
+            ),
         )
         rooms = Rooms(
             readiness=lambda: door.checks,
@@ -133,10 +159,19 @@ async def site_door(directory: Path, *, key: bytes | None = KEY) -> AsyncIterato
             described=partial(description_endpoints, site),
         )
         doorkeeper = Doorkeeper(
-            tokens=door.tokens, logins=store.logins, sources=door.sources, clock=door.clock, log=door.doorkeeper.log
+            tokens=door.tokens,
+            logins=store.logins,
+            users=store.users,
+            sources=door.sources,
+            clock=door.clock,
+            log=door.doorkeeper.log,
         )
         door.listener = replace(
-            door.listener, table=Table(table_of(rooms)), doorkeeper=doorkeeper, refused_page=site.pages.refused
+            door.listener,
+            table=Table(table_of(rooms)),
+            doorkeeper=doorkeeper,
+            refused_page=site.pages.refused,
+            connections=ConnectionRules(proxy_secret=PROXY_SECRET),
         )
         yield SiteDoor(door, store, site)
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -22,6 +23,9 @@ from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import secret_for, site_door
 from support.store_values import NOW
 from support.stores import Database
+
+PASSWORD: Final = "correct horse battery"
+"""Of the user ``bea``."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ async def _serve(directory: Path) -> None:
         await with_log(site.store, session, directory / "session-000001.ndjson", log_of(session, says=said))
         await site.login(Role.ADMIN)
         await site.link("eve")
+        await site.user("bea", password=PASSWORD)
         async with listen(site.door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:
             sys.stdout.write(f"{url}\n")
             sys.stdout.flush()

@@ -55,7 +55,7 @@ from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import SqlStore, open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
-from claudeops.web.ports import Logins, Tokens
+from claudeops.web.ports import Logins, Tokens, Users
 
 T = TypeVar("T")
 
@@ -72,6 +72,7 @@ class Node:
     database: Database  # for what only reads
     tokens: Tokens  # of programs that call
     logins: Logins  # of people
+    users: Users  # people with a role
     verdicts: Callable[[int], Awaitable[Mapping[str, CallVerdict]]]  # on the calls of a session; raises `StoreError`
     metrics: Metrics
     scrape: Scrape
@@ -195,6 +196,7 @@ async def open_node(
                         database=store.database,
                         tokens=store.tokens,
                         logins=store.logins,
+                        users=store.users,
                         verdicts=lambda session_id: store.database.read(partial(verdicts, session_id=session_id)),
                         metrics=metrics,
                         scrape=Scrape(metrics=metrics, figures=store.figures, rules=rules, clock=clock),

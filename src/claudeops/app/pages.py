@@ -31,6 +31,7 @@ from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Clock, Logins, LogLines
 from claudeops.web.streams import Streams, stream_endpoints
 
@@ -49,6 +50,7 @@ def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
         next_fires=keeper.next_fires,
         plans=lambda: keeper.plans,
         acting=_acting(node),
+        passwords=PasswordLogin(users=node.users, logins=node.logins, clock=node.clock),
     )
     estates = node.context.estates
     site.policy = PolicyInForce(
@@ -68,6 +70,7 @@ def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
         ),
         described=partial(description_endpoints, site),
         logins=node.logins,
+        users=node.users,
         refused=site.pages.refused,
         listens=streams.listens,
         close=streams.close,
@@ -84,6 +87,7 @@ def site_of(
     next_fires: Callable[[], Mapping[str, datetime | None]],
     acting: Acting | None = None,
     plans: Callable[[], Sequence[Plan]] = tuple,
+    passwords: PasswordLogin | None = None,
 ) -> Site:
     """Return what pages are made of; without ``acting`` they can only look."""
     return Site(
@@ -103,6 +107,7 @@ def site_of(
         interval_seconds=settings.interval_seconds,
         tls_hosts=settings.tls_hosts,
         acting=acting,
+        passwords=passwords,
     )
 
 

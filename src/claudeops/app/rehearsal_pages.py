@@ -25,6 +25,7 @@ from claudeops.app.pages import site_of
 from claudeops.app.web import FileSources
 from claudeops.domain.web.login import LONGEST, Login, LoginLink, NewLogin, Role
 from claudeops.domain.web.token import SECRET_BYTES, digest_of
+from claudeops.domain.web.user import User
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.system import SystemClock
 from claudeops.logs import Logger
@@ -79,6 +80,10 @@ class HeldLogins:
         )
         self._begun[new.digest] = begun
         return begun
+
+    async def log_in(self, user: User, new: NewLogin) -> Login | None:  # noqa: ARG002 - the port's
+        """Return None: rehearsals have no users."""
+        return None
 
     async def end(self, login_id: int, *, now: datetime) -> None:
         """Let a login open nothing from now on."""

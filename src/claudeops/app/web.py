@@ -24,6 +24,7 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.loopback import ConnectionLimits, Crowd, listen
 from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
+from claudeops.web.connection import ConnectionRules
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Endpoint, Table
 from claudeops.web.listener import Hosts, Listener
@@ -38,6 +39,7 @@ from claudeops.web.ports import (
     Readiness,
     Sources,
     Tokens,
+    Users,
 )
 from claudeops.web.problems import RefusedError
 from claudeops.web.table import Rooms, table_of
@@ -84,6 +86,7 @@ class Parts:
     endpoints: Sequence[Endpoint] = ()
     described: Callable[[Sequence[Endpoint]], Sequence[Endpoint]] | None = None  # what describes all endpoints
     logins: Logins | None = None
+    users: Users | None = None
     refused: Callable[[RefusedError, str], Response] | None = None  # the page for what is refused, with its path
     listens: Callable[[anyio.Event], None] = _ignored  # called with what is set when the listener begins to close
     close: Callable[[], None] = _closed  # called at the end
@@ -178,6 +181,7 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
         doorkeeper=Doorkeeper(
             tokens=web.tokens,
             logins=pages.logins,
+            users=pages.users,
             sources=web.sources,
             clock=web.clock,
             log=web.log,
@@ -188,9 +192,15 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
         clock=web.clock,
         log=web.log,
         count=web.count,
+        connections=connection_rules(settings),
         crowd=crowd,
         refused_page=pages.refused,
     )
+
+
+def connection_rules(settings: Settings) -> ConnectionRules:
+    """Return what the operator says of the network."""
+    return ConnectionRules(proxy_secret=settings.trusted_proxy_secret, is_network_trusted=settings.dashboard_insecure)
 
 
 def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:

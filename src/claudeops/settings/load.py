@@ -60,6 +60,7 @@ from claudeops.settings.reader import (
     read_address,
     read_database_url,
     read_http_url,
+    read_long_token,
     read_networks,
     read_public_urls,
 )
@@ -217,6 +218,8 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         public_url=next(iter(public_urls), None),
         public_hosts=tuple(urlsplit(url).hostname or "" for url in public_urls),
         tls_hosts=frozenset(urlsplit(url).netloc.lower() for url in public_urls if url.startswith("https:")),
+        dashboard_insecure=reader.switch("CLAUDEOPS_DASHBOARD_INSECURE"),
+        trusted_proxy_secret=read_long_token(reader, "CLAUDEOPS_TRUSTED_PROXY_SECRET"),
         metrics_allow=read_networks(reader, "CLAUDEOPS_METRICS_ALLOW"),
         chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
         log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
@@ -294,7 +297,7 @@ def _ungated(reader: Reader) -> tuple[str, ...]:
 def _secrets(
     reader: Reader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    for name in (_KEY, _TOKEN, "CLAUDEOPS_CHAT_API_KEY"):
+    for name in (_KEY, _TOKEN, "CLAUDEOPS_CHAT_API_KEY", "CLAUDEOPS_TRUSTED_PROXY_SECRET"):
         yield name, reader.secret(name) or ""
     for name in ("CLAUDEOPS_DATABASE_URL", "ANTHROPIC_BASE_URL"):
         yield from in_url(name, reader.secret(name) or "")

@@ -152,6 +152,8 @@ class Settings:
     public_url: str | None  # for links, without a slash at the end
     public_hosts: tuple[str, ...]  # of all the addresses that were given: who calls may name them
     tls_hosts: frozenset[str]  # those with https, as a Host header has them
+    dashboard_insecure: bool  # the network is trusted: plain HTTP from another machine is as good as TLS
+    trusted_proxy_secret: str | None = field(repr=False)
     metrics_allow: tuple[str, ...]  # networks, as CIDR: their peers read the metrics without a token
     chat_api_key: str | None = field(repr=False)
     # --- the daemon's own log

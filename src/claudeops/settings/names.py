@@ -288,6 +288,12 @@ GENERAL: Final[tuple[Variable, ...]] = (
         Kind.URL,
         "where people and programs reach the listener; several are separated by commas, and links have the first",
     ),
+    _switch(
+        "CLAUDEOPS_DASHBOARD_INSECURE",
+        "false",
+        "trust the network: over plain HTTP from another machine people may do more than look, and type passwords",
+    ),
+    _secret("CLAUDEOPS_TRUSTED_PROXY_SECRET", "secret by which a proxy may say who a person is, in `Remote-User`"),
     _given(
         "CLAUDEOPS_METRICS_ALLOW",
         Kind.NAMES,

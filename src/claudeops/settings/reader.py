@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # environs, which takes as long to import as a quick command 
     from claudeops.settings.typed import Typed
 
 _SECRET_BYTES: Final = 64 * 1024  # far more than any secret needs
+_FEWEST_CHARACTERS: Final = 16  # of a secret that lets its owner in
 _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would read as a flag
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
@@ -219,6 +220,17 @@ def read_address(reader: Reader, name: str) -> str:
         raise ConfigurationError(
             f"{name} is {quoted(given)}, which is no IP address: set 127.0.0.1, or 0.0.0.0 to be reached from outside."
         ) from None
+
+
+def read_long_token(reader: Reader, name: str) -> str | None:
+    """Return a secret for an HTTP header that others must not find by trying."""
+    token = reader.token(name)
+    if token is not None and len(token) < _FEWEST_CHARACTERS:
+        raise ConfigurationError(
+            f"{name} has fewer than {_FEWEST_CHARACTERS} characters (not shown): set a random one, as by `openssl rand "
+            "-hex 32`."
+        )
+    return token
 
 
 def read_networks(reader: Reader, name: str) -> tuple[str, ...]:

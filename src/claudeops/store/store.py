@@ -33,6 +33,7 @@ from claudeops.store.verify import AuditTrail
 from claudeops.store.web.idempotency import SqlIdempotency
 from claudeops.store.web.logins import SqlLogins
 from claudeops.store.web.tokens import SqlTokens
+from claudeops.store.web.users import SqlUsers
 
 _wall_clock: Final = partial(datetime.now, UTC)
 
@@ -76,6 +77,7 @@ class SqlStore:
     tokens: SqlTokens  # for operators, and for who calls the daemon
     logins: SqlLogins  # of people
     idempotency: SqlIdempotency  # of programs that call
+    users: SqlUsers  # people with a role
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -134,4 +136,5 @@ def open_store(
         tokens=SqlTokens(database),
         logins=SqlLogins(database),
         idempotency=SqlIdempotency(database),
+        users=SqlUsers(database),
     )

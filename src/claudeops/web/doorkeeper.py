@@ -1,7 +1,7 @@
-"""Who calls: tokens, logins, the operator's key, and signatures of sources. The peer's address proves nothing.
+"""Who calls: tokens, logins, the operator's key and proxy, signatures of sources. The peer's address proves nothing.
 
-Tokens and logins are read from the database at most once a second, and ten times where one is not known yet: so a new
-one works at once, a revoked one opens nothing a second later, and a flood of guesses is no flood of queries.
+Tokens, logins and users are read from the database at most once a second, and ten times where one is not known yet: so
+a new one works at once, a revoked one opens nothing a second later, and a flood of guesses is no flood of queries.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from starlette.datastructures import Headers
 
 from claudeops.domain.alerts.senders import is_signed, may_be_signed
 from claudeops.domain.notice.slack import claimed, signers
-from claudeops.domain.web.login import COOKIE, SECURE_COOKIE, Login, secret_of
+from claudeops.domain.web.login import COOKIE, LONGEST, SECURE_COOKIE, Login, Role, secret_of
 from claudeops.domain.web.token import ApiToken, Presented, ScopeKind, TokenState, digest_of, presented, scope_of
+from claudeops.domain.web.user import User, name_key
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
-from claudeops.web.endpoints import Caller
-from claudeops.web.ports import Clock, Logins, Sources, Tokens
+from claudeops.web.connection import NOT_ENCRYPTED, WAS_NOT_ENCRYPTED
+from claudeops.web.endpoints import Caller, Connection
+from claudeops.web.ports import Clock, Logins, Sources, Tokens, Users
 from claudeops.web.problems import RefusedError
 
 FRESH_SECONDS: Final = 1.0
@@ -40,6 +42,9 @@ WEBHOOK: Final = "webhook"
 
 SLACK: Final = "@slack"
 """The signer of what is pressed in Slack; no source in an address is called so."""
+
+NO_ROW: Final = 0
+"""The id of a login that the operator's proxy vouches for: there is nothing on record to look up, or to end."""
 
 _LAST_WRITE_SECONDS: Final = 2.0
 _UNKNOWN: Final = "This token opens nothing: it is unknown, or it has expired or was revoked."
@@ -94,10 +99,12 @@ class Doorkeeper:
     clock: Clock
     log: Logger
     logins: Logins | None = None  # None: there are no pages
+    users: Users | None = None  # whom the operator's proxy may name; None: no user
     key: str | None = field(default=None, repr=False)  # of the operator, for the source `WEBHOOK`
     slack: Mapping[str, str] = field(default_factory=dict, repr=False)  # signing secrets, by targets
     _known_tokens: Known[int, ApiToken] = field(init=False)
     _known_logins: Known[str, Login] | None = field(init=False)
+    _known_users: Known[str, User] | None = field(init=False)
     _used: dict[int, datetime] = field(default_factory=dict)  # tokens, since the last writing
     _logins_used: dict[int, datetime] = field(default_factory=dict)
 
@@ -107,9 +114,17 @@ class Doorkeeper:
         self._known_logins = (
             None if logins is None else Known(read=logins.active, clock=self.clock, changes=lambda: logins.changes)
         )
+        users = self.users
+        self._known_users = None if users is None else Known(read=lambda _: users.active(), clock=self.clock)
 
-    async def person(self, cookies: Mapping[str, str]) -> Caller | None:
-        """Return whose login a request's cookie proves; ``None``: no login is active. Raises `StoreError`."""
+    async def person(self, cookies: Mapping[str, str], connection: Connection) -> Caller | None:
+        """Return whom the operator's proxy names, else whose login a cookie proves; ``None``: no login is active.
+
+        Where others on the way may read along the person may look, and do nothing else: so could they. Raises
+        `RefusedError` for a user who is not there, and `StoreError`.
+        """
+        if connection.user:
+            return await self._named(connection.user)
         secret = secret_of(cookies.get(SECURE_COOKIE) or cookies.get(COOKIE, ""))
         if secret is None or self._known_logins is None:
             return None
@@ -117,7 +132,30 @@ class Doorkeeper:
         if login is None or not login.is_active(self.clock.now()):
             return None
         self._logins_used[login.id] = self.clock.now()
-        return Caller(name=f"login {login.id}", scopes=login.role.scopes, login=login)
+        cap = "" if connection.is_private else NOT_ENCRYPTED
+        cap = cap or (WAS_NOT_ENCRYPTED if login.look_only else "")
+        role = Role.VIEWER if cap else login.role
+        cap = cap if role.scopes < login.role.scopes else ""
+        return Caller(name=f"login {login.id}", scopes=role.scopes, login=login, cap=cap)
+
+    async def _named(self, name: str) -> Caller:
+        """Return the person whom the operator's proxy names; the login is of this request alone and has no row."""
+        user = None if self._known_users is None else await self._known_users.get(name_key(name))
+        if user is None:
+            why = "The proxy names a user who is not there; `claudeops user add` adds one."
+            raise RefusedError(403, why, kind=ErrorKind.AUTH)
+        now = self.clock.now()
+        login = Login(
+            id=NO_ROW,
+            name=user.name,
+            role=user.role,
+            digest="",
+            created_at=now,
+            expires_at=now + LONGEST,
+            last_used_at=now,
+            user_id=user.id,
+        )
+        return Caller(name=f"user {user.id}", scopes=user.role.scopes, login=login)
 
     async def caller(self, headers: Headers) -> Caller | None:
         """Return who a request's token proves to be; ``None``: it has none.

@@ -34,12 +34,29 @@ Body = type[msgspec.Struct] | type[bytes] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """How a request has come."""
+
+    peer: str = ""  # an address
+    is_tls: bool = False  # the operator's proxy has sent it, which speaks TLS
+    is_private: bool = (
+        False  # none on the way reads along: by TLS, from this machine, or over a network that is trusted
+    )
+    user: str = ""  # who the person is, as the operator's proxy says; empty: it says nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
     """Who calls, as proven."""
 
     name: str  # for the log, and to count by
-    scopes: frozenset[str]
+    scopes: frozenset[str]  # of a person those that count on this connection: ask these, not the role
     login: Login | None = None  # of a person; None: a program calls
+    cap: str = ""  # why these are fewer than those of the person's role, as a sentence; empty: they are not
+
+
+async def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +70,8 @@ class Call:
     body: bytes
     caller: Caller | None  # None: an open endpoint, and nothing was proven
     at: datetime
+    connection: Connection = field(default_factory=Connection)
+    is_current: Callable[[], Awaitable[bool]] = field(default=_always)  # the caller may do this still: answers go on
 
     def number(self, name: str) -> int:
         """Return a number in the path. Raises `RefusedError` for what is none."""

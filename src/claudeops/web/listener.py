@@ -13,6 +13,7 @@ import contextlib
 import ipaddress
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -27,8 +28,9 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.loopback import Crowd
 from claudeops.web import bodies
 from claudeops.web.bodies import AGAIN_SECONDS, UnprovenBodies, read_body
+from claudeops.web.connection import SECRET_HEADER, ConnectionRules, peer_key
 from claudeops.web.doorkeeper import Complaints, Doorkeeper, Rate
-from claudeops.web.endpoints import Call, Caller, Found, Table, query_of
+from claudeops.web.endpoints import Call, Caller, Connection, Found, Table, query_of
 from claudeops.web.ports import Clock
 from claudeops.web.problems import RefusedError, answer, later, problem
 
@@ -91,6 +93,7 @@ class Listener:
     clock: Clock
     log: Logger
     count: Callable[[str, str, int, float], None] = _uncounted  # the path of the row, the method, the status, seconds
+    connections: ConnectionRules = field(default_factory=ConnectionRules)
     crowd: Crowd | None = None  # of the server; None: nothing bounds the connections
     refused_page: Callable[[RefusedError, str], Response] | None = None  # with the path; None: there are no pages
     unproven: UnprovenBodies = field(default_factory=UnprovenBodies)
@@ -127,8 +130,12 @@ class Listener:
                 self._check_host(request)
                 found = self.table.find(request.scope)
                 route, request.scope[_ROUTE] = found.endpoint.label, found.endpoint.path
+                connection = self.connections.connection(request)
                 self._check_site(request, found)
-                return await self._serve(request, found)
+                response = await self._serve(request, found, connection)
+            if response.status_code == HTTPStatus.FORBIDDEN:  # a page that was answered all the same: a wrong password
+                self._complain(request, route, response.status_code)
+            return response  # noqa: TRY300 - the last statement of the good case
         except RefusedError as error:
             refused = error
         except StoreError as error:
@@ -143,11 +150,14 @@ class Listener:
             self.log.critical(LogEvent.REQUEST_CRASHED, route=route, exc_info=True)
             refused = RefusedError(500, "Our own code failed; the log says more.", kind=ErrorKind.UNKNOWN)
         if refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST}:
-            peer = request.client.host if request.client is not None else ""
-            self._complaints.tell(status=refused.status, route=route, peer=peer)  # which proves nothing
+            self._complain(request, route, refused.status)
         if self.refused_page is not None and _is_for_people(request, found):
             return self.refused_page(refused, _with_query(request))
         return problem(refused, instance=request.scope["path"], operation=route)
+
+    def _complain(self, request: Request, route: str, status: int) -> None:
+        peer = request.client.host if request.client is not None else ""
+        self._complaints.tell(status=status, route=route, peer=peer)  # which proves nothing
 
     def _check_host(self, request: Request) -> None:
         """Refuse what another name led here."""
@@ -167,10 +177,10 @@ class Listener:
     def _is_ours(self, origin: str, request: Request) -> bool:
         return origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
 
-    async def _serve(self, request: Request, found: Found) -> Response:
+    async def _serve(self, request: Request, found: Found, connection: Connection) -> Response:
         row = found.endpoint
         query = query_of(request.scope["path"], row.query, request.query_params.multi_items())
-        caller = await self._caller(request, found)
+        caller = await self._caller(request, found, connection)
         signer = row.may_sign(found.params)
         if row.scope is not None and caller is None and not (signer and self.doorkeeper.may_sign(signer)):
             raise RefusedError(401, "This needs a token.", kind=ErrorKind.AUTH)
@@ -191,50 +201,61 @@ class Listener:
                     path=request.scope["path"],
                     params=found.params,
                     query=query,
-                    headers={name.lower(): text for name, text in request.headers.items()},
+                    headers=_without_proofs(request),
                     body=body,
                     caller=caller,
                     at=self.clock.now(),
+                    connection=connection,
+                    is_current=partial(self._is_current, request, found, connection),
                 )
             )
         finally:
             self._busy -= 1
         return value if isinstance(value, Response) else answer(value, status=row.status)
 
-    async def _caller(self, request: Request, found: Found) -> Caller | None:
+    async def _caller(self, request: Request, found: Found, connection: Connection) -> Caller | None:
         """Return who calls by a token that reaches as far; ``None``: no token was sent, or the row is open."""
         needed = found.endpoint.needs(found.params)
         if needed is None:
-            return await self._visitor(request, found) if found.endpoint.asks_name else None
+            return await self._visitor(request, found, connection) if found.endpoint.asks_name else None
         if not found.endpoint.takes_tokens:
             return None
-        caller = await self.doorkeeper.caller(request.headers) or await self._person(request, found)
-        peer = request.client.host if request.client is not None else ""
+        caller = await self.doorkeeper.caller(request.headers) or await self._person(request, found, connection)
+        peer = connection.peer
         if caller is None and found.endpoint.lets_in(peer):
             return Caller(name=f"peer {peer}", scopes=frozenset({needed}))
         if caller is not None and needed not in caller.scopes:
             raise RefusedError(403, _out_of_reach(needed, caller), kind=ErrorKind.POLICY)
         return caller
 
-    async def _person(self, request: Request, found: Found) -> Caller | None:
-        """Return whose login the cookie proves.
+    async def _is_current(self, request: Request, found: Found, connection: Connection) -> bool:
+        """Return whether whoever has sent a request may do so still; a database that is away ends nothing."""
+        try:
+            return found.endpoint.scope is None or await self._caller(request, found, connection) is not None
+        except RefusedError:
+            return False
+        except StoreError:
+            return True
 
-        A cookie comes along with what other sites make a browser send: what changes something needs the browser's word
-        that a page of ours has sent it.
+    async def _person(self, request: Request, found: Found, connection: Connection) -> Caller | None:
+        """Return whose login the cookie proves, or whom the operator's proxy names.
+
+        A cookie comes along with what other sites make a browser send, and so does what a proxy adds: what changes
+        something needs the browser's word that a page of ours has sent it.
         """
         if found.endpoint.signer:
             return None
-        person = await self.doorkeeper.person(request.cookies)
+        person = await self.doorkeeper.person(request.cookies, connection)
         headers = request.headers
         is_ours = headers.get("sec-fetch-site") in _OWN or self._is_ours(headers.get("origin", ""), request)
         if person is not None and request.method not in _SAFE and not is_ours:
             raise RefusedError(403, "It cannot be seen that a page of ours has sent this.", kind=ErrorKind.AUTH)
         return person
 
-    async def _visitor(self, request: Request, found: Found) -> Caller | None:
+    async def _visitor(self, request: Request, found: Found, connection: Connection) -> Caller | None:
         """Return who asks an open endpoint; he is answered soon, whatever he sends along."""
         with anyio.move_on_after(VISITOR_SECONDS), contextlib.suppress(RefusedError, StoreError):
-            return await self.doorkeeper.caller(request.headers) or await self._person(request, found)
+            return await self.doorkeeper.caller(request.headers) or await self._person(request, found, connection)
         return None
 
     def _let_in(self, request: Request, caller: Caller) -> None:
@@ -253,15 +274,24 @@ class Listener:
         caller = self.doorkeeper.signer(signer, body, request.headers)
         if caller is not None:
             return caller, body
-        if not self._guesses.admits(_peer(request)):
+        if not self._guesses.admits(peer_key(request.client.host if request.client is not None else "")):
             raise later("Too many signatures from there were wrong.", seconds=AGAIN_SECONDS, closes=True)
         raise RefusedError(401, "The body is not signed by its source, or too long ago.", kind=ErrorKind.AUTH)
+
+
+def _without_proofs(request: Request) -> dict[str, str]:
+    """Return the headers by lower-case names, without the secret of the operator's proxy: no handler may keep it."""
+    named = {name.lower(): text for name, text in request.headers.items()}
+    named.pop(SECRET_HEADER, None)
+    return named
 
 
 def _out_of_reach(needed: str, caller: Caller) -> str:
     """Return why a caller may not do what needs a scope, and who may."""
     if caller.login is None:
         return f"This needs a token with the scope {needed}."
+    if caller.cap and needed in caller.login.role.scopes:
+        return caller.cap
     role = next((role for role in Role if needed in role.scopes), None)
     who = "a program with a token alone" if role is None else f"the role {role.value}"
     return f"{caller.login.name} is logged in as {caller.login.role.value}; this is for {who}."
@@ -279,18 +309,6 @@ def _with_query(request: Request) -> str:
 
 def _later(detail: str) -> RefusedError:
     return later(detail, seconds=AGAIN_SECONDS)
-
-
-def _peer(request: Request) -> str:
-    """Return whom wrong signatures are counted against: an address; of IPv6 the network, of which one has many."""
-    host = request.client.host if request.client is not None else ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
-        return str(ipaddress.IPv6Network((int(address), 64), strict=False))
-    return host
 
 
 def _name_of(header: str) -> str:

@@ -16,6 +16,7 @@ from claudeops.domain.probe.model import Verb
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.login import Login, NewLogin
 from claudeops.domain.web.token import ApiToken
+from claudeops.domain.web.user import User
 from claudeops.store.reading.calls import CallVerdict
 
 
@@ -69,8 +70,21 @@ class Logins(Protocol):
     async def use_link(self, digest: str, new: NewLogin) -> Login | None:
         """Begin the login that a link is for; ``None``: there is no such link, it was used, or it is over."""
 
+    async def log_in(self, user: User, new: NewLogin) -> Login | None:
+        """Begin the login of a user whose password was right; ``None``: the user is not as it was then."""
+
     async def end(self, login_id: int, *, now: datetime) -> None:
         """Let a login open nothing from now on."""
+
+
+class Users(Protocol):
+    """Which people may log in, in which role. Every method raises `StoreError`."""
+
+    async def active(self) -> Mapping[str, User]:
+        """Return the users in force by `claudeops.domain.web.user.name_key`."""
+
+    async def named(self, name: str) -> User | None:
+        """Return the user in force of a name, whatever its capitals."""
 
 
 class Sources(Protocol):

@@ -190,7 +190,7 @@ class Streams:
             raise later(f"{name} has too many streams.", seconds=FULL_SECONDS)
         if self.clients >= MOST_STREAMS:
             raise later("There are too many streams.", seconds=FULL_SECONDS)
-        return EventStream(body, closing=self.closing, room=self._room(name))
+        return EventStream(partial(_while_current, call, body), closing=self.closing, room=self._room(name))
 
     @contextlib.contextmanager
     def _room(self, name: str) -> Iterator[None]:
@@ -237,6 +237,19 @@ def stream_endpoints(streams: Streams) -> Sequence[Endpoint]:
             summary="Gives lines of a session's log, `?limit=` (at most 200) after line `?after=`.",
         ),
     )
+
+
+async def _while_current(call: Call, body: Callable[[Write], Awaitable[None]], write: Write) -> None:
+    """Let a stream go on for as long as its reader may have it: a login ends, a token is revoked."""
+    with anyio.CancelScope() as scope:
+
+        async def send(content: bytes) -> None:
+            if not await call.is_current():
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()  # which ends the body
+            await write(content)
+
+        await body(send)
 
 
 async def _is_there(log: OpenLog, line: int) -> bool:

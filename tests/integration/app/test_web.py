@@ -9,7 +9,7 @@ import json
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,10 +20,13 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.app.web import Web, keep_listening
+from claudeops.app.web import Parts, Web, connection_rules, keep_listening
+from claudeops.domain.web.login import Role
 from claudeops.domain.web.token import SECRET_BYTES, NewToken, digest_of, written
+from claudeops.domain.web.user import NewUser
 from claudeops.engine.system import SystemClock
 from claudeops.store.store import SqlStore
+from claudeops.web.endpoints import Call, Endpoint
 from claudeops.web.ports import Check
 from support.listening import CHAT_KEY, SHARED, HeldIntake, HeldSources
 from support.loopback_http import Answer, ask
@@ -68,7 +71,9 @@ class House:
 
 
 @asynccontextmanager
-async def listening(house: House, port: int = 0, **changes: str) -> AsyncIterator[House]:
+async def listening(
+    house: House, port: int = 0, pages: Callable[[], Parts] | None = None, **changes: str
+) -> AsyncIterator[House]:
     """Listen for the length of the block."""
     logs.configure(level="info", fmt="json", stream=house.log, redact=str)
     given = {"CLAUDEOPS_DASHBOARD_PORT": str(port), "CLAUDEOPS_CHAT_API_KEY": CHAT_KEY, **changes}
@@ -81,6 +86,7 @@ async def listening(house: House, port: int = 0, **changes: str) -> AsyncIterato
         readiness=lambda: [Check(name="disk", ok=True)],
         sources=HeldSources(),
         intake=house.intake,
+        pages=pages,
         retry_seconds=0.05,
     )
     async with anyio.create_task_group() as tasks:
@@ -108,6 +114,31 @@ async def test_a_token_made_in_the_shell_opens_its_source_and_its_use_is_on_reco
     assert (taken.status, other.status, key.status) == (202, 403, 202)
     (token,) = await house.store.tokens.known()
     assert token.last_used_at is not None
+
+
+async def test_the_operators_proxy_names_a_user_and_no_other_caller_does(house: House) -> None:
+    async def looked(call: Call) -> dict[str, str]:
+        assert call.caller is not None
+        assert call.caller.login is not None
+        return {"by": call.caller.login.name}
+
+    row = Endpoint(method="GET", path="/who", scope="operate", answer=dict, handler=looked, summary="Says who it is.")
+    at = datetime.now(UTC)
+    await house.store.users.add(NewUser(name="Bea", role=Role.OPERATOR, created_at=at, created_by="ada"))
+    parts = Parts(endpoints=(row,), logins=house.store.logins, users=house.store.users)
+    async with listening(house, pages=lambda: parts, CLAUDEOPS_TRUSTED_PROXY_SECRET=SHARED):
+        named = {"remote-user": "bea", "x-claudeops-proxy-secret": SHARED}
+        ours = await house.ask("/who", method="GET", **named)
+        other = await house.ask("/who", method="GET", **{**named, "x-claudeops-proxy-secret": SHARED[:-1]})
+
+    assert (ours.status, other.status) == (200, 403)
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_network_is_trusted_where_the_operator_says_so(tmp_path: Path, is_trusted: bool) -> None:
+    given = {"CLAUDEOPS_DASHBOARD_INSECURE": str(is_trusted).lower()}
+    settings = make_world(tmp_path).settings(given, ANTHROPIC_API_KEY="sk-ant-none")
+    assert connection_rules(settings).is_network_trusted is is_trusted
 
 
 async def test_a_heartbeat_reaches_its_probe(house: House, sqlite: Database) -> None:

@@ -29,10 +29,25 @@ async def test_a_free_port_is_fine_and_a_taken_one_is_told_with_the_remedy(tmp_p
     assert "CLAUDEOPS_DASHBOARD_PORT" in str(refused.remedy)
 
 
-@pytest.mark.parametrize(("url", "status"), [("", Status.WARNING), ("http://claudeops:8080", Status.OK)])
-async def test_who_listens_to_all_is_asked_for_a_name(tmp_path: Path, url: str, status: Status) -> None:
-    found = await told(tmp_path, CLAUDEOPS_DASHBOARD_HOST="::", CLAUDEOPS_DASHBOARD_PORT="0", CLAUDEOPS_PUBLIC_URL=url)
-    assert found.status is status
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "no name is known"),
+        ({"CLAUDEOPS_PUBLIC_URL": "http://claudeops:8080"}, "by plain HTTP"),
+        ({"CLAUDEOPS_PUBLIC_URL": "http://claudeops:8080", "CLAUDEOPS_DASHBOARD": "off"}, ""),
+        ({"CLAUDEOPS_PUBLIC_URL": "http://claudeops:8080", "CLAUDEOPS_DASHBOARD_INSECURE": "true"}, ""),
+        ({"CLAUDEOPS_PUBLIC_URL": "http://claudeops:8080, https://ops.example.com"}, ""),
+    ],
+)
+async def test_who_listens_to_all_needs_a_name_and_tls(tmp_path: Path, given: dict[str, str], says: str) -> None:
+    found = await told(tmp_path, CLAUDEOPS_DASHBOARD_HOST="::", CLAUDEOPS_DASHBOARD_PORT="0", **given)
+    assert found.status is (Status.WARNING if says else Status.OK)
+    assert says in found.says
+
+
+async def test_who_listens_to_this_machine_needs_neither(tmp_path: Path) -> None:
+    url = "http://claudeops:8080"
+    assert (await told(tmp_path, CLAUDEOPS_DASHBOARD_PORT="0", CLAUDEOPS_PUBLIC_URL=url)).status is Status.OK
 
 
 async def test_switched_off_is_no_fault(tmp_path: Path) -> None:

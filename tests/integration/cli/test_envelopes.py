@@ -106,6 +106,10 @@ ASKED: Final[Mapping[str, str]] = {
     "token list": "token list --all",
     "token revoke": "token revoke 1",
     "tool-pool": "tool-pool",
+    "user add": "user add cleo --role viewer",
+    "user list": "user list",
+    "user remove": "user remove bea",
+    "user set": "user set bea --role approver",
     "version": "version",
     "why": "why web --at 2026-03-01T12:30Z",
 }
@@ -118,6 +122,7 @@ NO_INCIDENT: Final = ("incident 99", "ack 99", "resolve 99", "end-silence 99")
 NOT_THERE: Final = (
     *(*NOTHING, *NOTHING_TOO, *NOTHING_EITHER, *NO_INCIDENT),
     *("stop 99", "exec-command nothing", "rehearse nothing", "token revoke 99", "notify test nobody"),
+    *("user set nope --role viewer", "user remove nope", "login-link --name nope"),
 )
 WRITING: Final = (
     "approve 1",
@@ -132,6 +137,9 @@ WRITING: Final = (
     "token create --name am --scope read",
     "token revoke 1",
     "login-link",
+    "user add cleo --role viewer",
+    "user set bea --role viewer",
+    "user remove bea",
     f"stop {QUEUED}",
 )
 
@@ -196,6 +204,10 @@ def lived_in(shell: Shell) -> Shell:
     shell.database.execute(
         "INSERT INTO probes (name, service, kind, state, detail, failures, successes, interval_seconds, explained_by,"
         " incident, counters) VALUES ('backup', 'backup', 'heartbeat', 'unknown', '', 0, 0, 30, '', '', '')"
+    )
+    shell.database.execute(
+        "INSERT INTO users (name, name_key, role, created_at, created_by)"
+        " VALUES ('Bea', 'bea', 'operator', '2026-03-01 12:00:00.000000', 'ada')"
     )
     old_database(shell.root / "old.db")
     shell.database.execute("UPDATE memories SET trust = 'quarantined' WHERE id = 2")

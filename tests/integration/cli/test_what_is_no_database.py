@@ -36,6 +36,7 @@ ASKED = (
     ),
     *("delete-session 1", "flush-transcript 1", "replay 1", "backup copy.db", "token list", "token revoke 1", "tail 1"),
     *("exec-command tier1 x --no-wait", "ping x", "token create --name a --scope read", "login-link"),
+    *("user add a --role viewer", "user list", "user set a --role viewer", "user remove a"),
 )
 
 

@@ -70,6 +70,7 @@ REFUSED = [
     case("no-network", "METRICS_ALLOW holds '10.1.0.1/16'", "10.1.0.0/16", CLAUDEOPS_METRICS_ALLOW="10.1.0.1/16"),
     case("no-public-url", "CLAUDEOPS_PUBLIC_URL", "https://ops", CLAUDEOPS_PUBLIC_URL="https://a.example, ops"),
     case("password-in-a-link", "CLAUDEOPS_PUBLIC_URL", "secret", CLAUDEOPS_PUBLIC_URL="https://ada:hunter22@ops"),
+    case("guessable-proxy", "CLAUDEOPS_TRUSTED_PROXY_SECRET", "openssl", CLAUDEOPS_TRUSTED_PROXY_SECRET="hunter22"),
     case("no-switch", "CLAUDEOPS_DRY_RUN is 'maybe'", "true or false", CLAUDEOPS_DRY_RUN="maybe"),
     case("no-level", "CLAUDEOPS_LOG_LEVEL is 'loud'", "info, debug", CLAUDEOPS_LOG_LEVEL="loud"),
     case("no-isolation", "CLAUDEOPS_ISOLATION is 'jail'", "bubblewrap", CLAUDEOPS_ISOLATION="jail"),
@@ -172,6 +173,7 @@ REFUSED = [
             "CLAUDE_CODE_OAUTH_TOKEN",
             "CLAUDEOPS_DATABASE_URL",
             "CLAUDEOPS_CHAT_API_KEY",
+            "CLAUDEOPS_TRUSTED_PROXY_SECRET",
             "CLAUDEOPS_APPRISE_URLS",
         )
     ),

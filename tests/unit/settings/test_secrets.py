@@ -30,6 +30,7 @@ SECRET_PLACES = [
     ),
     pytest.param({"CLAUDEOPS_DATABASE_URL": "postgresql:///ops?password=hunter22"}, {"hunter22"}, id="database-query"),
     pytest.param({"CLAUDEOPS_CHAT_API_KEY": "chat-0123456789"}, {"chat-0123456789"}, id="chat"),
+    pytest.param({"CLAUDEOPS_TRUSTED_PROXY_SECRET": "proxy-0123456789"}, {"proxy-0123456789"}, id="trusted-proxy"),
     pytest.param(
         {"CLAUDEOPS_APPRISE_URLS": "discord://1234/averyverylongtoken, mailto://me:mailsecret@example.com"},
         {

@@ -92,7 +92,8 @@ async def test_a_row_is_for_those_with_its_scope_and_nobody_else(row: Endpoint, 
     assert [await status(bearer(number)) for number in (3, 4, 99)] == [outside] * 3
     assert await status({"authorization": f"Basic {secret_of(1)}"}) == outside
     assert await status({"authorization": bearer(1)["authorization"][:-1] + "x"}) == outside
-    assert await status({"x-forwarded-for": "127.0.0.1", "remote-user": "ada"}) == outside
+    assert await status({"x-forwarded-for": "127.0.0.1"}) == outside
+    assert await status({"remote-user": "ada"}) == 403  # for the operator's proxy alone
     assert await status(bearer(1), host="evil.example.com") == 421
     assert await status({**bearer(1), "sec-fetch-site": "cross-site"}) == 403
     assert await status({**bearer(1), "origin": "http://evil.example.com"}) == 403

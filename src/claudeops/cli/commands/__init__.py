@@ -52,6 +52,7 @@ from claudeops.cli.commands.tiers import (
     tool_pool,
 )
 from claudeops.cli.commands.tokens import login_link, token
+from claudeops.cli.commands.users import user
 from claudeops.cli.commands.watch import bootstrap, health, ping, run, tail
 
 
@@ -72,7 +73,7 @@ class _Commands(WholeHelp):
         "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
         "Set up": (
             *("doctor", "config", "notify", "rehearse", "backup", "migrate-from", "remote-commands"),
-            *("login-link", "token", "version", "completion"),
+            *("login-link", "user", "token", "version", "completion"),
         ),
     }
 
@@ -100,7 +101,7 @@ for _command in (
     *(probe, audit, policy, remote_commands, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
     *(list_sessions, load_session, delete_session, flush_transcript, replay),
-    *(doctor, config, notify, rehearse, backup, migrate_from, login_link, token, version, completion),
+    *(doctor, config, notify, rehearse, backup, migrate_from, login_link, user, token, version, completion),
 ):
     claudeops.add_command(_command)
 

@@ -50,17 +50,18 @@ class _End(click.ParamType["datetime | None"]):
         return datetime.now(UTC) + length
 
 
-@click.command("login-link", epilog=examples("claudeops login-link", "claudeops login-link --output-format json"))
+@click.command("login-link", epilog=examples("claudeops login-link", "claudeops login-link --name bea"))
+@click.option("--name", help="The user of `user list` who logs in by it; default: you, as admin.")
 @OUTPUT_FORMAT
-def login_link(output_format: str) -> int:
+def login_link(name: str | None, output_format: str) -> int:
     """Print a link that logs one browser in to the pages, once, within a minute.
 
     The link is an answer to whoever may read the daemon's database: it stands in no log. Exit status: 0, or 1 where
-    there are no pages.
+    there are no pages, or no such user.
     """
-    from claudeops.cli.tokens import print_link
+    from claudeops.cli.access.tokens import print_link
 
-    return print_link(as_json=output_format == "json")
+    return print_link(name, as_json=output_format == "json")
 
 
 @click.group(cls=WholeHelp)
@@ -92,7 +93,7 @@ def create_token(name: str, scopes: tuple[str, ...], expires: datetime | None, o
 
     It works at once, and no token answers an approval. Exit status: 0 made, 78 configuration.
     """
-    from claudeops.cli.tokens import make_token
+    from claudeops.cli.access.tokens import make_token
 
     return make_token(name=name, scopes=scopes, expires_at=expires, as_json=output_format == "json")
 
@@ -102,7 +103,7 @@ def create_token(name: str, scopes: tuple[str, ...], expires: datetime | None, o
 @OUTPUT_FORMAT
 def list_tokens(everything: bool, output_format: str) -> int:  # noqa: FBT001 - click
     """Show who has a token, for what, until when, and when each was last used."""
-    from claudeops.cli.tokens import print_tokens
+    from claudeops.cli.access.tokens import print_tokens
 
     return print_tokens(everything=everything, as_json=output_format == "json")
 
@@ -116,6 +117,6 @@ def revoke_token(token_id: int, output_format: str) -> int:
     ID is the number in the token, which `token list` shows. Exit status: 0 revoked, 1 there is none or it is revoked
     already, 78 configuration.
     """
-    from claudeops.cli.tokens import revoke
+    from claudeops.cli.access.tokens import revoke
 
     return revoke(token_id, as_json=output_format == "json")

@@ -64,11 +64,24 @@ async def listener(_case: Case, settings: Settings) -> Finding:
             f"Others reach {place}, but only by its address: no name is known.",
             "Name it in CLAUDEOPS_PUBLIC_URL; calls by another name are refused.",
         )
+    if _is_in_the_clear(settings):
+        return doubtful(
+            f"Others reach {place} by plain HTTP: people from another machine may only look, and log in without a "
+            "password.",
+            "Put a proxy before it that speaks TLS, and name its https address in CLAUDEOPS_PUBLIC_URL; where the "
+            "network is trusted, set CLAUDEOPS_DASHBOARD_INSECURE=true.",
+        )
     return fine(
         f"The daemon can listen to {place}; every program needs a token (`claudeops token list`), and every person a "
         "login (`claudeops login-link`)."
         "login (`claudeops login-link`)."
     )
+
+
+def _is_in_the_clear(settings: Settings) -> bool:
+    """Return whether people on other machines can have no connection that counts as encrypted."""
+    is_outside = not ipaddress.ip_address(settings.dashboard_host).is_loopback
+    return is_outside and settings.dashboard and not settings.dashboard_insecure and not settings.tls_hosts
 
 
 def _unbound(settings: Settings) -> str | None:

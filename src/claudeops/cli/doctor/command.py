@@ -77,7 +77,13 @@ CHECKS: Final = (
     Check(
         "listener",
         access.listener,
-        ("CLAUDEOPS_LISTENER", "CLAUDEOPS_DASHBOARD*", "CLAUDEOPS_PUBLIC_URL", "CLAUDEOPS_CHAT_API_KEY*"),
+        (
+            "CLAUDEOPS_LISTENER",
+            "CLAUDEOPS_DASHBOARD*",
+            "CLAUDEOPS_PUBLIC_URL",
+            "CLAUDEOPS_CHAT_API_KEY*",
+            "CLAUDEOPS_TRUSTED_PROXY_SECRET*",
+        ),
     ),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),

@@ -62,14 +62,18 @@ class LoginLink:
     digest: str = field(repr=False)  # of the secret in its address
     created_at: datetime
     expires_at: datetime
+    user_id: int | None = (
+        None  # of `claudeops.domain.web.user.User`, whose role counts; None: an operator of the machine
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewLogin:
-    """What a browser gets when it uses a link."""
+    """What a browser gets when it uses a link, or sends a password."""
 
     digest: str = field(repr=False)  # of the secret in its cookie
     at: datetime
+    look_only: bool = False  # its cookie crosses a network in the clear, so it opens no more than looking, ever
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +88,8 @@ class Login:
     expires_at: datetime
     last_used_at: datetime
     ended_at: datetime | None = None
+    user_id: int | None = None  # None: an operator of the machine, whom no user stands for
+    look_only: bool = False  # whatever the role is
 
     def is_active(self, now: datetime) -> bool:
         """Return whether it opens anything now."""

@@ -40,7 +40,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base, learnt, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0025"
+HEAD: Final = "0026"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -61,6 +61,7 @@ session_memories: Final = learnt.session_memories
 
 api_tokens: Final = web.api_tokens
 login_links: Final = web.login_links
+users: Final = web.users
 web_sessions: Final = web.web_sessions
 idempotency_keys: Final = web.idempotency_keys
 

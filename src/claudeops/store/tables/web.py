@@ -1,10 +1,10 @@
-"""Tables of those who call the daemon: tokens of programs, logins of people."""
+"""Tables of those who call the daemon: tokens of programs, users and their logins."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Column, Index, Integer
+from sqlalchemy import Boolean, Column, Index, Integer, text
 
 from claudeops.domain.web.login import Role
 from claudeops.store.tables.base import one_of, table
@@ -23,6 +23,26 @@ api_tokens: Final = table(
     Column("last_used_at", UtcDateTime),
 )
 
+users: Final = table(
+    "users",
+    Column("name", Name, nullable=False),
+    Column("name_key", Name, nullable=False),
+    Column("role", Name, nullable=False),
+    Column("password_hash", CleanText),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("created_by", Name, nullable=False),
+    Column("disabled_at", UtcDateTime),
+    Column("disabled_by", Name),
+    one_of("role", Role),
+    Index(
+        "uq_users_name_key",
+        "name_key",
+        unique=True,
+        sqlite_where=text("disabled_at IS NULL"),
+        postgresql_where=text("disabled_at IS NULL"),
+    ),
+)
+
 login_links: Final = table(
     "login_links",
     Column("name", Name, nullable=False),
@@ -30,6 +50,7 @@ login_links: Final = table(
     Column("digest", Name, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
+    Column("user_id", Integer),  # no reference: users stay on record
     one_of("role", Role),
     Index("uq_login_links_digest", "digest", unique=True),
 )
@@ -43,6 +64,8 @@ web_sessions: Final = table(
     Column("expires_at", UtcDateTime, nullable=False),
     Column("last_used_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
+    Column("user_id", Integer),  # likewise
+    Column("look_only", Boolean),
     one_of("role", Role),
     Index("uq_web_sessions_digest", "digest", unique=True),
 )

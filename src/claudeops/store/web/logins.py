@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, insert, or_, select, update
 
 from claudeops.domain.web.login import IDLE, LONGEST, Login, LoginLink, NewLogin, Role
+from claudeops.domain.web.user import User
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import login_links, web_sessions
+from claudeops.store.tables import login_links, users, web_sessions
 
 _USED: Final = (
     update(web_sessions)
@@ -36,6 +37,7 @@ class SqlLogins:
             "digest": link.digest,
             "created_at": link.created_at,
             "expires_at": link.expires_at,
+            "user_id": link.user_id,
         }
 
         def write(connection: Connection) -> None:
@@ -53,21 +55,46 @@ class SqlLogins:
             connection.execute(delete(login_links).where(used))
             if link is None or link.expires_at <= new.at:
                 return None
-            note_deed(connection, f"{link.name} has logged in as {link.role}", at=new.at)
-            return _begin(connection, link.name, Role(link.role), new)
+            if link.user_id is None:
+                return _begin(connection, link.name, Role(link.role), new)
+            user = connection.execute(_active_user(link.user_id)).one_or_none()
+            return None if user is None else _begin(connection, user.name, Role(user.role), new, user_id=user.id)
+
+        begun = await self._database.write(write)
+        self.changes += 1
+        return begun
+
+    async def log_in(self, user: User, new: NewLogin) -> Login | None:
+        """Begin the login of a user whose password was right; None: the user is not as it was then."""
+        if user.password_hash is None:
+            return None
+        named = _active_user(user.id).where(users.c.password_hash == user.password_hash)
+
+        def write(connection: Connection) -> Login | None:
+            found = connection.execute(named).one_or_none()
+            return None if found is None else _begin(connection, found.name, Role(found.role), new, user_id=found.id)
 
         begun = await self._database.write(write)
         self.changes += 1
         return begun
 
     async def active(self, now: datetime) -> Mapping[str, Login]:
-        """Return the logins that open something now, by the digest of their cookie."""
+        """Return the logins that open something now, by the digest of their cookie; users have the role of now."""
         columns = web_sessions.c
-        query = select(web_sessions).where(
-            columns.ended_at.is_(None), columns.expires_at > now, columns.last_used_at > now - IDLE
+        query = (
+            select(web_sessions, users.c.role.label("users_role"))
+            .outerjoin(users, users.c.id == columns.user_id)
+            .where(
+                columns.ended_at.is_(None),
+                columns.expires_at > now,
+                columns.last_used_at > now - IDLE,
+                or_(columns.user_id.is_(None), users.c.id.is_not(None) & users.c.disabled_at.is_(None)),
+            )
         )
         return await self._database.read(
-            lambda connection: {row.digest: _to_login(row) for row in connection.execute(query)}
+            lambda connection: {
+                row.digest: _to_login(row, role=row.users_role or row.role) for row in connection.execute(query)
+            }
         )
 
     async def used(self, last: Mapping[int, datetime]) -> None:
@@ -91,7 +118,12 @@ class SqlLogins:
         self.changes += 1
 
 
-def _begin(connection: Connection, name: str, role: Role, new: NewLogin) -> Login:
+def _active_user(user_id: int) -> Select[Any]:
+    return select(users).where(users.c.id == user_id, users.c.disabled_at.is_(None))
+
+
+def _begin(connection: Connection, name: str, role: Role, new: NewLogin, *, user_id: int | None = None) -> Login:
+    note_deed(connection, f"{name} has logged in as {role.value}", at=new.at)
     values = {
         "name": name,
         "role": role.value,
@@ -99,22 +131,27 @@ def _begin(connection: Connection, name: str, role: Role, new: NewLogin) -> Logi
         "created_at": new.at,
         "expires_at": new.at + LONGEST,
         "last_used_at": new.at,
+        "user_id": user_id,
+        "look_only": new.look_only,
     }
     over = (web_sessions.c.expires_at <= new.at) | web_sessions.c.ended_at.is_not(None)
     connection.execute(delete(web_sessions).where(over))
     key = connection.execute(insert(web_sessions).values(values)).inserted_primary_key
     assert key is not None  # noqa: S101 - an insert of one row has one
-    return _to_login(connection.execute(select(web_sessions).where(web_sessions.c.id == key[0])).one())
+    row = connection.execute(select(web_sessions).where(web_sessions.c.id == key[0])).one()
+    return _to_login(row, role=row.role)
 
 
-def _to_login(row: TableRow) -> Login:
+def _to_login(row: TableRow, *, role: str) -> Login:
     return Login(
         id=row.id,
         name=row.name,
-        role=Role(row.role),
+        role=Role(role),
         digest=row.digest,
         created_at=row.created_at,
         expires_at=row.expires_at,
         last_used_at=row.last_used_at,
         ended_at=row.ended_at,
+        user_id=row.user_id,
+        look_only=bool(row.look_only),
     )

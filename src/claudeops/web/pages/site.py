@@ -24,6 +24,7 @@ from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.web.acts import Acting
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
+from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce
 
 LATE: Final = timedelta(minutes=15)
@@ -67,6 +68,7 @@ class Site:
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     acting: Acting | None = None  # None: pages and API can only look
     reached: dict[str, Reach] = field(default_factory=dict, init=False)  # by the hashes of calls
+    passwords: PasswordLogin | None = None  # None: people log in by links alone
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:
@@ -101,8 +103,11 @@ class Site:
         return self.pages.page(call, template, title=title, state=state, values={**values, **own})
 
     def is_tls(self, call: Call) -> bool:
-        """Return whether a browser calls over TLS, as the operator says of the name by which it calls."""
-        return call.headers.get("host", "").lower() in self.tls_hosts
+        """Return whether a browser calls over TLS: through the operator's proxy, or by a name that has TLS.
+
+        The second is the browser's word, and says no more than which cookie it will give back.
+        """
+        return call.connection.is_tls or call.headers.get("host", "").lower() in self.tls_hosts
 
 
 def state_of(seen: Glance, now: datetime) -> State:

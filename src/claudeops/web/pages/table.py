@@ -103,7 +103,10 @@ def _logins(site: Site) -> Sequence[Endpoint]:
             handler=site.pages.files.serve,
             summary="A file that pages load.",
         ),
-        _open("GET", "/login", partial(login.login_page, site), "How to log in.", query=login.After),
+        _open(
+            "GET", "/login", partial(login.login_page, site), "How to log in, and the form to do so.", query=login.After
+        ),
+        _open("POST", "/login", partial(login.use_password, site), "Logs a browser in by name and password."),
         _open("GET", link, link_page, "A link of `claudeops login-link`: the button that uses it.", query=login.After),
         _open("POST", link, use_link, "Logs a browser in by a link, which is used up."),
         _open("POST", "/logout", partial(login.log_out, site), out),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from claudeops.cli.access.users import user_not_found
 from claudeops.cli.operator import CommandResult, not_done, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
@@ -19,6 +20,7 @@ from claudeops.domain.gate.approval import visible
 from claudeops.domain.text.answers import document
 from claudeops.domain.web.login import LINK_SECONDS, LoginLink, Role
 from claudeops.domain.web.token import SECRET_BYTES, digest_of
+from claudeops.domain.web.user import User
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import tokens as acts
@@ -107,17 +109,20 @@ def _table(tokens: Sequence[TokenEntry]) -> str:
 # --- links for people
 
 
-def print_link(*, as_json: bool) -> int:
-    """Make a link and print it; return the exit status."""
-    return run_on_database(_LINK, _linked, as_json=as_json)
+def print_link(name: str | None, *, as_json: bool) -> int:
+    """Make a link and print it, for a user or for whoever runs the command; return the exit status."""
+    return run_on_database(_LINK, partial(_linked, name), as_json=as_json, target=name or "")
 
 
-async def _linked(settings: Settings, store: SqlStore) -> CommandResult:
+async def _linked(name: str | None, settings: Settings, store: SqlStore) -> CommandResult:
     if not (settings.listener and settings.dashboard):
         return refused(_LINK, _LINK, _OFF, hint="Switch both on, and start the daemon again.")
     if settings.public_url is None and not settings.dashboard_port:
         return refused(_LINK, _LINK, _ANY_PORT, hint="Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_PUBLIC_URL.")
-    link, url = await make_link(store, base_url(settings))
+    user = None if name is None else await store.users.named(name)
+    if name is not None and user is None:
+        return user_not_found(name)
+    link, url = await make_link(store, base_url(settings), user=user)
     return CommandResult(
         text=f"{url}\nlogs one browser in as {link.name} ({link.role}), once, within {LINK_SECONDS} s",
         body={
@@ -130,12 +135,13 @@ async def _linked(settings: Settings, store: SqlStore) -> CommandResult:
     )
 
 
-async def make_link(store: SqlStore, base: str) -> tuple[LoginLink, str]:
-    """Keep a new link; return it, and its address below ``base``."""
+async def make_link(store: SqlStore, base: str, *, user: User | None = None) -> tuple[LoginLink, str]:
+    """Keep a new link; return it, and its address below ``base``. ``None``: whoever runs the command, as admin."""
     secret, at = secrets.token_urlsafe(SECRET_BYTES), now()
     link = LoginLink(
-        name=operators_name(),
-        role=Role.ADMIN,
+        name=operators_name() if user is None else user.name,
+        role=Role.ADMIN if user is None else user.role,
+        user_id=None if user is None else user.id,
         digest=digest_of(secret),
         created_at=at,
         expires_at=at + timedelta(seconds=LINK_SECONDS),

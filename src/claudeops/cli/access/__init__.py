@@ -1,0 +1,1 @@
+"""Commands on who may call: tokens of programs, links and users for people."""
