@@ -186,13 +186,13 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(  # noqa: PLR0915 - 
         page = visit.open("/memories")
         page.get_by_text("State a fact").click()
         page.get_by_label("What every session is to know").fill("backups run at 03:00")
-        page.get_by_role("button", name="State it").click()
+        press(page, "State it")
         assert "backups run at 03:00" in page.locator("main").inner_text()
         page.get_by_text("State something else in its place").click()
         page.get_by_label("What every session is to know").fill("backups run at 04:00")
-        page.get_by_role("button", name="State it").click()
-        page.get_by_role("button", name="Forget it").click()
-        page.get_by_role("button", name="Bring it back").click()
+        press(page, "State it")
+        press(page, "Forget it")
+        press(page, "Bring it back")
         assert page.get_by_role("button", name="Forget it").count() == 1
 
         page = visit.open("/approvals/2")
