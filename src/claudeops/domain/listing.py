@@ -38,6 +38,7 @@ class Listing:
     outcome: Outcome | None = None
     limit: int = DEFAULT_LIMIT
     before: int | None = None  # the id that ended the page before this one
+    after: int | None = None  # the newest id that is known; without ``before`` a page has the oldest of what came later
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,7 @@ class Page(Generic[T]):
 
     items: tuple[T, ...]
     before: int | None = None  # `Listing.before` of the page that follows; None: this is the last one
+    newest: int | None = None  # `Listing.after` for what comes later; None: nothing has come yet
 
 
 def levels_from(level: Level) -> tuple[Level, ...]:

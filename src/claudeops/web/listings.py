@@ -34,6 +34,7 @@ class Paged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     limit: Limit = 50  # entries
     before: Text = ""  # the cursor at which the page before this one has ended; empty: the newest entries
+    after: Text = ""  # the cursor of the newest entry that is known; empty: from the first one on
 
 
 class Timed(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +119,7 @@ def listing(query: Paged, now: datetime) -> Listing:
     return Listing(
         limit=query.limit,
         before=_key(query.before),
+        after=_key(query.after),
         since=_moment("since", given.get("since", ""), now),
         until=_moment("until", given.get("until", ""), now),
         service=given.get("service") or None,

@@ -132,17 +132,28 @@ async def test_every_list_is_walked_to_its_end_without_a_gap_or_a_repetition(liv
         if "before" not in takes:
             continue
         found: list[object] = []
+        newest: list[str] = []
         before = ""
         while True:
             page = (await ask(lived_in, f"{path}?{urlencode({**wide, 'limit': '1', 'before': before})}")).json
             items = page["items"]
             assert isinstance(items, list)
             found += items
+            newest.append(str(page["newest"]))
             if page["next"] is None:
                 break
             before = str(page["next"])
         assert found == everything, path
         walked[path] = len(found)
+        later: list[object] = []
+        after = newest[-1]
+        while page["items"]:
+            page = (await ask(lived_in, f"{path}?{urlencode({**wide, 'limit': '1', 'after': after})}")).json
+            assert isinstance(page["items"], list)
+            later += page["items"]
+            after = str(page["newest"])
+        assert later == found[-2::-1], path  # from the oldest one on
+        assert after == newest[0]
     assert sum(count > 1 for count in walked.values()) >= 5, walked
 
 

@@ -69,10 +69,12 @@ class Part:
     condition: ColumnElement[bool]
     few: bool = False  # they are found by the condition and sorted; else by their keys, in order, until a page is full
 
-    def newest(self, query: Select[Any], key: Column[int] | KeyedColumnElement[int], most: int) -> Select[Any]:
-        """Return the query for the newest of these rows."""
+    def first(
+        self, query: Select[Any], key: Column[int] | KeyedColumnElement[int], most: int, *, oldest: bool
+    ) -> Select[Any]:
+        """Return the query for the newest of these rows, or for the oldest."""
         # Of a sum no index has the order: SQLite, which knows nothing of how many rows fit, would take the keys' one.
-        return query.where(self.condition).order_by((key + 0 if self.few else key).desc()).limit(most)
+        return query.where(self.condition).order_by(_ordered(key + 0 if self.few else key, oldest=oldest)).limit(most)
 
 
 def page(
@@ -86,6 +88,8 @@ def page(
 ) -> Page[T]:
     """Return one page of a query's rows, the highest ``key`` first; ``key`` is an id, and is among its columns.
 
+    Of the rows after a key a page has the oldest, so that whoever goes on from its newest one misses none.
+
     ``either``: conditions of which a row fits one. Each is asked by itself for as many rows as a page may hold: an
     index of several values has them by key within each value alone, and all of them would have to be sorted.
     """
@@ -93,17 +97,28 @@ def page(
         return Page(items=())
     if wanted.before is not None:
         query = query.where(key < wanted.before)
+    if wanted.after is not None:
+        query = query.where(key > wanted.after)
+    oldest = wanted.after is not None and wanted.before is None
     parts = (one if isinstance(one, Part) else Part(one) for one in either or ())
-    newest = [part.newest(query, key, wanted.limit + 1) for part in parts]
-    if len(newest) == 1:
-        query = newest[0]
-    elif newest:
-        keys = [each.with_only_columns(key, maintain_column_froms=True).subquery() for each in newest]
+    first = [part.first(query, key, wanted.limit + 1, oldest=oldest) for part in parts]
+    if len(first) == 1:
+        query = first[0]
+    elif first:
+        keys = [each.with_only_columns(key, maintain_column_froms=True).subquery() for each in first]
         query = query.where(key.in_(union_all(*(select(found.c[key.name]) for found in keys))))
-    rows = connection.execute(query.order_by(None).order_by(key.desc()).limit(wanted.limit + 1)).all()
-    shown = rows[: wanted.limit]
-    more = len(rows) > len(shown) and bool(shown)
-    return Page(items=tuple(map(read, shown)), before=getattr(shown[-1], key.name) if more else None)
+    rows = connection.execute(query.order_by(None).order_by(_ordered(key, oldest=oldest)).limit(wanted.limit + 1)).all()
+    shown = rows[: wanted.limit][:: -1 if oldest else 1]
+    more = len(rows) > len(shown) and bool(shown) and not oldest
+    return Page(
+        items=tuple(map(read, shown)),
+        before=getattr(shown[-1], key.name) if more else None,
+        newest=getattr(shown[0], key.name) if shown else wanted.after,
+    )
+
+
+def _ordered(key: ColumnElement[int], *, oldest: bool) -> ColumnElement[int]:
+    return key.asc() if oldest else key.desc()
 
 
 def within(query: Select[Any], moment: Column[Any], wanted: Listing) -> Select[Any]:

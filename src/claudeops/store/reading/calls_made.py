@@ -95,8 +95,13 @@ def audit_links(connection: Connection, wanted: Listing, *, session_id: int | No
     found = page(connection, query, tool_calls.c.id, wanted, lambda row: row)
     named = {row.session_id for row in found.items}
     heads = select(sessions.c.id, sessions.c.audit_head).where(sessions.c.id.in_(named))
-    left = {row.id: row.audit_head for row in connection.execute(heads)} if wanted.before is None else {}
-    return Page(items=tuple(_link(row, left.pop(row.session_id, None)) for row in found.items), before=found.before)
+    from_newest = wanted.before is None and wanted.after is None
+    left = {row.id: row.audit_head for row in connection.execute(heads)} if from_newest else {}
+    return Page(
+        items=tuple(_link(row, left.pop(row.session_id, None)) for row in found.items),
+        before=found.before,
+        newest=found.newest,
+    )
 
 
 def _link(row: TableRow, head: str | None) -> AuditLink:

@@ -64,7 +64,7 @@ def listed(connection: Connection, wanted: Listing, *, now: datetime, everything
         either = [memories.c.service == name for name in named(connection, memories.c.service, wanted.service)]
     found = page(connection, query, memories.c.id, wanted, to_known_memory, either=either)
     shown = tuple(to_entry(known, now) for known in found.items if everything or is_shown(known, now))
-    return Page(items=shown, before=found.before)
+    return Page(items=shown, before=found.before, newest=found.newest)
 
 
 def story(connection: Connection, memory_id: int, *, now: datetime) -> MemoryStory | None:

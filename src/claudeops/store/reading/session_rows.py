@@ -165,7 +165,7 @@ def _filtered(wanted: Listing) -> Select[Any]:
 
 
 def _checking(query: Select[Any], names: Sequence[str], wanted: Listing) -> Select[Any] | CompoundSelect[Any]:
-    """Return the newest sessions of a query that checked a service, each spelling by itself."""
+    """Return the first sessions of a page that checked a service, each spelling by itself."""
     checks = service_checks.c
     found = []
     for name in names:
@@ -174,7 +174,11 @@ def _checking(query: Select[Any], names: Sequence[str], wanted: Listing) -> Sele
         )
         if wanted.before is not None:
             of_it = of_it.where(checks.session_id < wanted.before)
-        of_it = of_it.where(checks.service == name).distinct().order_by(checks.session_id.desc())
+        if wanted.after is not None:
+            of_it = of_it.where(checks.session_id > wanted.after)
+        oldest = wanted.after is not None and wanted.before is None
+        order = checks.session_id.asc() if oldest else checks.session_id.desc()
+        of_it = of_it.where(checks.service == name).distinct().order_by(order)
         found.append(select(of_it.limit(wanted.limit + 1).subquery().c.session_id))
     return union_all(*found)
 

@@ -32,6 +32,7 @@ class Items(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     items: tuple[T, ...]
     next: str | None  # `before` of the page that follows; None: this is the last one
+    newest: str | None = None  # `after` for what comes later; None: nothing has come yet, or the list is whole
 
 
 async def list_of(site: Site, query: type[Q], read: Reading[Q, T], call: Call) -> Response:
@@ -39,12 +40,12 @@ async def list_of(site: Site, query: type[Q], read: Reading[Q, T], call: Call) -
     asked = call.asked(query)
     wanted = listing(asked, call.at)
     found = await site.database.read(lambda connection: read(connection, wanted, asked, call))
-    return whole(found.items, next_page=cursor(found.before))
+    return whole(found.items, next_page=cursor(found.before), newest=cursor(found.newest))
 
 
-def whole(items: Sequence[object], *, next_page: str | None = None) -> Response:
+def whole(items: Sequence[object], *, next_page: str | None = None, newest: str | None = None) -> Response:
     """Return the answer with a list, or with a page of one."""
-    return answer({"items": plain(tuple(items)), "next": next_page}, status=HTTPStatus.OK)
+    return answer({"items": plain(tuple(items)), "next": next_page, "newest": newest}, status=HTTPStatus.OK)
 
 
 def single(call: Call, value: msgspec.Struct | None, missing: str = "") -> Response:

@@ -59,7 +59,7 @@ def read_approvals(
 ) -> Page[approvals.ApprovalEntry]:
     """Return a page of questions to people."""
     found = approvals.listed(connection, wanted, everything=asked.all)
-    return Page(items=tuple(map(approvals.to_entry, found.items)), before=found.before)
+    return Page(items=tuple(map(approvals.to_entry, found.items)), before=found.before, newest=found.newest)
 
 
 def read_memories(connection: Connection, wanted: Listing, asked: OfMemories, call: Call) -> Page[memories.MemoryEntry]:

@@ -32,7 +32,7 @@ _MEANINGS: Final = {
     "name": "A part of it.",
     "set": "Only what an operator has set.",
     "by": "This sum alone; the others are empty.",
-    "after": "Up to which line, or id, all is known already.",
+    "after": "Up to where all is known already: `newest` of a list, or a line.",
     "format": "`json` for programs, else HTML for pages.",
 }
 _ONCE: Final[Mapping[str, Any]] = {

@@ -81,6 +81,20 @@ async def test_pages_hold_every_entry_once_while_others_are_added(database: Data
     assert seen == whole
 
 
+@pytest.mark.usefixtures("three_events")
+async def test_whoever_goes_on_from_the_newest_entry_misses_none_of_those_that_come(database: Database) -> None:
+    with database.connect() as connection:
+        whole = [event.event_id for event in events.listed(connection, Listing()).items]
+        seen, at = list[int](), whole[-1]
+        while page := events.listed(connection, Listing(limit=2, after=at)).items:
+            assert [event.event_id for event in page] == sorted((event.event_id for event in page), reverse=True)
+            seen += [event.event_id for event in reversed(page)]
+            at = page[0].event_id
+        between = events.listed(connection, Listing(after=whole[-1], before=whole[0])).items
+    assert seen == whole[-2::-1]
+    assert [event.event_id for event in between] == whole[1:-1]
+
+
 async def test_events_without_a_session_are_listed_too(store: Store, database: Database) -> None:
     await store.holds.hold(Hold(kind=HoldKind.DISK, reason="a disk is full", since=after()), now=after())
     with database.connect() as connection:

@@ -100,9 +100,10 @@ def database(tmp_path: Path) -> Database:
 
 def asked(names: tuple[str, ...]) -> Iterator[Listing]:
     """Yield a list with every set of filters, from its beginning and further on."""
-    for chosen in product((False, True), repeat=len(names) + 1):
-        given = {name: FILTERS[name] for name, wanted in zip(names, chosen, strict=False) if wanted}
-        yield Listing(before=1000 if chosen[-1] else None, **given)
+    places: tuple[dict[str, int], ...] = ({}, {"before": 1000}, {"after": 1000})
+    for chosen, place in product(product((False, True), repeat=len(names)), places):
+        given = {name: FILTERS[name] for name, wanted in zip(names, chosen, strict=True) if wanted}
+        yield Listing(before=place.get("before"), after=place.get("after"), **given)
 
 
 def plans_of(connection: sa.Connection, read: List, wanted: Listing) -> list[str]:
@@ -127,7 +128,7 @@ def test_no_list_scans_a_big_table_but_in_the_order_of_its_keys(name: str, datab
             steps = plans_of(connection, read, wanted)
             assert steps
             # Without a filter a list is read by its key, from its end: a limit bounds that.
-            unfiltered = Listing(before=wanted.before) == wanted
+            unfiltered = Listing(before=wanted.before, after=wanted.after) == wanted
             scans = [step for step in steps if SCAN.match(step) and not unfiltered]
             assert scans == [], (wanted, steps)
 
