@@ -31,6 +31,18 @@ PATHS: Final = (
         "/services/web",
     ),
     *("/services", "/services/web", "/events", "/actions", "/approvals", "/spend", "/why"),
+    *(
+        "/memories?all=true",
+        "/memories/3",
+        "/more",
+        "/silences?all=true",
+        "/schedule",
+        "/notifications",
+        "/settings",
+        "/policy",
+        "/approvals/1",
+        "/audit",
+    ),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
 
@@ -137,7 +149,9 @@ def press(page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
-def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, browser: Browser, tmp_path: Path) -> None:
+def test_everything_that_a_person_may_do_is_done_by_buttons(  # noqa: PLR0915 - one step after the other
+    scripts: bool, browser: Browser, tmp_path: Path
+) -> None:
     with served_pages(tmp_path) as served, Visit(browser, served, width=WIDTHS[0], scripts=scripts) as visit:
         visit.log_in()
         page = visit.open("/incidents/1")
@@ -146,7 +160,7 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, brows
         press(page, "It is over")
         assert page.get_by_role("button", name="It is over").count() == 0
 
-        page = visit.open("/incidents")
+        page = visit.open("/silences")
         page.get_by_text("Silence alerts for a while").click()
         page.get_by_label("Alerts that fit all of these").fill('service="shop"')
         press(page, "Only say what it would hold back")
@@ -169,7 +183,19 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(scripts: bool, brows
         press(page, "Stop this session")
         assert "stopped by ada" in page.locator("main").inner_text()
 
-        page = visit.open("/approvals")
+        page = visit.open("/memories")
+        page.get_by_text("State a fact").click()
+        page.get_by_label("What every session is to know").fill("backups run at 03:00")
+        press(page, "State it")
+        assert "backups run at 03:00" in page.locator("main").inner_text()
+        page.get_by_text("State something else in its place").click()
+        page.get_by_label("What every session is to know").fill("backups run at 04:00")
+        press(page, "State it")
+        press(page, "Forget it")
+        press(page, "Bring it back")
+        assert page.get_by_role("button", name="Forget it").count() == 1
+
+        page = visit.open("/approvals/2")
         assert page.get_by_role("button", name="No", exact=True).count() == 1
         press(page, "Yes, run it")
         assert page.get_by_role("button", name="Yes, run it").count() == 0
@@ -220,3 +246,20 @@ def test_a_film_plays_from_one_file_and_shows_its_lines_in_their_time(
         page.get_by_role("button", name="Play").click()
         page.locator("#film li").last.wait_for(state="visible")
         assert complaints == []
+
+
+def test_the_browser_recomputes_the_audit_chain_and_names_a_link_that_was_changed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with served_pages(tmp_path) as served, Visit(browser, served) as visit:
+        visit.log_in()
+        page = visit.open("/audit")
+        page.locator("#computed.good").wait_for()
+        assert "hang together" in page.locator("#computed").inner_text()
+        page.locator("summary").first.click()
+        assert "toolu_1" in page.locator("li pre").first.inner_text()
+        served.database.execute('UPDATE tool_calls SET input = \'{"command":"rm -rf /"}\' WHERE id = 1')
+        page = visit.open("/audit")
+        page.locator("#computed.bad").wait_for()
+        assert "no longer says what it said" in page.locator("li").first.inner_text()
+        assert visit.complaints == []

@@ -53,7 +53,7 @@ class Database:
         with self.connect() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
 
-    def execute(self, statement: str, **values: str) -> None:
+    def execute(self, statement: str, **values: str | float | None) -> None:
         """Write behind the store's back."""
         with self.connect() as connection:
             connection.execute(sa.text(statement), values)

@@ -138,7 +138,7 @@ def _spare_pauses() -> None:
 def _pages(node: Node, keeper: ScheduleKeeper) -> Parts:
     from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
 
-    return pages_of(node, keeper.next_fires)
+    return pages_of(node, keeper)
 
 
 def _sources(node: Node, desk: AlertDesk) -> FileSources:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Final
 
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
+from claudeops.app.policy import PolicyInForce, policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.domain.model import LOWEST_TIER, Trigger
+from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.spending.budget import last_midnight
+from claudeops.engine.schedule.keeper import ScheduleKeeper
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
+from claudeops.settings.shown import shown
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance, glance
 from claudeops.tasks import Threads
@@ -32,7 +37,7 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]) -> Parts:
+def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
     """Return what pages add to a daemon's listener."""
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
     site = site_of(
@@ -41,8 +46,16 @@ def pages_of(node: Node, next_fires: Callable[[], Mapping[str, datetime | None]]
         logins=node.logins,
         logs=logs,
         clock=node.clock,
-        next_fires=next_fires,
+        next_fires=keeper.next_fires,
+        plans=lambda: keeper.plans,
         acting=_acting(node),
+    )
+    estates = node.context.estates
+    site.policy = PolicyInForce(
+        settings=node.settings,
+        setups=node.context.tiers,
+        estate=lambda: estates.latest,
+        text=policy_text(node.settings),
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
@@ -70,6 +83,7 @@ def site_of(
     clock: Clock,
     next_fires: Callable[[], Mapping[str, datetime | None]],
     acting: Acting | None = None,
+    plans: Callable[[], Sequence[Plan]] = tuple,
 ) -> Site:
     """Return what pages are made of; without ``acting`` they can only look."""
     return Site(
@@ -80,6 +94,8 @@ def site_of(
         clock=clock,
         glance=partial(_glance, settings, clock, Threads(most=1)),
         next_fires=lambda: _fires(next_fires()),
+        plans=plans,
+        settings=cache(partial(shown, dict(os.environ), settings)),
         timezone=settings.timezone,
         day_budget_usd=settings.daily_budget_usd,
         chain_budget_usd=settings.chain_budget_usd,

@@ -11,13 +11,13 @@ from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import ReportedMemory, Trust
+from claudeops.domain.model import ReportedMemory
 from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import memories as acts
 from claudeops.store.acts.memories import MemoryAct, MemoryVerb
-from claudeops.store.reading.memories import MemoryEntry, is_shown, to_entry
+from claudeops.store.reading.memories import MemoryEntry, is_shown, state_of, to_entry
 from claudeops.store.store import SqlStore
 
 _LIST: Final = "memories list"
@@ -76,23 +76,13 @@ def _text(memory: MemoryEntry, at: datetime) -> str:
     facts = [
         f"m{memory.memory_id} {visible(key)}",
         f"{memory.trust.value} {memory.confidence:.2f}",
-        _state(memory),
+        visible(state_of(memory)),
         _source(memory),
         _age(memory, at),
     ]
     if memory.supersedes is not None:
         facts.append(f"in place of m{memory.supersedes}")
     return f"{' · '.join(fact for fact in facts if fact)}\n    {visible(' '.join(memory.observation.split()))}"
-
-
-def _state(memory: MemoryEntry) -> str:
-    if memory.forgotten_at is not None:
-        return f"forgotten by {visible(memory.changed_by or 'an operator')}"
-    if not memory.active:
-        return "out of use"
-    if memory.trust is Trust.QUARANTINED:
-        return "not shown to sessions" + (f", because {memory.doubts[0]}" if memory.doubts else "")
-    return "in use" if memory.believed else "faded"
 
 
 def _source(memory: MemoryEntry) -> str:

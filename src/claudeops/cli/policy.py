@@ -19,7 +19,7 @@ from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
-from claudeops.domain.policy.document import render
+from claudeops.domain.policy.document import in_force
 from claudeops.domain.policy.migrate import migrate
 from claudeops.domain.policy.remote import script
 from claudeops.domain.policy.rule_book import REASONS
@@ -79,7 +79,7 @@ def print_policy(file: Path | None, *, as_json: bool) -> int:
     if as_json:
         body: dict[str, object] = {"path": str(path), "policy": msgspec.to_builtins(document)}
         return print_document("policy show", body, Exit.OK)
-    click.echo(f"# In force, from {path}\n\n{render(document)}", nl=False)
+    click.echo(in_force(document, str(path)), nl=False)
     return Exit.OK
 
 

@@ -120,7 +120,7 @@ ACTS: Final = (
         scope=ScopeKind.OPERATE,
         api=("/silences",),
         page="/silences",
-        then="/incidents",
+        then="/silences",
         status=201,
         summary="Holds back the alerts that fit all matchers, or says which that would be.",
     ),
@@ -132,7 +132,7 @@ ACTS: Final = (
         method="DELETE",
         api=("/silences/{id}",),
         page="/silences/{id}/end",
-        then="/incidents",
+        then="/silences",
         summary="Ends a silence before its time.",
     ),
     Act(
@@ -142,7 +142,7 @@ ACTS: Final = (
         scope=ScopeKind.OPERATE,
         api=("/memories",),
         page="/memories",
-        then="/memories",
+        then="/memories/{memory_id}",
         status=201,
         summary="States a fact that every session is shown.",
     ),
@@ -154,7 +154,7 @@ ACTS: Final = (
         method="PUT",
         api=(_MEMORY,),
         page=f"{_MEMORY}/edit",
-        then="/memories",
+        then="/memories/{memory_id}",
         summary="States a fact in the place of a memory.",
     ),
     Act(
@@ -165,7 +165,7 @@ ACTS: Final = (
         method="DELETE",
         api=(_MEMORY,),
         page=f"{_MEMORY}/forget",
-        then="/memories",
+        then="/memories/{memory_id}",
         summary="Lets no session be shown a memory any more.",
     ),
     Act(
@@ -175,7 +175,7 @@ ACTS: Final = (
         scope=ScopeKind.OPERATE,
         api=(f"{_MEMORY}/restore",),
         page=f"{_MEMORY}/restore",
-        then="/memories",
+        then="/memories/{memory_id}",
         summary="Brings back a memory that was forgotten, replaced or given up.",
     ),
     Act(
@@ -185,7 +185,7 @@ ACTS: Final = (
         scope=ScopeKind.OPERATE,
         api=(f"{_MEMORY}/confirm",),
         page=f"{_MEMORY}/confirm",
-        then="/memories",
+        then="/memories/{memory_id}",
         summary="Lets a memory out of quarantine.",
     ),
     Act(

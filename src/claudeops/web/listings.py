@@ -92,6 +92,26 @@ class OfMemories(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
     all: bool = False  # those that are out of use too
 
 
+class OfSilences(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages of silences."""
+
+    all: bool = False  # those that are over too
+
+
+class OfNotices(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The list of notices."""
+
+    target: Text = ""
+    waiting: bool = False  # only those that are still to be sent
+
+
+class OfAudit(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The links of the audit chains."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 20
+    session: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+
+
 def listing(query: Paged, now: datetime) -> Listing:
     """Return what a list shows. Raises `RefusedError` for a moment or a cursor that is none."""
     given = msgspec.structs.asdict(query)

@@ -11,11 +11,27 @@ from typing import Protocol
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
+from claudeops.domain.model import Verdict
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.login import Login, NewLogin
 from claudeops.domain.web.token import ApiToken
 from claudeops.store.reading.calls import CallVerdict
+
+
+class PolicyInForce(Protocol):
+    """The policy as the daemon has read it."""
+
+    @property
+    def tiers(self) -> Sequence[int]:
+        """The tiers that there are."""
+
+    @property
+    def text(self) -> str:
+        """All of it as a file that means the same; why it cannot be shown, where that is so."""
+
+    async def judged(self, command: str, tier: int) -> Verdict | str:
+        """Return the verdict on a command at one of the tiers, or why there is none; bounded, off the event loop."""
 
 
 class Clock(Protocol):

@@ -14,8 +14,8 @@ import anyio.to_thread
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.cli.views import config
 from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.web.setting import MASK
 from support.migrated import write_migrated
 from support.store_values import (
     NOW,
@@ -252,7 +252,7 @@ def test_every_setting_says_where_it_is_from_and_no_secret_is_shown(
     assert isinstance(settings, list)
     found = {one["name"]: (one["value"], one["origin"]) for one in settings}
     assert "hunter2" not in json.dumps(settings)
-    assert found["ANTHROPIC_API_KEY"] == (config.MASK, f"file {key}")
+    assert found["ANTHROPIC_API_KEY"] == (MASK, f"file {key}")
     assert found["ANTHROPIC_BASE_URL"] == ("https://gateway.example", "environment")
     assert found["CLAUDEOPS_DATABASE_URL"] == ("postgresql+psycopg://db.example/ops", "environment")
     assert found["CLAUDEOPS_DAILY_BUDGET_USD"] == ("3", "environment")
@@ -284,7 +284,7 @@ def test_no_secret_of_the_environment_is_shown_also_where_the_settings_are_wrong
     assert isinstance(settings, list)
     assert "hunter2" not in json.dumps(settings)
     found = {one["name"]: one["value"] for one in settings}
-    assert (found["ANTHROPIC_API_KEY"], found["CLAUDEOPS_APPRISE_URLS"]) == (config.MASK, config.MASK)
+    assert (found["ANTHROPIC_API_KEY"], found["CLAUDEOPS_APPRISE_URLS"]) == (MASK, MASK)
 
 
 @pytest.mark.usefixtures("state")

@@ -150,7 +150,17 @@ async def test_no_other_site_and_no_other_name_makes_a_browser_do_something(site
 
 
 async def test_whoever_can_only_look_sees_no_button(site: SiteDoor) -> None:
-    paths = ("/", "/sessions", f"/sessions/{QUEUED}", "/incidents", "/incidents/1", "/approvals")
+    paths = (
+        "/",
+        "/silences",
+        "/memories",
+        "/memories/1",
+        "/sessions",
+        f"/sessions/{QUEUED}",
+        "/incidents",
+        "/incidents/1",
+        "/approvals",
+    )
     looking, acting = await site.login(), await site.login(Role.ADMIN, name="root")
     for path in paths:
         seen = (await site.get(path, looking)).body.decode().replace('action="/logout"', "")
@@ -315,7 +325,8 @@ async def test_a_memory_is_stated_edited_forgotten_and_brought_back(site: SiteDo
     assert gone.json["memory"]["changed_by"] == f"token {PROGRAM}"  # type: ignore[index]
     assert (await send(site, "DELETE", f"/memories/{latest}")).status == 409
     cookie = await site.login(Role.OPERATOR)
-    assert (await fill_in(site, f"/memories/{latest}/restore", cookie)).status == 303
+    restored = await fill_in(site, f"/memories/{latest}/restore", cookie)
+    assert (restored.status, restored.headers["location"]) == (303, f"/memories/{latest}")
     assert (await send(site, "POST", f"/memories/{latest}/confirm")).status == 409
     assert (await send(site, "POST", "/memories", {"observation": "x", "category": "gossip"})).status == 422
 

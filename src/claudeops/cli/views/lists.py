@@ -11,11 +11,9 @@ from typing import Final
 
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, length_of, status_cell, table
 from claudeops.cli.views import Answer, Shape, database_url, missing, more, present
-from claudeops.domain import cooldown
 from claudeops.domain.cooldown import Left
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.model import Held, Level
-from claudeops.domain.text import same
 from claudeops.domain.text.answers import plain
 from claudeops.store.reading import Connection, events, opened, services
 from claudeops.store.reading.events import EventEntry
@@ -94,11 +92,9 @@ def _limits_left(connection: Connection, service: str | None, now: datetime) -> 
     """Return the limits that anything has touched, by the policy in force; only those of a service, if one is named."""
     from claudeops.app.wiring import escalation_rules  # noqa: PLC0415 - the other lists need no policy
     from claudeops.settings import load_settings  # noqa: PLC0415 - as above
-    from claudeops.store import queries  # noqa: PLC0415 - as above
 
     rules = escalation_rules(load_settings(os.environ, cwd=Path.cwd()).settings)
-    left = cooldown.left(queries.ledger(connection, rules, now), rules.limits, rules.limits, now)
-    return [one for one in left if service is None or same(one.service, service)]
+    return services.limits_left(connection, rules, now, service=service)
 
 
 def session_label(session_id: int | None) -> str:

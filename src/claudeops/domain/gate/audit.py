@@ -86,8 +86,14 @@ def link(
 
 def row_hash(row: StoredRow) -> str:
     """Return what the ``hash`` of a stored row must be."""
+    return sha256(row_content(row)).hexdigest()
+
+
+def row_content(row: StoredRow) -> bytes:
+    """Return what is hashed of a stored row."""
     texts = (row.tool_use_id, row.agent_id, row.tool_name, row.input, row.verdict, row.reason, *_if_any(row.ran))
-    return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
+    content = (row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at))
+    return msgspec.json.encode(content)
 
 
 def seal(rows: Iterable[StoredRow]) -> str:

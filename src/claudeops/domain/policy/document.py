@@ -274,6 +274,11 @@ _ARRAYS: Final = ("groups", "commands", "tools")
 _ORIGINS: Final = frozenset({"extends", "without"})  # how the document was made, not what it says
 
 
+def in_force(document: Document, origin: str) -> str:
+    """Return a policy as people read it, with where it is from."""
+    return f"# In force, from {origin}\n\n{render(document)}"
+
+
 def render(document: Document) -> str:
     """Return a standalone file that means the same."""
     body: dict[str, object] = msgspec.to_builtins(document)

@@ -30,6 +30,9 @@ from claudeops.store import queries
 from claudeops.store.rows import TableRow, to_handover
 from claudeops.store.tables import cooldown_actions, events, probes, service_checks, sessions, tool_calls
 
+_NO_CHAIN: Final = 0
+"""The chain of whoever reads the cases without being a session."""
+
 _MOST_SERVICES: Final = 8  # of which a prompt tells cases
 _MOST_ROWS: Final = 400  # of one kind about all of them
 _MOST_TRIED: Final = 20
@@ -131,6 +134,11 @@ def on_record(
         cases=_cases(connection, session.root_session_id, services, rules=rules, now=now),
         tried=_tried(connection, session),
     )
+
+
+def cases_about(connection: Connection, service: str, *, rules: EscalationRules, now: datetime) -> tuple[Case, ...]:
+    """Return the earlier cases of a service, under whichever of its names, as a session about it is given them."""
+    return _cases(connection, _NO_CHAIN, (service,), rules=rules, now=now)
 
 
 def _noteworthy(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[str, ...]:

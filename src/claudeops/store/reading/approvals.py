@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
+from claudeops.domain.cooldown import Left
 from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, unmistakable
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import page, within
+from claudeops.store.reading.calls_made import ToolCallEntry, same_before
 from claudeops.store.tables import approvals
 from claudeops.store.verdicts import answers_of, to_approval
 
@@ -52,6 +54,40 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     needed: int  # how many different people must
     agreed: tuple[str, ...]  # who has
     unheard: str | None  # set once it is known to have reached no target: which failed, and how
+
+
+class ApprovalStory(ApprovalEntry, frozen=True, kw_only=True):
+    """A question to a person, with what the call reaches and what the same one did before."""
+
+    services: tuple[str, ...] | None  # that the call changes; None: the gate does not know all of them
+    commands: tuple[str, ...] = ()  # the simple commands of its text, one a line; none where it is no shell's
+    unclear: str | None = None  # why the text cannot be taken apart
+    hosts: tuple[str, ...] = ()  # other ones on which it would look
+    limits: tuple[Left, ...] = ()  # of the actions that it is, as they are after a yes
+    before: tuple[ToolCallEntry, ...]  # calls with the same tool and input among the 10,000 before it, newest first
+
+
+def story(connection: Connection, approval_id: int) -> ApprovalStory | None:
+    """Return a question with what the same call did before; None: there is none of this id."""
+    row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
+    if row is None:
+        return None
+    approval = replace(to_approval(row), answers=answers_of(connection, [approval_id]).get(approval_id, ()))
+    entry = to_entry(approval)
+    return ApprovalStory(
+        **{name: getattr(entry, name) for name in entry.__struct_fields__},
+        services=_services(approval),
+        before=same_before(
+            connection, approval.session_id, approval.tool_use_id, tool=entry.tool_name, given=approval.input or ""
+        ),
+    )
+
+
+def _services(approval: Approval) -> tuple[str, ...] | None:
+    try:
+        return msgspec.json.decode(approval.services or "null", type=tuple[str, ...] | None)
+    except msgspec.MsgspecError:
+        return None
 
 
 def listed(connection: Connection, wanted: Listing, *, everything: bool = False) -> Page[Approval]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
+from claudeops.domain.gate.audit import row_content
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.model import VerdictKind
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import model_calls, tool_calls
+from claudeops.store.tables import model_calls, sessions, tool_calls
+
+_LOOKED_BACK: Final = 10_000  # calls
+_MOST_BEFORE: Final = 20
+_MOST_CONTENT: Final = 16 * 1024  # bytes of a link on a page
 
 
 class ToolCallEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +57,61 @@ class ModelCallEntry(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     started_at: datetime
     ended_at: datetime | None  # None: it is under way
+
+
+def same_before(
+    connection: Connection, session_id: int, tool_use_id: str, *, tool: str, given: str
+) -> tuple[ToolCallEntry, ...]:
+    """Return calls with the same tool and redacted input among the 10,000 before a call, newest first, at most 20."""
+    columns = tool_calls.c
+    own = (columns.session_id == session_id, columns.tool_use_id == tool_use_id)
+    at = connection.execute(select(func.min(columns.id)).where(*own)).scalar()
+    if at is None:  # its row is written once it is answered
+        at = (connection.execute(select(func.max(columns.id))).scalar() or 0) + 1
+    near = (columns.id < at, columns.id >= at - _LOOKED_BACK)
+    query = select(tool_calls).where(*near, columns.tool_name == tool, columns.input == given)
+    return tuple(map(_tool, connection.execute(query.order_by(columns.id.desc()).limit(_MOST_BEFORE))))
+
+
+class AuditLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as a link of its session's audit chain, with what its hash is made of."""
+
+    call_id: int
+    session_id: int
+    tool_name: str
+    verdict: VerdictKind
+    decided_at: datetime
+    previous_hash: str  # empty: it is the first of its session
+    hash: str
+    content: str | None  # what is hashed, in base64; None: it is too long for a page
+    head: str | None  # of the session's chain, on the newest call of it; None on the others
+
+
+def audit_links(connection: Connection, wanted: Listing, *, session_id: int | None = None) -> Page[AuditLink]:
+    """Return the links of the audit chains, newest first; of one session, if one is named."""
+    query = select(tool_calls)
+    if session_id is not None:
+        query = query.where(tool_calls.c.session_id == session_id)
+    found = page(connection, query, tool_calls.c.id, wanted, lambda row: row)
+    named = {row.session_id for row in found.items}
+    heads = select(sessions.c.id, sessions.c.audit_head).where(sessions.c.id.in_(named))
+    left = {row.id: row.audit_head for row in connection.execute(heads)} if wanted.before is None else {}
+    return Page(items=tuple(_link(row, left.pop(row.session_id, None)) for row in found.items), before=found.before)
+
+
+def _link(row: TableRow, head: str | None) -> AuditLink:
+    content = row_content(row)
+    return AuditLink(
+        call_id=row.id,
+        session_id=row.session_id,
+        tool_name=row.tool_name,
+        verdict=VerdictKind(row.verdict),
+        decided_at=row.decided_at,
+        previous_hash=row.previous_hash,
+        hash=row.hash,
+        content=base64.b64encode(content).decode() if len(content) <= _MOST_CONTENT else None,
+        head=head,
+    )
 
 
 def of_tools(connection: Connection, wanted: Listing, session_id: int) -> Page[ToolCallEntry]:

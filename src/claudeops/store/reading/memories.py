@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.memory.confidence import is_believed, standing
 from claudeops.domain.memory.model import KnownMemory
 from claudeops.domain.model import Trust
 from claudeops.store.knowledge.memories import to_known_memory
-from claudeops.store.reading import page
-from claudeops.store.tables import memories
+from claudeops.store.reading import named, page
+from claudeops.store.tables import memories, session_memories
+
+_MOST: Final = 20  # sessions, and memories in its place, that the story of a memory names
 
 
 class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,14 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     changed_by: str | None  # who has changed it by hand
 
 
+class MemoryStory(MemoryEntry, frozen=True, kw_only=True):
+    """A memory, the one that it stands in place of, those in its place, and who was shown it."""
+
+    in_place_of: MemoryEntry | None
+    replaced_by: tuple[MemoryEntry, ...]  # newest first, at most 20; one in quarantine replaces it once confirmed
+    shown_to: tuple[int, ...]  # sessions in whose prompt it was, newest first, at most 20
+
+
 def listed(connection: Connection, wanted: Listing, *, now: datetime, everything: bool = False) -> Page[MemoryEntry]:
     """Return the memories that are believed or in quarantine, or all of them, newest first.
 
@@ -48,11 +59,41 @@ def listed(connection: Connection, wanted: Listing, *, now: datetime, everything
     query = select(memories)
     if not everything:
         query = query.where(memories.c.active)
+    either = None
     if wanted.service is not None:
-        query = query.where(func.lower(memories.c.service) == wanted.service.strip().lower())
-    found = page(connection, query, memories.c.id, wanted, to_known_memory)
+        either = [memories.c.service == name for name in named(connection, memories.c.service, wanted.service)]
+    found = page(connection, query, memories.c.id, wanted, to_known_memory, either=either)
     shown = tuple(to_entry(known, now) for known in found.items if everything or is_shown(known, now))
     return Page(items=shown, before=found.before)
+
+
+def story(connection: Connection, memory_id: int, *, now: datetime) -> MemoryStory | None:
+    """Return a memory with what it has to do with others; None: there is none of this id."""
+    row = connection.execute(select(memories).where(memories.c.id == memory_id)).one_or_none()
+    if row is None:
+        return None
+    entry = to_entry(to_known_memory(row), now)
+    before = select(memories).where(memories.c.id == entry.supersedes)
+    after = select(memories).where(memories.c.supersedes == memory_id).order_by(memories.c.id.desc()).limit(_MOST)
+    shown = select(session_memories.c.session_id).where(session_memories.c.memory_id == memory_id)
+    replaced = connection.execute(before).one_or_none()
+    return MemoryStory(
+        **{name: getattr(entry, name) for name in entry.__struct_fields__},
+        in_place_of=None if replaced is None else to_entry(to_known_memory(replaced), now),
+        replaced_by=tuple(to_entry(to_known_memory(one), now) for one in connection.execute(after)),
+        shown_to=tuple(connection.execute(shown.order_by(session_memories.c.session_id.desc()).limit(_MOST)).scalars()),
+    )
+
+
+def state_of(memory: MemoryEntry) -> str:
+    """Return in words whether prompts show a memory, and if not, why."""
+    if memory.forgotten_at is not None:
+        return f"forgotten by {memory.changed_by or 'an operator'}"
+    if not memory.active:
+        return "out of use"
+    if memory.trust is Trust.QUARANTINED:
+        return "not shown to sessions" + (f", because {memory.doubts[0]}" if memory.doubts else "")
+    return "in use" if memory.believed else "faded"
 
 
 def is_shown(known: KnownMemory, now: datetime) -> bool:

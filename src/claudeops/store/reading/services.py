@@ -9,10 +9,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
+from claudeops.domain import cooldown
+from claudeops.domain.cooldown import Left
+from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.model import CheckSource, Held, ServiceStatus
+from claudeops.domain.model import Action, CheckSource, Held, PastAction, ServiceStatus
 from claudeops.domain.probe.model import State
-from claudeops.domain.text import casefold_key
+from claudeops.domain.text import casefold_key, same
+from claudeops.store import queries
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, service_checks, sessions
@@ -90,6 +94,24 @@ def actions(connection: Connection, wanted: Listing) -> Page[ActionEntry]:
         query = query.where(sessions.c.outcome == wanted.outcome.value)
     either = _of_service(connection, cooldown_actions.c.service, wanted)
     return page(connection, query, cooldown_actions.c.id, wanted, to_action, either=either)
+
+
+def limits_left(
+    connection: Connection, rules: EscalationRules, now: datetime, *, service: str | None = None
+) -> Sequence[Left]:
+    """Return what is left of the limits that actions have touched; only of a service, if one is named."""
+    left = cooldown.left(queries.ledger(connection, rules, now), rules.limits, rules.limits, now)
+    return tuple(one for one in left if service is None or same(one.service, service))
+
+
+def limits_after(
+    connection: Connection, rules: EscalationRules, now: datetime, *, actions: Sequence[Action]
+) -> tuple[Left, ...]:
+    """Return what is left of the limits of actions once these have run."""
+    ran = [PastAction(kind=action.kind, service=action.service, at=now) for action in actions]
+    ledger = (*queries.ledger(connection, rules, now), *ran)
+    left = cooldown.left(ledger, sorted({action.kind for action in actions}), rules.limits, now)
+    return tuple(one for one in left if any(same(one.service, action.service) for action in actions))
 
 
 def to_action(row: TableRow) -> ActionEntry:

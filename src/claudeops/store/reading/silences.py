@@ -9,7 +9,9 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.alerts.model import Silence
+from claudeops.domain.listing import Listing, Page
 from claudeops.store.alerts.rows import to_silence
+from claudeops.store.reading import page
 from claudeops.store.tables import silences
 
 
@@ -32,6 +34,14 @@ def listed(connection: Connection, now: datetime, *, everything: bool) -> Sequen
     if not everything:
         query = query.where(silences.c.ends_at > now)
     return tuple(to_entry(to_silence(row)) for row in connection.execute(query))
+
+
+def newest(connection: Connection, wanted: Listing, *, now: datetime, everything: bool) -> Page[SilenceEntry]:
+    """Return a page of the silences that are not over, or of all, the one that was made last at the top."""
+    query = select(silences)
+    if not everything:
+        query = query.where(silences.c.ends_at > now)
+    return page(connection, query, silences.c.id, wanted, lambda row: to_entry(to_silence(row)))
 
 
 def to_entry(silence: Silence) -> SilenceEntry:

@@ -33,15 +33,14 @@ from claudeops.domain.model import (
     Outcome,
     ServiceStatus,
     Status,
-    Trust,
     VerdictKind,
 )
 from claudeops.domain.notice.model import Delivery, Topic
 from claudeops.domain.probe.model import State
-from claudeops.store.tables import alerting, base, web
+from claudeops.store.tables import alerting, base, learnt, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0024"
+HEAD: Final = "0025"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -56,6 +55,9 @@ alerts: Final = alerting.alerts
 alert_decisions: Final = alerting.alert_decisions
 incidents: Final = alerting.incidents
 silences: Final = alerting.silences
+
+memories: Final = learnt.memories
+session_memories: Final = learnt.session_memories
 
 api_tokens: Final = web.api_tokens
 login_links: Final = web.login_links
@@ -166,39 +168,6 @@ events = _table(
     Index(None, "session_id"),
     Index(None, "last_session_id"),
     Index(None, "incident_id"),
-)
-
-memories = _table(
-    "memories",
-    Column("service", Name),
-    Column("category", Name, nullable=False),
-    Column("observation", CleanText, nullable=False),
-    Column("confidence", Float, nullable=False),
-    Column("active", Boolean, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-    _session(nullable=True),
-    Column("tier", Integer),
-    Column("trust", Name, nullable=False, server_default=Trust.CONFIRMED.value),
-    Column("supersedes", Integer, ForeignKey("memories.id")),
-    Column("evidence", CleanText),
-    Column("forgotten_at", UtcDateTime),
-    Column("changed_by", Name),
-    CheckConstraint("confidence >= 0 AND confidence <= 1", name="confidence"),
-    _one_of("trust", Trust),
-    Index(None, "category", "service"),
-    Index(None, "active", "updated_at"),
-    Index(None, "session_id"),
-    Index(None, "supersedes"),
-)
-
-session_memories = Table(
-    "session_memories",
-    metadata,
-    _session(),
-    Column("memory_id", Integer, ForeignKey("memories.id"), nullable=False),
-    PrimaryKeyConstraint("session_id", "memory_id"),
-    Index(None, "memory_id"),
 )
 
 session_texts = _table(
@@ -456,9 +425,11 @@ outbox = _table(
     _one_of("topic", Topic),
     _one_of("result", Delivery),
     Index(None, "delivered_at", "not_before"),
+    Index(None, "delivered_at", "id"),
     Index(None, "event_id"),
     Index("uq_outbox_target_dedupe_key", "target", "dedupe_key", unique=True),
     Index(None, "target", "delivered_at"),
+    Index(None, "target", "id"),
     Index(None, "incident_id", "id"),
 )
 

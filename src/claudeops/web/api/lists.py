@@ -9,11 +9,7 @@ from urllib.parse import unquote
 
 from starlette.responses import Response
 
-from claudeops.domain import cooldown
-from claudeops.domain.cooldown import Left
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.text import same
-from claudeops.store import queries
 from claudeops.store.reading import (
     Connection,
     alerts,
@@ -27,10 +23,11 @@ from claudeops.store.reading import (
     silences,
     uptime,
 )
+from claudeops.store.reading.planned import notices
 from claudeops.web.api.answers import whole
-from claudeops.web.api.queries import OfCooldowns, OfSilences
+from claudeops.web.api.queries import OfCooldowns
 from claudeops.web.endpoints import Call
-from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories
+from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories, OfNotices, OfSilences
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -70,6 +67,18 @@ def read_memories(connection: Connection, wanted: Listing, asked: OfMemories, ca
     return memories.listed(connection, wanted, now=call.at, everything=asked.all)
 
 
+def read_silences(
+    connection: Connection, wanted: Listing, asked: OfSilences, call: Call
+) -> Page[silences.SilenceEntry]:
+    """Return a page of silences."""
+    return silences.newest(connection, wanted, now=call.at, everything=asked.all)
+
+
+def read_notices(connection: Connection, wanted: Listing, asked: OfNotices, _: Call) -> Page[notices.NoticeEntry]:
+    """Return a page of notices."""
+    return notices.listed(connection, wanted, target=asked.target or None, waiting=asked.waiting)
+
+
 def read_actions(connection: Connection, wanted: Listing, _: Any, __: Call) -> Page[services.ActionEntry]:
     """Return a page of the ledger of actions."""
     return services.actions(connection, wanted)
@@ -100,12 +109,6 @@ def _session(connection: Connection, call: Call) -> int:
 # --- lists without pages ----------------------------------------------------------------------------------
 
 
-async def silence_list(site: Site, call: Call) -> Response:
-    """Answer with the silences that are not over, or all of them."""
-    everything = call.asked(OfSilences).all
-    return whole(await site.database.read(partial(silences.listed, now=call.at, everything=everything)))
-
-
 async def service_list(site: Site, _: Call) -> Response:
     """Answer with the services that probes watch."""
     return whole(await site.database.read(uptime.services_now))
@@ -114,10 +117,5 @@ async def service_list(site: Site, _: Call) -> Response:
 async def cooldown_list(site: Site, call: Call) -> Response:
     """Answer with the limits that actions have touched, by the policy that the daemon has read."""
     service = call.asked(OfCooldowns).service
-
-    def read(connection: Connection) -> tuple[Left, ...]:
-        ledger = queries.ledger(connection, site.rules, call.at)
-        return cooldown.left(ledger, site.rules.limits, site.rules.limits, call.at)
-
-    found = await site.database.read(read)
-    return whole([one for one in found if not service or same(one.service, service)])
+    read = partial(services.limits_left, rules=site.rules, now=call.at, service=service or None)
+    return whole(await site.database.read(read))

@@ -18,12 +18,6 @@ WEEK = timedelta(days=7)
 """How far sums look back unless the address says it, as the commands do."""
 
 
-class OfSilences(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The list of silences."""
-
-    all: bool = False  # those that are over too
-
-
 class OfCooldowns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The list of limits."""
 

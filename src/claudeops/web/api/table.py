@@ -9,18 +9,21 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from claudeops.domain.cooldown import Left
+from claudeops.domain.web.setting import Setting
 from claudeops.domain.web.token import ScopeKind
 from claudeops.store.acts.holds import Holding
 from claudeops.store.glance import Glance
 from claudeops.store.reading.alerts import AlertEntry
-from claudeops.store.reading.approvals import ApprovalEntry
+from claudeops.store.reading.approvals import ApprovalEntry, ApprovalStory
 from claudeops.store.reading.calls_made import ModelCallEntry, ToolCallEntry
 from claudeops.store.reading.chains import ChainTree
 from claudeops.store.reading.events import EventEntry
 from claudeops.store.reading.figures import Figures
 from claudeops.store.reading.homepage import Homepage
 from claudeops.store.reading.incidents import IncidentEntry
-from claudeops.store.reading.memories import MemoryEntry
+from claudeops.store.reading.memories import MemoryEntry, MemoryStory
+from claudeops.store.reading.planned.notices import NoticeEntry
+from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.store.reading.services import ActionEntry, CheckEntry
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.reading.silences import SilenceEntry
@@ -28,8 +31,8 @@ from claudeops.store.reading.spending import Spending
 from claudeops.store.reading.uptime import ServiceNow
 from claudeops.web.api import lists, things
 from claudeops.web.api.answers import Items, Reading, list_of
-from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSilences, OfSums
-from claudeops.web.api.things import Fire, TimedIncident
+from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSums
+from claudeops.web.api.things import TimedIncident
 from claudeops.web.endpoints import Call, Endpoint, Query
 from claudeops.web.listings import (
     OfAlerts,
@@ -37,11 +40,15 @@ from claudeops.web.listings import (
     OfEvents,
     OfIncidents,
     OfMemories,
+    OfNotices,
     OfService,
     OfSessions,
+    OfSilences,
     Paged,
     Timed,
 )
+from claudeops.web.pages.more.approval import approval_answer
+from claudeops.web.pages.more.settings import OfSettings, setting_list
 from claudeops.web.pages.site import Site
 
 Q = TypeVar("Q", bound=Paged)
@@ -77,24 +84,36 @@ def _lists(site: Site) -> Sequence[Endpoint]:
         ),
         paged("/approvals", OfApprovals, lists.read_approvals, ApprovalEntry, "The calls that wait for a person."),
         paged("/memories", OfMemories, lists.read_memories, MemoryEntry, "What the agents believe."),
+        paged("/silences", OfSilences, lists.read_silences, SilenceEntry, "The silences that are not over."),
+        paged(
+            "/notifications", OfNotices, lists.read_notices, NoticeEntry, "Notices to people, and what came of them."
+        ),
     )
 
 
 def _things(site: Site) -> Sequence[Endpoint]:
     one = partial(_one, site)
-    silences, limits = "The silences that are not over.", "The limits that actions have touched."
+    limits = "The limits that actions have touched."
+    settings = "The settings in effect; of secrets only whether they are set."
     stats = "Figures for Homepage, by the names that Claude Ops gave them."
     return (
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
         one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
-        one("/silences", lists.silence_list, Items[SilenceEntry], silences, query=OfSilences),
+        one("/approvals/{id}", approval_answer, ApprovalStory, "One call for a person to answer, and what it reaches."),
+        one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),
         one("/spend", things.spend, Spending, "What was spent, by day, tier, model and chain.", query=OfSums),
         one("/figures", things.sums, Figures, "What the command `stats` counts over a time.", query=OfFigures),
-        one("/schedule", things.schedule, Items[Fire], "When each schedule fires next."),
+        one(
+            "/schedule",
+            things.schedule,
+            Items[ScheduleEntry],
+            "When each schedule fires next, and what came of its last fire.",
+        ),
         one("/pause", things.pause, Holding, "Whether sessions start, and what holds them."),
+        one("/settings", setting_list, Items[Setting], settings, query=OfSettings),
         one("/status", things.status, Glance, "What the command `status` has of the database."),
         one("/stats", things.stats, Homepage, stats),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -11,7 +10,7 @@ from starlette.responses import Response
 
 from claudeops.store.acts.holds import holding
 from claudeops.store.holds import standing
-from claudeops.store.reading import Connection, figures, homepage, incidents, session_rows
+from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
@@ -20,13 +19,6 @@ from claudeops.web.pages.site import Site
 from claudeops.web.pages.spend import spent
 
 _SUMS: Final = {"day": "days", "tier": "tiers", "model": "models", "chain": "chains"}
-
-
-class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule starts its next chain, as the command `status` says it."""
-
-    name: str
-    next_fire: datetime | None  # None: it is switched off
 
 
 class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):
@@ -69,6 +61,13 @@ async def incident(site: Site, call: Call) -> Response:
     return await read_one(site, call, read, f"There is no incident {number}.")
 
 
+async def memory(site: Site, call: Call) -> Response:
+    """Answer with a memory."""
+    number = call.number("id")
+    read = partial(memories.story, memory_id=number, now=call.at)
+    return await read_one(site, call, read, f"There is no memory {number}.")
+
+
 async def spend(site: Site, call: Call) -> Response:
     """Answer with what was spent."""
     asked = call.asked(OfSums)
@@ -89,8 +88,8 @@ async def status(site: Site, call: Call) -> Response:
 
 
 async def schedule(site: Site, _: Call) -> Response:
-    """Answer with when each schedule fires next."""
-    return whole([Fire(name=fire.name, next_fire=fire.at) for fire in site.next_fires()])
+    """Answer with when each schedule fires next, and what came of its last fire."""
+    return whole(await site.schedules())
 
 
 async def stats(site: Site, call: Call) -> Response:

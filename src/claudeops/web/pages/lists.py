@@ -1,4 +1,4 @@
-"""Lists of what is on record: events, actions, sessions."""
+"""Lists of what is on record: events, actions, sessions; and of the other pages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from claudeops.domain.model import Level, Outcome
 from claudeops.store.reading import events, services, session_rows
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfEvents, OfService, OfSessions, listing, older
+from claudeops.web.pages.navigation import MORE
 from claudeops.web.pages.site import Site
 
 
@@ -23,10 +24,12 @@ async def event_list(site: Site, call: Call) -> Response:
 
 
 async def action_list(site: Site, call: Call) -> Response:
-    """Answer with what was done to services, and whether it held."""
+    """Answer with what was done to services, whether it held, and what is left of the limits."""
     query = call.asked(OfService)
     found = await site.database.read(partial(services.actions, wanted=listing(query, call.at)))
-    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
+    limits = partial(services.limits_left, rules=site.rules, now=call.at, service=query.service or None)
+    left = await site.database.read(limits)
+    values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query, "limits": left}
     return await site.page(call, "actions.html", title="Actions", values=values)
 
 
@@ -36,3 +39,8 @@ async def session_list(site: Site, call: Call) -> Response:
     found = await site.database.read(partial(session_rows.listed, wanted=listing(query, call.at)))
     values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
     return await site.page(call, "sessions.html", title="Sessions", values={**values, "outcomes": tuple(Outcome)})
+
+
+async def page_list(site: Site, call: Call) -> Response:
+    """Answer with links to the pages that the navigation itself does not name."""
+    return await site.page(call, "more.html", title="More", values={"links": MORE})

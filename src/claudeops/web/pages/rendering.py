@@ -23,11 +23,13 @@ from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
 from claudeops.domain.gate.approval import visible
+from claudeops.domain.memory.categories import Category
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.text.readable import count_of, length_of, relative, usd
-from claudeops.domain.why.words import DECISIONS
+from claudeops.domain.why.words import DECISIONS, SKIPS
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Call
+from claudeops.web.pages.navigation import OFTEN, place_of
 from claudeops.web.pages.static import Files
 from claudeops.web.problems import RefusedError
 
@@ -70,6 +72,10 @@ class Pages:
             "version": self.version,
             "count_of": count_of,
             "decisions": DECISIONS,
+            "categories": tuple(Category),
+            "skips": SKIPS,
+            "often": OFTEN,
+            "place_of": place_of,
         }
         made.filters |= {"usd": usd, "took": _length, "iso": _iso, "path": _path, "clock": _clock, "time": _time}
         return made

@@ -11,10 +11,12 @@ from urllib.parse import unquote
 import msgspec
 from starlette.responses import Response
 
+from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.listing import Listing
 from claudeops.domain.probe.history import HOUR
 from claudeops.domain.text import casefold_key
-from claudeops.store.reading import Connection, events, services, uptime
+from claudeops.store.knowledge.history import cases_about
+from claudeops.store.reading import Connection, events, memories, services, uptime
 from claudeops.store.reading.uptime import Bar
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site
@@ -45,11 +47,13 @@ async def service_list(site: Site, call: Call) -> Response:
 async def service_page(site: Site, call: Call) -> Response:
     """Answer with one service. Raises `RefusedError` where nothing is on record of it."""
     name = unquote(call.params["name"])
-    found = await site.database.read(partial(_one, name=name, since=call.at - SHOWN))
-    if not any(found[kind] for kind in ("probes", "checks", "actions", "events")):
+    read = partial(_one, name=name, since=call.at - SHOWN, now=call.at, rules=site.rules)
+    found = await site.database.read(read)
+    if not any(found[kind] for kind in ("probes", "checks", "actions", "events", "memories")):
         raise RefusedError(404, f"Nothing is on record of a service {name}.")
     bars = drawn_bars(found["bars"], call.at)
-    return await site.page(call, "service.html", title=name, values={**found, "name": name, "bars": bars})
+    values = {**found, "name": name, "bars": bars, "state_of": memories.state_of}
+    return await site.page(call, "service.html", title=name, values=values)
 
 
 def drawn_bars(found: Sequence[Bar], now: datetime) -> Sequence[DrawnBar]:
@@ -85,7 +89,7 @@ def _all(connection: Connection, since: datetime) -> tuple[Sequence[uptime.Servi
     return uptime.services_now(connection), uptime.bars(connection, since=since)
 
 
-def _one(connection: Connection, name: str, since: datetime) -> dict[str, Any]:
+def _one(connection: Connection, name: str, since: datetime, now: datetime, rules: EscalationRules) -> dict[str, Any]:
     wanted = Listing(service=name, limit=_MOST)
     same = casefold_key(name)
     bars = uptime.bars(connection, since=since)
@@ -94,5 +98,7 @@ def _one(connection: Connection, name: str, since: datetime) -> dict[str, Any]:
         "checks": services.checks(connection, wanted).items,
         "actions": services.actions(connection, wanted).items,
         "events": events.listed(connection, wanted).items,
+        "memories": memories.listed(connection, wanted, now=now).items,
+        "cases": cases_about(connection, name, rules=rules, now=now),
         "bars": next((found for service, found in bars.items() if casefold_key(service) == same), ()),
     }

@@ -6,25 +6,35 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
 
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Action
+from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.text.readable import count_of, length_of
+from claudeops.domain.web.setting import Setting
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance
+from claudeops.store.reading.planned import schedules
+from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.web.acts import Acting
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
-from claudeops.web.ports import Clock, Logins, LogLines
+from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce
 
 LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""
 
 _FRESH_SECONDS: Final = 1.0
 AWAY: Final = State(level="bad", text="The database does not answer.")
+
+
+Reach = tuple[tuple[str, ...], tuple[Action, ...]]
+"""What a call reaches: other hosts on which it looks, and the actions that it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +61,12 @@ class Site:
     chain_budget_usd: float
     rules: EscalationRules  # by which actions are counted
     interval_seconds: float  # between two whole rounds, where no cron says when they are
+    plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
+    settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
+    policy: PolicyInForce | None = None  # None: of several daemons, one after another
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     acting: Acting | None = None  # None: pages and API can only look
+    reached: dict[str, Reach] = field(default_factory=dict, init=False)  # by the hashes of calls
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:
@@ -61,6 +75,11 @@ class Site:
         if self._seen is None or now - self._seen[0] >= _FRESH_SECONDS:
             self._seen = (now, await self.glance())
         return self._seen[1]
+
+    async def schedules(self) -> Sequence[ScheduleEntry]:
+        """Return the schedules that the daemon keeps. Raises `StoreError`."""
+        next_fires = {fire.name: fire.at for fire in self.next_fires()}
+        return await self.database.read(partial(schedules.listed, next_fires=next_fires, plans=self.plans()))
 
     def look_again(self) -> None:
         """Forget what was seen: something was done, and the page that follows shows it."""

@@ -10,12 +10,27 @@ from starlette.responses import Response
 
 from claudeops.domain.web.token import ScopeKind
 from claudeops.web.endpoints import Call, Endpoint, Handler, Query
-from claudeops.web.listings import OfApprovals, OfEvents, OfIncidents, OfService, OfSessions
+from claudeops.web.listings import (
+    OfApprovals,
+    OfAudit,
+    OfEvents,
+    OfIncidents,
+    OfMemories,
+    OfNotices,
+    OfService,
+    OfSessions,
+    OfSilences,
+)
 from claudeops.web.pages import login
 from claudeops.web.pages.chains import OfLines, chain_page, session_page
 from claudeops.web.pages.film import film_file, film_page
 from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
-from claudeops.web.pages.lists import action_list, event_list, session_list
+from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
+from claudeops.web.pages.more.approval import approval_page
+from claudeops.web.pages.more.memories import memory_list, memory_page
+from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list
+from claudeops.web.pages.more.policy import OfPolicy, policy_page
+from claudeops.web.pages.more.settings import OfSettings, setting_page
 from claudeops.web.pages.now import now
 from claudeops.web.pages.services import service_list, service_page
 from claudeops.web.pages.site import Site
@@ -41,12 +56,24 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/sessions/{id}/film.html", film_file, "The same as one file, which needs nothing else."),
         page("/chains/{root}", chain_page, "A chain as a tree: what its sessions saw, did and cost, and why."),
         page("/services", service_list, "The services that probes watch, and how they were for seven days."),
-        page("/services/{name}", service_page, "One service: probes, actions, checks, events."),
+        page("/services/{name}", service_page, "One service: probes, actions, cases, memories, checks, events."),
         page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
         page("/approvals", approval_list, "The calls that wait for a person.", query=OfApprovals),
+        page("/approvals/{id}", approval_page, "One call that waits for a person: what it reaches, and did before."),
         page("/spend", spend_page, "What was spent, by day, tier, model and chain.", query=OfSpend),
         page("/why", why_page, "Why nothing was done: the recorded reasons in order.", query=OfWhy),
-        page("/actions", action_list, "What was done to services, and whether it held.", query=OfService),
+        page("/actions", action_list, "What was done to services, whether it held, and the limits.", query=OfService),
+        page("/memories", memory_list, "What the agents believe, and how firmly.", query=OfMemories),
+        page("/memories/{id}", memory_page, "One memory: its grounds, what it supersedes, who was shown it."),
+        page("/silences", silence_list, "Which alerts are held back, by whom and how long.", query=OfSilences),
+        page("/schedule", schedule_list, "When each schedule fires next, and what came of its last fire."),
+        page(
+            "/notifications", notice_list, "Which notices wait, which were sent, which failed and why.", query=OfNotices
+        ),
+        page("/settings", setting_page, "The settings in effect, and where each comes from.", query=OfSettings),
+        page("/audit", audit_list, "The newest links of the audit chain, which the browser recomputes.", query=OfAudit),
+        page("/policy", policy_page, "The rules by tier, and what the gate would say of a command.", query=OfPolicy),
+        page("/more", page_list, "Links to the pages that are needed less often."),
     )
 
 

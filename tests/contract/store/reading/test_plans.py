@@ -15,12 +15,26 @@ import sqlalchemy as sa
 
 from claudeops.domain.listing import Listing
 from claudeops.domain.model import Level, Outcome
-from claudeops.store.reading import alerts, approvals, calls_made, events, incidents, memories, services, session_rows
+from claudeops.store.reading import (
+    alerts,
+    approvals,
+    calls_made,
+    events,
+    incidents,
+    memories,
+    services,
+    session_rows,
+    silences,
+)
+from claudeops.store.reading.planned import notices
 from support.migrated import write_migrated
 from support.store_values import NOW
 from support.stores import Database
 
-BIG: Final = ("events", "sessions", "tool_calls", "model_calls", "service_checks", "cooldown_actions", "alerts")
+BIG: Final = (
+    *("events", "sessions", "tool_calls", "model_calls", "service_checks", "cooldown_actions", "alerts"),
+    *("memories", "outbox"),
+)
 SCAN: Final = re.compile(rf"^SCAN ({'|'.join(BIG)})\b(?! USING)")
 SORT: Final = "USE TEMP B-TREE FOR ORDER BY"
 
@@ -36,7 +50,16 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
     "alerts": (alerts.listed, ("service", "level")),
     "all alerts": (partial(alerts.listed, everything=True), ("service", "level")),
     "approvals": (approvals.listed, ("since", "until")),
-    "memories": (partial(memories.listed, now=NOW), ()),
+    "memories": (partial(memories.listed, now=NOW), ("service",)),
+    "all memories": (partial(memories.listed, now=NOW, everything=True), ("service",)),
+    "audit": (calls_made.audit_links, ()),
+    "audit of a session": (partial(calls_made.audit_links, session_id=1), ()),
+    "silences": (partial(silences.newest, now=NOW, everything=False), ()),
+    "all silences": (partial(silences.newest, now=NOW, everything=True), ()),
+    "notices": (notices.listed, ()),
+    "waiting notices": (partial(notices.listed, waiting=True), ()),
+    "notices to a target": (partial(notices.listed, target="phone"), ()),
+    "waiting notices to a target": (partial(notices.listed, target="phone", waiting=True), ()),
     "calls": (partial(calls_made.of_tools, session_id=1), ()),
     "model calls": (partial(calls_made.of_the_model, session_id=1), ()),
 }

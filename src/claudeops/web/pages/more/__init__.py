@@ -1,0 +1,1 @@
+"""Pages that are needed less often, which the page `/more` leads to."""

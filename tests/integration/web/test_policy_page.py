@@ -1,0 +1,114 @@
+"""The policy as a page: a command that is tried is judged as the gate does it, and never keeps the daemon busy."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psutil
+import pytest
+
+from claudeops.app.policy import PolicyInForce, policy_text
+from claudeops.app.wiring import node_scope, tier_policies
+from claudeops.domain.estate.model import NO_ESTATE
+from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.policy import TierPolicy
+from claudeops.domain.policy.document import in_force
+from claudeops.engine.session.context import TierSetup
+from claudeops.settings import load_settings, policy_document
+from support.hostile import TEXTS
+from support.listening import bearer
+from support.paged import SiteDoor, site_door
+
+LONG = 120.0  # seconds: more than any machine takes
+
+
+class Endless:
+    """A judge that never answers. It is source text, because the process that judges imports no module of the tests."""
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return eval, ("lambda call, tier, scope: all(True for _ in iter(int, 1))",)
+
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> Verdict:
+        return Verdict(kind=VerdictKind.DENY, reason=f"{call} {tier} {scope}")
+
+
+def policy_in(directory: Path, **given: str) -> PolicyInForce:
+    settings = load_settings({"CLAUDEOPS_STATE_DIR": str(directory / "state"), **given}, cwd=directory).settings
+    scope = node_scope(settings, dry_run=False)
+    setups = {
+        number: TierSetup(number=number, name="x", policy=policy, scope=scope, max_turns=1, max_budget_usd=1)
+        for number, policy in tier_policies(settings).items()
+    }
+    return PolicyInForce(
+        settings=settings, setups=setups, estate=lambda: NO_ESTATE, text=policy_text(settings), seconds=LONG
+    )
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
+    async with site_door(tmp_path) as made:
+        made.site.policy = policy_in(tmp_path)
+        yield made
+
+
+async def tried(site: SiteDoor, command: str, tier: int) -> str:
+    answer = await site.get(f"/policy?{urlencode({'command': command, 'tier': tier})}", bearer(2))
+    assert answer.status == 200
+    return html.unescape(answer.body.decode()).partition("What the gate would say")[2].partition("Rules")[0]
+
+
+async def test_a_command_gets_the_verdict_of_its_tier_and_is_not_run(site: SiteDoor, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    assert "deny" in await tried(site, f"touch {mark}", 1)
+    assert not mark.exists()
+    assert "allow" in await tried(site, "docker ps", 1)
+    assert "deny" in await tried(site, "docker restart web", 1)
+    restart = await tried(site, "docker restart web", 2)
+    assert "allow" in restart
+    assert "restart of" in restart
+
+
+async def test_a_command_that_is_never_judged_costs_its_process_and_nothing_else(site: SiteDoor) -> None:
+    policy = site.site.policy
+    assert isinstance(policy, PolicyInForce)
+    policy.seconds = 0.5
+    policy.setups = {1: replace(policy.setups[1], judge=Endless())}
+    assert "could not be judged" in await tried(site, "docker ps", 1)
+    commands = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.is_running()]
+    assert not [command for command in commands if "judge_process" in command]
+
+
+@pytest.mark.parametrize("text", TEXTS[::7], ids=range(len(TEXTS[::7])))
+async def test_a_hostile_command_is_judged_and_shown_as_text(site: SiteDoor, text: str) -> None:
+    answer = await site.get(f"/policy?{urlencode({'command': text[:2000], 'tier': '1'})}", bearer(2))
+    assert answer.status in {200, 422}
+    page = answer.body.decode()
+    assert "<script>" not in page
+    assert not set(page) & {"\x1b", "\u202e", "\u200b"}
+    assert "request_crashed" not in site.door.log.getvalue()
+
+
+async def test_the_rules_are_those_that_the_command_prints(site: SiteDoor, tmp_path: Path) -> None:
+    path, document = policy_document({}, cwd=tmp_path, file=None)
+    policy = site.site.policy
+    assert policy is not None
+    assert policy.text == in_force(document, str(path))
+    assert "[tiers.1]" in (await site.get("/policy", bearer(2))).body.decode()
+
+
+async def test_a_policy_whose_file_is_gone_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('extends = "default"\n', encoding="utf-8")
+    settings = policy_in(tmp_path, CLAUDEOPS_POLICY_PATH=str(file)).settings
+    assert policy_text(settings).startswith(f"# In force, from {file}")
+    file.unlink()
+    assert str(file) in policy_text(settings)
+    assert "In force" not in policy_text(settings)
+
+
+async def test_a_tier_that_there_is_not_is_refused(site: SiteDoor) -> None:
+    assert (await site.get("/policy?tier=9", bearer(2))).status == 422
