@@ -227,6 +227,8 @@ async def test_an_id_that_names_no_line_is_answered_with_resync_and_from_where_t
 async def test_the_last_id_wins_over_the_address(world: World) -> None:
     async with SessionLog(world.log) as sink, world.daemon():
         world.say(sink, *"abc")
+        async with world.read(JSON) as stream:
+            await stream.until(3)  # whoever names a line has read it
         async with world.read(f"{JSON}&after=0", "7.2") as stream:
             assert titles(await stream.until(1)) == ["c"]
 
