@@ -115,11 +115,15 @@ def list_actions(wanted: Listing, shape: Shape) -> int:
 
 @click.command(epilog=examples("claudeops spend", "claudeops spend --since 30d --by model"))
 @SINCE
-@click.option("--by", type=click.Choice(["day", "tier", "model", "chain"]), help="Only this table.  [default: all]")
+@click.option(
+    "--by",
+    type=click.Choice(["day", "tier", "model", "service", "verdict", "chain"]),
+    help="Only this table.  [default: all]",
+)
 @LIMIT
 @shaped()
 def spend(since: datetime | None, by: str | None, limit: int, shape: Shape) -> int:
-    """Show what was spent in the last 7 days, by day, tier, model and chain, and what is reserved."""
+    """Show what was spent in the last 7 days, by day, tier, model, service, verdict and chain, and what is reserved."""
     from claudeops.cli.views.sums import print_spend
 
     return print_spend(since=since, by=by, limit=limit, shape=shape)

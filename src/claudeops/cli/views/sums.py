@@ -11,7 +11,9 @@ from typing import Final
 
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, length_of, pairs, table, usd
 from claudeops.cli.views import Answer, Shape, database_url, present
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.text.answers import document
+from claudeops.domain.text.readable import count_of
 from claudeops.store.reading import opened
 from claudeops.store.reading.figures import Figures, figures
 from claudeops.store.reading.spending import Spending, spending_of
@@ -57,6 +59,8 @@ def _spend(found: Spending, by: str | None, looks: Looks) -> Sequence[str]:
         [
             ("today", Cell(today + reserved, Style.BAD if over else Style.PLAIN)),
             (f"since {found.since:%Y-%m-%d}", f"{usd(found.booked_usd)} booked"),
+            ("nothing found", f"{usd(found.nothing_found_usd)} of it"),
+            ("saved", f"{usd(found.saved_usd)} by {count_of(found.saved_fires, 'fire')} without a change"),
         ],
         looks,
     )
@@ -64,6 +68,8 @@ def _spend(found: Spending, by: str | None, looks: Looks) -> Sequence[str]:
         "day": _days,
         "tier": _tiers,
         "model": _models,
+        "service": _services,
+        "verdict": _verdicts,
         "chain": _chains,
     }
     for name, draw in parts.items():
@@ -129,6 +135,18 @@ def _models(found: Spending, looks: Looks) -> list[str]:
         )
         for model in found.models
     ]
+    return table(columns, rows, looks)
+
+
+def _services(found: Spending, looks: Looks) -> list[str]:
+    columns = [Column("SERVICE", shrinks=True), Column("BOOKED", right=True), Column("SESSIONS", right=True)]
+    rows = [(visible(one.service or "none"), usd(one.booked_usd), str(one.sessions)) for one in found.services]
+    return table(columns, rows, looks)
+
+
+def _verdicts(found: Spending, looks: Looks) -> list[str]:
+    columns = [Column("VERDICT"), Column("BOOKED", right=True), Column("SESSIONS", right=True)]
+    rows = [(one.verdict or "none", usd(one.booked_usd), str(one.sessions)) for one in found.verdicts]
     return table(columns, rows, looks)
 
 

@@ -1,7 +1,8 @@
-"""What was spent: booked by day, tier, model and chain, and what is reserved for sessions that run.
+"""What was spent: booked by day, tier, model, service, verdict and chain, and what is reserved for sessions that run.
 
 A session's cost is booked when it ends, to the day of its end; until then its model calls count, and what is reserved
-for it. Model calls have a cost of their own where their model has a price.
+for it. Model calls have a cost of their own where their model has a price. A session looks at several services: its
+cost is theirs in equal parts. Its verdict is the decision at its end: a healthy one has found nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 from sqlalchemy import Connection, case, func, select
 
-from claudeops.domain.model import Status
+from claudeops.domain.model import DecisionReason, SkipReason, Status
 from claudeops.domain.spending.budget import last_midnight, next_midnight
-from claudeops.store.tables import budget_entries, model_calls, sessions
+from claudeops.store.tables import budget_entries, model_calls, schedule_fires, service_checks, sessions
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _SETTLED = budget_entries.c.kind == "settled"
@@ -52,6 +53,22 @@ class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
     without_price: int  # calls whose cost is unknown, although they used tokens
 
 
+class ServiceSpend(msgspec.Struct, frozen=True, kw_only=True):
+    """What was booked for a service: its part of every session that has looked at it."""
+
+    service: str | None  # None: of sessions that looked at none
+    booked_usd: float
+    sessions: int
+
+
+class VerdictSpend(msgspec.Struct, frozen=True, kw_only=True):
+    """What was booked for the sessions that ended with a decision."""
+
+    verdict: DecisionReason | None  # None: there was none yet, as in old databases
+    booked_usd: float
+    sessions: int
+
+
 class ChainSpend(msgspec.Struct, frozen=True, kw_only=True):
     """What was booked for a chain."""
 
@@ -84,6 +101,11 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     days: tuple[DaySpend, ...]  # the newest first, days without anything too
     tiers: tuple[TierSpend, ...]
     models: tuple[ModelSpend, ...]  # the dearest first
+    services: tuple[ServiceSpend, ...]  # the dearest first
+    verdicts: tuple[VerdictSpend, ...]  # the dearest first
+    nothing_found_usd: float  # of what is booked: for sessions that have found everything well
+    saved_usd: float  # by fires that started no chain because the probes saw no change: what the chains would have cost
+    saved_fires: int
     chains: tuple[ChainSpend, ...]  # the dearest first
     under_way: tuple[OpenSpend, ...]
 
@@ -96,11 +118,13 @@ def spending_of(
     timezone: str,
     day_budget_usd: float,
     chain_budget_usd: float,
-    limit: int,  # chains that are shown
+    limit: int,  # services and chains that are shown
 ) -> Spending:
     """Return what was spent since a moment."""
     days = by_day(connection, since=since, now=now, timezone=timezone)
     running = under_way(connection)
+    verdicts = by_verdict(connection, since=since)
+    saved_usd, saved_fires = saved(connection, since=since)
     return Spending(
         since=since,
         timezone=timezone,
@@ -112,6 +136,11 @@ def spending_of(
         days=tuple(days),
         tiers=tuple(by_tier(connection, since=since)),
         models=tuple(by_model(connection, since=since)),
+        services=tuple(by_service(connection, since=since, limit=limit)),
+        verdicts=tuple(verdicts),
+        nothing_found_usd=sum(one.booked_usd for one in verdicts if one.verdict is DecisionReason.HEALTHY),
+        saved_usd=saved_usd,
+        saved_fires=saved_fires,
         chains=tuple(by_chain(connection, since=since, limit=limit)),
         under_way=tuple(running),
     )
@@ -174,6 +203,65 @@ def by_model(connection: Connection, *, since: datetime) -> Sequence[ModelSpend]
         for row in connection.execute(query)
     ]
     return sorted(found, key=lambda spend: (-(spend.cost_usd or 0.0), spend.model))
+
+
+def by_service(connection: Connection, *, since: datetime, limit: int) -> Sequence[ServiceSpend]:
+    """Return the dearest services; a session's cost is theirs in equal parts."""
+    booked = (
+        select(budget_entries.c.session_id, func.sum(budget_entries.c.amount_usd).label("usd"))
+        .where(_SETTLED, budget_entries.c.created_at >= since)
+        .group_by(budget_entries.c.session_id)
+        .cte("booked")
+    )
+    name = func.lower(service_checks.c.service).label("name")
+    looked = (
+        select(service_checks.c.session_id, name)
+        .where(service_checks.c.session_id.in_(select(booked.c.session_id)))
+        .distinct()
+        .cte("looked")
+    )
+    parts = select(looked.c.session_id, func.count().label("n")).group_by(looked.c.session_id).cte("parts")
+    total = func.sum(booked.c.usd / func.coalesce(parts.c.n, 1)).label("total")
+    query = (
+        select(looked.c.name, total, func.count())
+        .select_from(
+            booked.outerjoin(looked, looked.c.session_id == booked.c.session_id).outerjoin(
+                parts, parts.c.session_id == booked.c.session_id
+            )
+        )
+        .group_by(looked.c.name)
+        .order_by(total.desc(), looked.c.name)
+        .limit(limit)
+    )
+    return [
+        ServiceSpend(service=row[0], booked_usd=float(row[1]), sessions=row[2]) for row in connection.execute(query)
+    ]
+
+
+def by_verdict(connection: Connection, *, since: datetime) -> Sequence[VerdictSpend]:
+    """Return what was booked for the sessions of each decision, the dearest first."""
+    reason = sessions.c.decision_reason
+    query = (
+        select(reason, _AMOUNT, func.count(budget_entries.c.session_id.distinct()))
+        .select_from(_ENTRIES)
+        .where(_SETTLED, budget_entries.c.created_at >= since)
+        .group_by(reason)
+        .order_by(_AMOUNT.desc(), reason)
+    )
+    return [
+        VerdictSpend(verdict=None if name is None else DecisionReason(name), booked_usd=float(usd), sessions=count)
+        for name, usd, count in connection.execute(query)
+    ]
+
+
+def saved(connection: Connection, *, since: datetime) -> tuple[float, int]:
+    """Return what fires that started no chain have saved, because the probes saw no change, and how many they were."""
+    fires = schedule_fires.c
+    query = select(func.coalesce(func.sum(fires.saved_usd), 0.0), func.count()).where(
+        fires.fired_at >= since, fires.skipped_reason == SkipReason.UNCHANGED.value
+    )
+    usd, count = connection.execute(query).one()
+    return float(usd), count
 
 
 def by_chain(connection: Connection, *, since: datetime, limit: int) -> Sequence[ChainSpend]:

@@ -34,8 +34,10 @@ class OfSums(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What was spent over a time."""
 
     since: Text = ""
-    by: Literal["day", "tier", "model", "chain"] | None = None  # this sum alone; the others are empty
-    limit: Limit = 20  # chains
+    by: Literal["day", "tier", "model", "service", "verdict", "chain"] | None = (
+        None  # this sum alone; the others are empty
+    )
+    limit: Limit = 20  # services and chains
 
 
 def since_of(text: str, now: datetime) -> datetime:

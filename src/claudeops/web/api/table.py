@@ -104,7 +104,13 @@ def _things(site: Site) -> Sequence[Endpoint]:
         one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),
-        one("/spend", things.spend, Spending, "What was spent, by day, tier, model and chain.", query=OfSums),
+        one(
+            "/spend",
+            things.spend,
+            Spending,
+            "What was spent, by day, tier, model, service, verdict and chain.",
+            query=OfSums,
+        ),
         one("/figures", things.sums, Figures, "What the command `stats` counts over a time.", query=OfFigures),
         one(
             "/schedule",

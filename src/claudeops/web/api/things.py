@@ -18,7 +18,14 @@ from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.spend import spent
 
-_SUMS: Final = {"day": "days", "tier": "tiers", "model": "models", "chain": "chains"}
+_SUMS: Final = {
+    "day": "days",
+    "tier": "tiers",
+    "model": "models",
+    "service": "services",
+    "verdict": "verdicts",
+    "chain": "chains",
+}
 
 
 class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):

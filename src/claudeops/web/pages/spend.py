@@ -1,4 +1,4 @@
-"""What was spent: by day, tier, model and chain, and what is reserved."""
+"""What was spent: by day, tier, model, service, verdict and chain, and what is reserved."""
 
 from __future__ import annotations
 

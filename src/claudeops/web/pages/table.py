@@ -60,7 +60,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
         page("/approvals", approval_list, "The calls that wait for a person.", query=OfApprovals),
         page("/approvals/{id}", approval_page, "One call that waits for a person: what it reaches, and did before."),
-        page("/spend", spend_page, "What was spent, by day, tier, model and chain.", query=OfSpend),
+        page("/spend", spend_page, "What was spent, by day, tier, model, service, verdict and chain.", query=OfSpend),
         page("/why", why_page, "Why nothing was done: the recorded reasons in order.", query=OfWhy),
         page("/actions", action_list, "What was done to services, whether it held, and the limits.", query=OfService),
         page("/memories", memory_list, "What the agents believe, and how firmly.", query=OfMemories),

@@ -176,6 +176,56 @@ async def test_spending_is_told_by_day_tier_chain_and_what_is_under_way(
     assert (whole.reserved_usd, whole.day_budget_usd, whole.chain_budget_usd) == (1.0, 10, 5)
 
 
+async def test_a_session_is_paid_by_the_services_that_it_looked_at_in_equal_parts(
+    store: Store, database: Database
+) -> None:
+    await one_session(store, report(check("Web"), check("web"), check("db")), cost_usd=0.5)
+    await one_session(store, report(check("db")), cost_usd=0.25, at=after(hours=1))
+    await one_session(store, None, outcome=Outcome.ERROR, cost_usd=0.125, at=after(hours=2))
+    since = after(days=-1)
+    with database.connect() as connection:
+        services = spending.by_service(connection, since=since, limit=5)
+        verdicts = spending.by_verdict(connection, since=since)
+        dearest = spending.by_service(connection, since=since, limit=1)
+        later = spending.by_service(connection, since=after(minutes=30), limit=5)
+    assert [(one.service, one.booked_usd, one.sessions) for one in services] == [
+        ("db", 0.5, 2),
+        ("web", 0.25, 1),
+        (None, 0.125, 1),
+    ]
+    assert [(one.service, one.booked_usd) for one in later] == [("db", 0.25), (None, 0.125)]
+    assert dearest == services[:1]
+    assert sum(one.booked_usd for one in verdicts) == pytest.approx(0.875)
+    assert {one.verdict for one in verdicts} >= {DecisionReason.SESSION_FAILED}
+
+
+async def test_what_found_nothing_and_what_was_not_started_is_counted(store: Store, database: Database) -> None:
+    await one_session(store, report(check("web")), cost_usd=0.5)
+    for minute, reason, usd in ((1, "unchanged", "0.25"), (2, "unchanged", ""), (3, "missed", "9")):
+        database.execute(
+            "INSERT INTO schedule_fires (schedule, due_at, fired_at, skipped_reason, saved_usd)"
+            " SELECT :due, created_at, created_at, :reason, CAST(NULLIF(:usd, '') AS FLOAT) FROM sessions",
+            due=str(minute),
+            reason=reason,
+            usd=usd,
+        )
+    with database.connect() as connection:
+        found = spending.saved(connection, since=after(days=-1))
+        verdicts = spending.by_verdict(connection, since=after(days=-1))
+        whole = spending.spending_of(
+            connection,
+            since=after(days=-1),
+            now=after(hours=1),
+            timezone="UTC",
+            day_budget_usd=10,
+            chain_budget_usd=5,
+            limit=5,
+        )
+    assert found == (whole.saved_usd, whole.saved_fires) == (0.25, 2)
+    healthy = sum(one.booked_usd for one in verdicts if one.verdict is DecisionReason.HEALTHY)
+    assert whole.nothing_found_usd == healthy
+
+
 async def test_figures_count_what_ended_since_then(escalated: Session, database: Database) -> None:
     with database.connect() as connection:
         found = figures(connection, after(days=-1))
