@@ -34,7 +34,7 @@ from claudeops.web.password_login import PasswordLogin
 from claudeops.web.passwords import Passwords
 from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
-from support.listening import NOON, Answered, Door
+from support.listening import NOON, Answered, Door, TestClock
 from support.migrated import write_migrated
 from support.store_values import RULES
 
@@ -102,11 +102,13 @@ class SiteDoor:
 
 
 @asynccontextmanager
-async def site_door(directory: Path, *, key: bytes | None = KEY) -> AsyncIterator[SiteDoor]:
+async def site_door(
+    directory: Path, *, key: bytes | None = KEY, clock: TestClock | None = None
+) -> AsyncIterator[SiteDoor]:
     """Open a listener with pages and API over an empty database."""
     file = directory / "claudeops.db"
     write_migrated(file)
-    url, door = f"sqlite:///{file}", Door()
+    url, door = f"sqlite:///{file}", Door(clock=clock or TestClock())
     store = open_store(url)
     try:
 

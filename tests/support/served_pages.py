@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import anyio.to_thread
 from claudeops.domain.web.login import Role
 from claudeops.loopback import listen
 from support.hostile import TEXTS
+from support.listening import TestClock
 from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import secret_for, site_door
 from support.store_values import NOW
@@ -62,8 +64,15 @@ def served_pages(directory: Path) -> Iterator[Served]:
             process.stdin.close()
 
 
+class ServedClock(TestClock):
+    """A wall clock that stands, so that pages say the same every time; what bounds callers goes on."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
 async def _serve(directory: Path) -> None:
-    async with site_door(directory) as site:
+    async with site_door(directory, clock=ServedClock()) as site:
         site.door.clock.at = NOW
         session = await something_of_everything(site.store)
         said = " ".join(TEXTS)
