@@ -19,6 +19,7 @@ from benchmarks import (
     commands,
     gate,
     hangs,
+    lists,
     looks,
     machine,
     meter,
@@ -50,6 +51,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "pages": pages.loads,
     "pages-watched": pages.watched,
     "pages-memory": pages.memory,
+    "lists": lists.paged,
 }
 
 

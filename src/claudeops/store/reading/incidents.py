@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, false, or_, select
 
 from claudeops.domain.alerts.incidents import lasted, wants_look
 from claudeops.domain.alerts.model import IncidentStatus, WitnessKind
@@ -29,6 +29,7 @@ from claudeops.store.tables import (
 )
 
 _MOST = 200  # entries of each kind that belong to one incident
+_NOT_OVER = tuple(status for status in IncidentStatus if status is not IncidentStatus.RESOLVED)
 
 
 TimelineKind: TypeAlias = Literal["alert", "event", "session", "action", "notice"]
@@ -150,11 +151,12 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 def listed(connection: Connection, wanted: Listing, *, everything: bool, now: datetime) -> Page[IncidentEntry]:
     """Return incidents, newest first; those that are over too, if ``everything`` is asked for."""
     query = within(select(incidents), incidents.c.opened_at, wanted)
-    if not everything:
-        query = query.where(incidents.c.status != IncidentStatus.RESOLVED.value)
     either = None
     if wanted.service is not None:
         either = [incidents.c.service == name for name in named(connection, incidents.c.service, wanted.service)]
+    if not everything:  # few are not over, whatever else is asked for
+        query = query.where(or_(false(), *either)) if either is not None else query
+        either = [incidents.c.status == status.value for status in _NOT_OVER]
     if wanted.level is not None:
         query = query.where(incidents.c.severity.in_(levels_from(wanted.level)))
     read = partial(_entry, now=now)

@@ -40,7 +40,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base, learnt, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0026"
+HEAD: Final = "0027"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata

@@ -129,6 +129,7 @@ incidents: Final = Table(
     one_of("status", IncidentStatus),
     Index(None, "status", "resolved_at"),
     Index(None, "service", "number"),
+    Index(None, "status", "number"),
 )
 
 silences: Final = table(
