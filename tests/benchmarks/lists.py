@@ -53,7 +53,7 @@ ROWS: Final[Mapping[str, tuple[int, Mapping[str, str]]]] = {
             "created_at": "at",
             "started_at": "at",
             "ended_at": "at",
-            "summary": "'looked at web'",
+            "summary": "'looked'",
             "decision_reason": "'healthy'",
         },
     ),

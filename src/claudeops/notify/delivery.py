@@ -11,12 +11,12 @@ from typing import Final
 
 import anyio
 import msgspec
-from anyio.abc import Process
+from anyio.abc import Process, SocketStream
 
 from claudeops.domain.notice.model import Delivery
 from claudeops.domain.notice.refusals import CONTENT, Cause, of_apprise
 from claudeops.domain.notice.texts import Message
-from claudeops.engine.process.leaders import end_leader, open_leader
+from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
 
 MESSAGE_SECONDS: Final = 8.0
@@ -110,22 +110,22 @@ class Courier:
         )
 
     async def _run(self, order: Order, told: dict[int, Told]) -> None:
-        process = await open_leader([sys.executable, "-I", "-m", "claudeops.notify.courier"])
+        process, stdin = await open_fed_leader([sys.executable, "-I", "-m", "claudeops.notify.courier"])
         try:
             with anyio.move_on_after(self.deadline_seconds):
-                await _converse(process, msgspec.json.encode(order), told)
+                await _converse(process, stdin, msgspec.json.encode(order), told)
             if not told:  # whatever it died of is likely to come again: who is not told of it would try for ever
                 told[0] = Told(result=Delivery.FAILED, error=_NO_BEGIN)
         finally:
-            await end_leader(process)
+            await end_leader(process, stdin)
 
 
-async def _converse(process: Process, order: bytes, told: dict[int, Told]) -> None:
-    if process.stdin is None or process.stdout is None:
-        raise OSError("the courier has no pipes")
+async def _converse(process: Process, stdin: SocketStream, order: bytes, told: dict[int, Told]) -> None:
+    if process.stdout is None:
+        raise OSError("the courier has no pipe")
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await process.stdin.send(order)
-        await process.stdin.aclose()
+        await stdin.send(order)
+        await stdin.send_eof()
     rest, read = b"", 0
     with suppress(anyio.EndOfStream):
         while read < _MOST_BYTES:

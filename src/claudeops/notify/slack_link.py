@@ -11,10 +11,10 @@ from typing import Final
 
 import anyio
 import msgspec
-from anyio.abc import ByteReceiveStream, Process
+from anyio.abc import ByteReceiveStream, Process, SocketStream
 
 from claudeops.domain.notice.refusals import slack_deafness
-from claudeops.engine.process.leaders import end_leader, open_leader
+from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.hearing import Hearing
 from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, Line, Order, word_in
@@ -70,19 +70,19 @@ class SlackLink:
             patience_seconds=self.patience_seconds,
             environment=dict(self.environment),
         )
-        process = await open_leader([sys.executable, "-I", "-m", "claudeops.notify.slack"])
+        process, stdin = await open_fed_leader([sys.executable, "-I", "-m", "claudeops.notify.slack"])
         self.pid = process.pid
         try:
-            return await self._converse(process, msgspec.json.encode(order) + b"\n")
+            return await self._converse(process, stdin, msgspec.json.encode(order) + b"\n")
         finally:
             self.pid = None
-            await end_leader(process)
+            await end_leader(process, stdin)
 
-    async def _converse(self, process: Process, order: bytes) -> str:
-        if process.stdin is None or process.stdout is None:
-            raise OSError("the process has no pipes")
+    async def _converse(self, process: Process, stdin: SocketStream, order: bytes) -> str:
+        if process.stdout is None:
+            raise OSError("the process has no pipe")
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await process.stdin.send(order)
+            await stdin.send(order)
         return await self._read(process.stdout)
 
     async def _read(self, stdout: ByteReceiveStream) -> str:

@@ -16,12 +16,13 @@ import msgspec
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from claudeops.domain.text import regex
 from claudeops.domain.web.login import Login
-from claudeops.domain.web.token import NAME
 from claudeops.web.problems import RefusedError
 
 T = TypeVar("T")
 
+_PART: Final = regex.Pattern(r"[A-Za-z0-9_-][A-Za-z0-9._:@-]{0,99}")  # of a path; secrets may begin with any letter
 _LARGEST: Final = 2**31 - 1
 _MOST_FIELDS: Final = 100  # of a form
 
@@ -193,7 +194,7 @@ class Table:
             if matched is Match.NONE:
                 continue
             params = {name: str(value) for name, value in child["path_params"].items()}
-            if not all(NAME.fullmatch(value) for value in params.values()):
+            if not all(_PART.fullmatch(value) for value in params.values()):
                 break
             if scope["method"] == row.method or (scope["method"] == "HEAD" and row.method == "GET" and not row.scope):
                 return Found(row, params)

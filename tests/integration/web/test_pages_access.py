@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from claudeops.domain.web.login import IDLE
+from claudeops.domain.web.login import IDLE, LoginLink, Role
+from claudeops.domain.web.token import digest_of
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.glance import Glance
 from claudeops.web.endpoints import Endpoint
@@ -124,6 +126,17 @@ async def test_a_link_logs_in_once_and_only_within_its_minute(site: SiteDoor) ->
     assert (await site.post(path, {})).status == 404
     assert (await site.get(path, {})).status == 200  # looking at a link is no use of it
     assert (await site.post(f"/setup/{secret_for('none')}", {})).status == 404
+
+
+@pytest.mark.parametrize("first", ["-", "_", "0", "A", "z"])
+async def test_a_link_works_whatever_its_secret_begins_with(site: SiteDoor, first: str) -> None:
+    at, secret = site.door.clock.now(), f"{first:x<43}"
+    link = LoginLink(
+        name="ada", role=Role.ADMIN, digest=digest_of(secret), created_at=at, expires_at=at + timedelta(seconds=60)
+    )
+    await site.store.logins.make_link(link)
+    assert (await site.get(f"/setup/{secret}", {})).status == 200
+    assert (await site.post(f"/setup/{secret}", {})).status == 303
 
 
 async def test_the_cookie_is_for_the_listener_alone_and_over_tls_where_that_is_how_it_is_reached(
