@@ -184,7 +184,7 @@ async def test_what_is_not_there_and_what_is_not_known_is_refused_by_a_problem(l
         "/api/v1/events?level=bad&level=bad": 422,
         "/api/v1/events?tier=1;DROP": 422,
         "/api/v1/status?x=1": 422,
-        "/api/v1/spend?by=service": 422,
+        "/api/v1/spend?by=colour": 422,
         "/api/v1/spend?since=2000d": 422,
         "/api/v1/figures?token=x": 401,
         "/api/v1/none": 404,

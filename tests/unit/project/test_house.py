@@ -82,7 +82,6 @@ SMALL: Final = {
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
     "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",
     "claudeops.engine.probes.hosts": "the estate's part of the probes file; the watch needs the other one",
-    "claudeops.engine.process.leaders": "helpers that are no sessions: Slack's listener and couriers share it",
     "claudeops.engine.process.channel": "the one writer of a child's stdin",
     "claudeops.engine.schedule.follow_ups": "a loop of its own beside the schedules'",
     "claudeops.engine.schedule.tier0": "what probes tell schedules and prompts, apart from both",

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import click
 
+from claudeops.cli.commands.access import login_link, token, user
 from claudeops.cli.commands.act import approve, deny, list_approvals, pause, resume, stop
 from claudeops.cli.commands.completion import complete_names, completion
 from claudeops.cli.commands.incidents import (
@@ -51,8 +52,6 @@ from claudeops.cli.commands.tiers import (
     show_command,
     tool_pool,
 )
-from claudeops.cli.commands.tokens import login_link, token
-from claudeops.cli.commands.users import user
 from claudeops.cli.commands.watch import bootstrap, health, ping, run, tail
 
 
