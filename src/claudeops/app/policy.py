@@ -1,25 +1,37 @@
-"""What pages show of the policy: its text, and what the gate would say of a command."""
+"""What pages show of the policy: its text, verdicts on a command, and what another policy says to calls on record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 
+from claudeops.app.wiring import SESSIONS, tier_policies
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy.document import in_force
-from claudeops.engine.cell.workspace import Workspace
+from claudeops.domain.policy.replay import MOST_CALLS, RecordedCall, ReplayBound, ReplayCount
+from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.gate.judging import JudgeProcess, NotJudgedError
 from claudeops.engine.session.context import TierSetup
 from claudeops.errors import ClaudeopsError
-from claudeops.settings import Settings, policy_document
+from claudeops.settings import Settings, policy_document, policy_of
+from claudeops.tasks import Threads
 
 TRY_SECONDS: Final = 5.0
 """How long judging a command may take, the wait for those of others included."""
+
+REPLAY_SECONDS: Final = 20.0
+"""How long a replay may take."""
+
+_CALL_SECONDS: Final = 2.0  # of a replay, for one call
+_READ_SECONDS: Final = 5.0  # for reading a policy file
+_READING: Final = Threads(most=1)
 
 _EXAMPLE: Final = "example"
 """Stands for the session id in the paths of a session's own directories, as in `claudeops policy test`."""
@@ -36,6 +48,7 @@ class PolicyInForce:
     estate: Callable[[], Estate]
     text: str  # as it was when the daemon has read it
     seconds: float = TRY_SECONDS
+    replay_seconds: float = REPLAY_SECONDS
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one command at a time
 
     @property
@@ -61,6 +74,85 @@ class PolicyInForce:
         finally:
             with anyio.CancelScope(shield=True):
                 await process.end()
+
+    async def replay(
+        self, text: str, calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]], count: ReplayCount
+    ) -> ReplayBound | None:
+        """Count what the policy of another file says to calls on record; return the bound that has ended it, if any.
+
+        The calls are judged in processes, which are killed when time is over. Raises `ConfigurationError`.
+        """
+        policy = await _READING.run(partial(policy_of, text), seconds=_READ_SECONDS, what="reading a policy")
+        policies = tier_policies(replace(self.settings, policy=policy))
+        edited = {number: replace(setup, policy=policies[number]) for number, setup in self.setups.items()}
+        async with _judging(self, edited) as judge_edited, _judging(self, self.setups) as judge_in_force:
+            with anyio.move_on_after(self.replay_seconds):
+                return await _replay(calls, count, edited=judge_edited, in_force=judge_in_force)
+        return ReplayBound.TIME
+
+
+_Judge = Callable[[RecordedCall], Awaitable[Verdict | None]]
+"""Returns the verdict on a call; None: it cannot be judged, or not in time."""
+
+
+async def _replay(
+    calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]],
+    count: ReplayCount,
+    *,
+    edited: _Judge,
+    in_force: _Judge,
+) -> ReplayBound | None:
+    before: int | None = None
+    while found := await calls(before):
+        for call in found:
+            if count.replayed >= MOST_CALLS:
+                return ReplayBound.COUNT
+            verdict = await edited(call)
+            if verdict is None:
+                count.skip()
+            elif verdict.kind is call.verdict:
+                count.keep()
+            else:
+                today = await in_force(call)
+                count.change(call, verdict.kind, verdict.reason, in_force=None if today is None else today.kind)
+        before = found[-1].call_id
+    return None
+
+
+@asynccontextmanager
+async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> AsyncIterator[_Judge]:
+    """Judge calls on record for the length of the block, in a process for each tier; leaves no process."""
+    sessions, estate = policy.settings.state_dir / SESSIONS, policy.estate()
+    example = Workspace(sessions / _EXAMPLE)
+    processes = {
+        number: JudgeProcess(
+            judge=setup.judge_in(example, estate), call_seconds=_CALL_SECONDS, session_seconds=policy.replay_seconds
+        )
+        for number, setup in setups.items()
+    }
+
+    async def judge_recorded(call: RecordedCall) -> Verdict | None:
+        process = processes.get(call.tier)
+        if process is None or call.input is None:
+            return None
+        own, given = str(sessions / workspace_name(call.session_id)), dict(call.input)
+        given = {name: _moved(value, own, str(example.root)) for name, value in given.items()}
+        try:
+            return await process.judge_call(ToolCall(tool_use_id="replay", tool_name=call.tool_name, input=given))
+        except NotJudgedError:
+            return None
+
+    try:
+        yield judge_recorded
+    finally:
+        with anyio.CancelScope(shield=True):
+            for process in processes.values():
+                await process.end()
+
+
+def _moved(value: object, own: str, example: str) -> object:
+    """Return a value of a call's input as if its session had lived in another directory."""
+    return value.replace(own, example) if isinstance(value, str) else value
 
 
 def policy_text(settings: Settings) -> str:

@@ -79,7 +79,7 @@ def build_context(
         log=log,
         redactor=Redactor(settings.secrets),
         rules=rules,
-        tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
+        tiers=tier_setups(settings),
         prompts=prompt_files(settings, log),
         clis=Clis(harnesses=HARNESSES, binaries=binaries(settings), allow_ungated=settings.allow_ungated),
         access=model_access(settings),
@@ -165,6 +165,11 @@ def escalation_rules(settings: Settings) -> EscalationRules:
 def tier_policies(settings: Settings) -> dict[int, TierPolicy]:
     """Return what each tier may do, narrowed by the operator's variables."""
     return {tier.number: _policy(tier, settings) for tier in settings.tiers}
+
+
+def tier_setups(settings: Settings) -> dict[int, TierSetup]:
+    """Return each tier as the engine runs it."""
+    return {tier.number: _tier_setup(tier, settings) for tier in settings.tiers}
 
 
 def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:

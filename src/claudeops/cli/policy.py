@@ -155,6 +155,14 @@ def with_policy(file: Path | None) -> Settings:
     return load_settings(environ, cwd=Path.cwd()).settings
 
 
+def estate_or_none(settings: Settings) -> Estate:
+    """Return the estate; without manifests where there are no repositories, which the doctor says."""
+    try:
+        return estate_now(settings)
+    except OSError:
+        return replace(NO_ESTATE, probed=probed_hosts(settings))
+
+
 # --- verdicts -----------------------------------------------------------------------------------------
 
 
@@ -183,17 +191,9 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[
         "bwrap"
     ):  # as in a session, which the daemon would try
         node = replace(node, look_client=LOOK_CLIENT)
-    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), _estate(settings))
+    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings))
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}
-
-
-def _estate(settings: Settings) -> Estate:
-    """Return the estate; without manifests where there are no repositories, which the doctor says."""
-    try:
-        return estate_now(settings)
-    except OSError:
-        return replace(NO_ESTATE, probed=probed_hosts(settings))
 
 
 def _body(tier: int, found: Judgement) -> dict[str, object]:

@@ -9,7 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # see above
-    from claudeops.settings.load import fragment_texts, load_settings, policy_document, require_credentials
+    from claudeops.settings.load import (
+        fragment_texts,
+        load_settings,
+        policy_document,
+        policy_of,
+        require_credentials,
+    )
     from claudeops.settings.model import Loaded, Settings, TierSettings
     from claudeops.settings.places import prepare_directories, require_repos, unusable_directories
     from claudeops.settings.where import state_dir
@@ -21,6 +27,7 @@ __all__ = [
     "fragment_texts",
     "load_settings",
     "policy_document",
+    "policy_of",
     "prepare_directories",
     "require_credentials",
     "require_repos",
@@ -29,7 +36,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "load": ("fragment_texts", "load_settings", "policy_document", "require_credentials"),
+    "load": ("fragment_texts", "load_settings", "policy_document", "policy_of", "require_credentials"),
     "model": ("Loaded", "Settings", "TierSettings"),
     "places": ("prepare_directories", "require_repos", "unusable_directories"),
     "where": ("state_dir",),

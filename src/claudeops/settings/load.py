@@ -328,6 +328,15 @@ def load_policy(named: Path | None, *, parts: tuple[Path, ...] = _PARTS) -> Poli
         raise _refusal(fault, named, parts) from None
 
 
+def policy_of(text: str) -> Policy:
+    """Return the policy of a file's text. Raises `ConfigurationError` with line and remedy."""
+    try:
+        return parse_policy(text, default=default_text(), fragments=fragment_texts())
+    except PolicyFault as fault:
+        place = f"in what it extends, {fault.extended}, line" if fault.extended else "line"
+        raise ConfigurationError(f"The policy file: {place} {fault.line}: {fault}.") from None
+
+
 def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None) -> tuple[Path, Document]:
     """Return the policy that is in force as its file has it, and where that is; ``file`` stands before the variable.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
 from claudeops.domain.model import Verdict
+from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.login import Login, NewLogin
@@ -33,6 +34,15 @@ class PolicyInForce(Protocol):
 
     async def judged(self, command: str, tier: int) -> Verdict | str:
         """Return the verdict on a command at one of the tiers, or why there is none; bounded, off the event loop."""
+
+    async def replay(
+        self, text: str, calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]], count: ReplayCount
+    ) -> ReplayBound | None:
+        """Count what the policy of another file says to calls on record; return the bound that has ended it, if any.
+
+        ``calls`` returns those before the one of an id, newest first; none where there are no more. Puts nothing in
+        force; bounded in time, off the event loop. Raises `ConfigurationError` with what is wrong with the file.
+        """
 
 
 class Clock(Protocol):

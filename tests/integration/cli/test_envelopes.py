@@ -59,6 +59,7 @@ ASKED: Final[Mapping[str, str]] = {
     "config": "config",
     "delete-session": "delete-session 1 --chain",
     "deny": "deny 2",
+    "diff-chains": "diff-chains 1 2",
     "doctor": "doctor",
     "exec-command": "exec-command tier1 disk",
     "exec-tool": "exec-tool web-port",
@@ -86,6 +87,7 @@ ASKED: Final[Mapping[str, str]] = {
     "pause": "pause --reason supper",
     "ping": "ping backup",
     "policy fragments": "policy fragments",
+    "policy replay": "policy replay policy.toml --since 2026-02-01",
     "policy show": "policy show",
     "policy test": "policy test uptime",
     "probe": "probe",
@@ -115,7 +117,15 @@ ASKED: Final[Mapping[str, str]] = {
 }
 """What each command is asked in a world where everything is there."""
 
-NOTHING: Final = ("approve 99", "chain 99", "delete-session 99", "deny 99", "exec-tool nothing", "load-session nope")
+NOTHING: Final = (
+    "approve 99",
+    "chain 99",
+    "diff-chains 1 99",
+    "delete-session 99",
+    "deny 99",
+    "exec-tool nothing",
+    "load-session nope",
+)
 NOTHING_TOO: Final = ("flush-transcript 99", "replay nothing.ndjson", "show-command nothing", "show-tool nothing")
 NOTHING_EITHER: Final = ("probe nothing", "ping nothing", "tail 99", "memories forget 99", "audit verify --session 99")
 NO_INCIDENT: Final = ("incident 99", "ack 99", "resolve 99", "end-silence 99")
@@ -184,6 +194,7 @@ def shell(
     rules.write_text('[[source]]\nname = "am"\nkind = "alertmanager"\n', encoding="utf-8")
     shell.set(CLAUDEOPS_ALERTS_PATH=str(rules))
     body = {"alerts": [{"status": "firing", "labels": {"alertname": "Down", "service": "shop"}}], "version": "4"}
+    (tmp_path / "policy.toml").write_text('extends = "default"\n', encoding="utf-8")
     line = {"source": "am", "at": "2026-03-01T12:00:00Z", "body": body}
     broken = {"source": "am", "at": "2026-03-01T12:01:00Z", "body": "nonsense"}
     lines = "".join(f"{json.dumps(each)}\n" for each in (line, broken))

@@ -94,6 +94,44 @@ async def test_a_chain_is_told_as_a_tree(chain: int, capsys: pytest.CaptureFixtu
     assert (document["chain"], document["sessions_count"], document["cost_usd"]) == (1, 2, 1.75)
 
 
+async def test_two_chains_stand_beside_each_other_with_where_they_part(
+    chain: int, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with opened(Database(f"sqlite:///{state / 'claudeops.db'}")) as store:
+        await one_session(store, report(check("web")))
+    assert call(["diff-chains", str(chain + 1), "3"]) == 0  # a later session of the first chain
+    text = capsys.readouterr().out
+    assert "They part at call 1." in text
+    assert "<- they part here" in text
+    assert call(["diff-chains", "1", "2"]) == 0
+    assert "They do not part" in capsys.readouterr().out
+    document = told(capsys, "diff-chains", "1", "3")
+    assert (document["divergence"], document["only_first"], document["only_second"]) == (0, 1, 0)
+
+
+async def test_a_policy_that_is_tried_names_the_calls_that_it_changes(
+    chain: int, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"command": "df -h"}
+    Database(f"sqlite:///{state / 'claudeops.db'}").execute(
+        "UPDATE tool_calls SET input = :given, session_id = :chain", given=json.dumps(given), chain=chain
+    )
+
+    async def replayed(*arguments: str) -> int:
+        return await anyio.to_thread.run_sync(call, ["policy", "replay", *arguments])
+
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "default"\nwithout = ["df"]\n', encoding="utf-8")
+    assert await replayed(str(file), "--since", "2026-02-01") == 0
+    text = capsys.readouterr().out
+    assert "1 of 1 call" in text
+    assert "df -h" in text
+    file.write_text('extends = "default"\ncolour = "red"\n', encoding="utf-8")
+    assert await replayed(str(file), "--since", "2026-02-01") == 78
+    assert "line 2" in capsys.readouterr().err
+    assert await replayed(str(tmp_path / "none.toml")) == 78
+
+
 async def test_lists_have_their_counts_and_where_they_go_on(chain: int, capsys: pytest.CaptureFixture[str]) -> None:
     document = told(capsys, "list-checks", "--limit", "1")
     assert (document["checks_count"], document["before"]) == (1, 2)
@@ -130,6 +168,7 @@ def test_nothing_there_is_no_failure(command: str, capsys: pytest.CaptureFixture
     ("arguments", "kind"),
     [
         (("chain", "99"), "session_not_found"),
+        (("diff-chains", "1", "99"), "session_not_found"),
         (("list-checks", "nobody"), "service_not_found"),
         (("config", "NONSENSE"), "setting_not_found"),
     ],

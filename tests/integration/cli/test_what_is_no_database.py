@@ -23,7 +23,16 @@ from support.stores import MIGRATIONS
 
 ASKED = (
     *("list-approvals", "approve 1", "deny 1", "stop 1", "pause", "resume", "memories list", "list-incidents"),
-    *("incident 1", "ack 1", "resolve 1", "silence service=x", "end-silence 1", "list-silences", "chain 1"),
+    *(
+        "incident 1",
+        "ack 1",
+        "resolve 1",
+        "silence service=x",
+        "end-silence 1",
+        "list-silences",
+        "chain 1",
+        "diff-chains 1 2",
+    ),
     *(
         "list-events",
         "list-checks",

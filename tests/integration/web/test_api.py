@@ -23,7 +23,7 @@ from support.store_values import after, one_session, report
 
 pytest_plugins = ("support.store_fixtures",)
 
-PARAMS: Final = {"id": "1", "number": "1", "root": "1", "name": "web"}
+PARAMS: Final = {"id": "1", "number": "1", "root": "1", "name": "web", "a": "1", "b": "2"}
 HOSTILE: Final = "<script>\u202e\x1b[2J"
 
 COMMANDS: Final[Mapping[str, tuple[str, str, bool]]] = {
@@ -40,6 +40,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, bool]]] = {
 
 SAME: Final[Mapping[str, str]] = {
     "/api/v1/chains/1": "chain 1",
+    "/api/v1/chains/1/diff/2": "diff-chains 1 2",
     "/api/v1/incidents/1": "incident 1",
     "/api/v1/figures?since=2026-02-01": "stats --since 2026-02-01",
     "/api/v1/spend?since=2026-02-01": "spend --since 2026-02-01",

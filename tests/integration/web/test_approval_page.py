@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from claudeops.domain.looks import Address, Look
 from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from support.hostile import MARK, TEXTS
 from support.listening import bearer
 from support.lived_in import question
@@ -34,6 +35,12 @@ class Knowing:
         self.asked += 1
         look = Look(hosts=frozenset({"nas"}), addresses=frozenset({Address(host="web.example", port=80)}))
         return Verdict(kind=VerdictKind.ASK, reason=f"{command} {tier}", actions=(restart(),), look=look)
+
+    async def replay(
+        self, text: str, calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]], count: ReplayCount
+    ) -> ReplayBound | None:
+        """Replay nothing."""
+        raise NotImplementedError(text, calls, count)
 
 
 @pytest.fixture

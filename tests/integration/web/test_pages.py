@@ -30,6 +30,7 @@ PAGES: Final = {
     "/sessions/1/film": ("SHA-256", "starts"),
     "/sessions/1/film.html": ("SHA-256",),
     "/chains/1": ("Session 1", "restart"),
+    "/chains/1/diff/2": ("Chain 1 beside chain 2", "they part here"),
     "/services": ("No probe",),
     "/services/web": ("restart", "degraded", "the proxy restarts at noon", "web answers 502", "Earlier cases"),
     "/events": ("critical", "over"),

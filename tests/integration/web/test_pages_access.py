@@ -19,7 +19,15 @@ from support.paged import SiteDoor, secret_for, site_door
 
 HEALTH = {"GET /health", "GET /api/v1/health", "GET /healthz", "GET /readyz"}
 OPEN = {*HEALTH, "GET /static/{name}", "GET /login", "POST /login", "GET /setup/{once}", "POST /setup/{once}"}
-PARAMS = {"once": secret_for("link-none"), "name": "style.css", "id": "1", "number": "1", "root": "1"}
+PARAMS = {
+    "once": secret_for("link-none"),
+    "name": "style.css",
+    "id": "1",
+    "number": "1",
+    "root": "1",
+    "a": "1",
+    "b": "2",
+}
 
 
 @pytest.fixture

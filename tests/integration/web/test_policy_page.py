@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -12,40 +12,12 @@ import psutil
 import pytest
 
 from claudeops.app.policy import PolicyInForce, policy_text
-from claudeops.app.wiring import node_scope, tier_policies
-from claudeops.domain.estate.model import NO_ESTATE
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import TierPolicy
 from claudeops.domain.policy.document import in_force
-from claudeops.engine.session.context import TierSetup
-from claudeops.settings import load_settings, policy_document
+from claudeops.settings import policy_document
 from support.hostile import TEXTS
 from support.listening import bearer
 from support.paged import SiteDoor, site_door
-
-LONG = 120.0  # seconds: more than any machine takes
-
-
-class Endless:
-    """A judge that never answers. It is source text, because the process that judges imports no module of the tests."""
-
-    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
-        return eval, ("lambda call, tier, scope: all(True for _ in iter(int, 1))",)
-
-    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> Verdict:
-        return Verdict(kind=VerdictKind.DENY, reason=f"{call} {tier} {scope}")
-
-
-def policy_in(directory: Path, **given: str) -> PolicyInForce:
-    settings = load_settings({"CLAUDEOPS_STATE_DIR": str(directory / "state"), **given}, cwd=directory).settings
-    scope = node_scope(settings, dry_run=False)
-    setups = {
-        number: TierSetup(number=number, name="x", policy=policy, scope=scope, max_turns=1, max_budget_usd=1)
-        for number, policy in tier_policies(settings).items()
-    }
-    return PolicyInForce(
-        settings=settings, setups=setups, estate=lambda: NO_ESTATE, text=policy_text(settings), seconds=LONG
-    )
+from support.policy_in_force import Endless, policy_in
 
 
 @pytest.fixture

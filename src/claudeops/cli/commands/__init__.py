@@ -33,6 +33,7 @@ from claudeops.cli.commands.policy import policy, remote_commands, show_tool
 from claudeops.cli.commands.records import (
     chain,
     config,
+    diff_chains,
     list_actions,
     list_checks,
     list_events,
@@ -63,7 +64,7 @@ class _Commands(WholeHelp):
             *("list-incidents", "incident", "ack", "resolve"),
             *("silence", "end-silence", "list-silences", "list-sources", "alerts"),
         ),
-        "Look back": ("chain", "why", "list-events", "list-checks", "list-actions", "spend", "stats"),
+        "Look back": ("chain", "diff-chains", "why", "list-events", "list-checks", "list-actions", "spend", "stats"),
         "Look": ("probe", "audit", "policy"),
         "Tiers and tools": (
             *("exec-command", "show-command", "route", "exec-tool", "show-tool"),
@@ -96,7 +97,7 @@ for _command in (
     *(list_approvals, approve, deny, stop, pause, resume, memories),
     *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences),
     *(list_sources, alerts),
-    *(chain, why, list_events, list_checks, list_actions, spend, stats),
+    *(chain, diff_chains, why, list_events, list_checks, list_actions, spend, stats),
     *(probe, audit, policy, remote_commands, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
     *(list_sessions, load_session, delete_session, flush_transcript, replay),

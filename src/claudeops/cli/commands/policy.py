@@ -4,11 +4,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from claudeops.cli.commands.filters import MOMENT, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, POLICY_FILE, WholeHelp, examples
+
+if TYPE_CHECKING:  # help and mistakes are answered without the model
+    from claudeops.cli.views import Shape
 
 
 @click.group(cls=WholeHelp)
@@ -91,6 +97,23 @@ def list_fragments(output_format: str) -> int:
     from claudeops.cli.policy import print_fragments
 
     return print_fragments(as_json=output_format == "json")
+
+
+@policy.command(
+    "replay",
+    epilog=examples("claudeops policy replay mine.toml", "claudeops policy replay mine.toml --since 7d -o json"),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--since", type=MOMENT, metavar="WHEN", default="30d", show_default=True, help="Calls since then.")
+@shaped(watched=False)
+def replay_policy(file: Path, since: datetime, shape: Shape) -> int:
+    """Show which calls on record would get another verdict by the policy in FILE; puts nothing in force.
+
+    The newest 5000 calls at most, for 20 seconds at most. Exit status: 0 replayed, 78 not a policy, or no such file.
+    """
+    from claudeops.cli.views.policy_replay import print_replay
+
+    return print_replay(file, since, shape=shape)
 
 
 @click.command(

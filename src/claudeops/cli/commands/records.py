@@ -47,6 +47,22 @@ def chain(session: tuple[str, Reference], shape: Shape) -> int:
 
 
 @click.command(
+    "diff-chains", epilog=examples("claudeops diff-chains 12 17", "claudeops diff-chains 12 17 --output-format json")
+)
+@click.argument("first", type=SESSION, metavar="ID")
+@click.argument("second", type=SESSION, metavar="OTHER")
+@shaped(watched=False)
+def diff_chains(first: tuple[str, Reference], second: tuple[str, Reference], shape: Shape) -> int:
+    """Show the calls of two chains beside each other, and the first one in which they part.
+
+    ID and OTHER are numbers of any of their sessions. Exit status: 0, or 1 when there is no such session.
+    """
+    from claudeops.cli.views.chain_diff import print_diff
+
+    return print_diff((first, second), shape=shape)
+
+
+@click.command(
     epilog=examples("claudeops why jellyfin --at 2026-07-01T03:10Z", "claudeops why --within 1h --output-format json")
 )
 @click.argument("service", required=False)

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from claudeops.domain.gate.audit import row_content
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.model import VerdictKind
+from claudeops.domain.policy.replay import RecordedCall
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import model_calls, sessions, tool_calls
@@ -116,6 +117,52 @@ def _link(row: TableRow, head: str | None) -> AuditLink:
         hash=row.hash,
         content=base64.b64encode(content).decode() if len(content) <= _MOST_CONTENT else None,
         head=head,
+    )
+
+
+def count_since(connection: Connection, since: datetime) -> int:
+    """Return how many calls of tools are on record since a moment; one that a person answered counts once."""
+    query = select(func.count()).select_from(tool_calls).where(tool_calls.c.requested_at >= since, _is_first())
+    return connection.execute(query).scalar_one()
+
+
+def recorded_before(
+    connection: Connection, before: int | None, *, since: datetime, limit: int
+) -> tuple[RecordedCall, ...]:
+    """Return calls of tools before one, newest first, each with the verdict of the policy and no person's answer."""
+    columns = tool_calls.c
+    query = (
+        select(tool_calls, sessions.c.tier)
+        .join(sessions, sessions.c.id == columns.session_id)
+        .where(columns.requested_at >= since, _is_first())
+        .order_by(columns.id.desc())
+        .limit(limit)
+    )
+    if before is not None:
+        query = query.where(columns.id < before)
+    return tuple(_recorded(row) for row in connection.execute(query))
+
+
+def _is_first() -> ColumnElement[bool]:
+    """Return the condition that no row of the same call was written before."""
+    columns, other = tool_calls.c, tool_calls.alias("earlier").c
+    same = (other.session_id == columns.session_id, other.tool_use_id == columns.tool_use_id, other.id < columns.id)
+    return ~exists().where(*same)
+
+
+def _recorded(row: TableRow) -> RecordedCall:
+    given = _value(row.input)
+    command = given.get("command") if isinstance(given, dict) else None
+    return RecordedCall(
+        call_id=row.id,
+        session_id=row.session_id,
+        tier=row.tier,
+        tool_name=row.tool_name,
+        input=given if isinstance(given, dict) else None,
+        text=command if isinstance(command, str) else row.input,
+        verdict=VerdictKind(row.verdict),
+        reason=row.reason,
+        requested_at=row.requested_at,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from claudeops.domain.cooldown import Left
+from claudeops.domain.policy.replay import PolicyReplay
 from claudeops.domain.web.setting import Setting
 from claudeops.domain.web.token import ScopeKind
 from claudeops.store.acts.holds import Holding
@@ -16,6 +17,7 @@ from claudeops.store.glance import Glance
 from claudeops.store.reading.alerts import AlertEntry
 from claudeops.store.reading.approvals import ApprovalEntry, ApprovalStory
 from claudeops.store.reading.calls_made import ModelCallEntry, ToolCallEntry
+from claudeops.store.reading.chain_diff import ChainDiff
 from claudeops.store.reading.chains import ChainTree
 from claudeops.store.reading.events import EventEntry
 from claudeops.store.reading.figures import Figures
@@ -47,7 +49,9 @@ from claudeops.web.listings import (
     Paged,
     Timed,
 )
+from claudeops.web.pages.chain_diff import diff_answer
 from claudeops.web.pages.more.approval import approval_answer
+from claudeops.web.pages.more.policy_replay import REPLAYS, ReplayBody, replay_answer
 from claudeops.web.pages.more.settings import OfSettings, setting_list
 from claudeops.web.pages.site import Site
 
@@ -59,8 +63,17 @@ Answering = Callable[[Site, Call], Awaitable[Response]]
 
 
 def api_endpoints(site: Site) -> Sequence[Endpoint]:
-    """Return every endpoint that reads."""
-    return (*_lists(site), *_things(site))
+    """Return every endpoint that changes nothing."""
+    replay = Endpoint(
+        method="POST",
+        path=f"{BASE}/policy/replay",
+        scope=ScopeKind.OPERATE.value,
+        body=ReplayBody,
+        answer=PolicyReplay,
+        handler=partial(replay_answer, site),
+        summary=REPLAYS,
+    )
+    return (*_lists(site), *_things(site), replay)
 
 
 def _lists(site: Site) -> Sequence[Endpoint]:
@@ -99,6 +112,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
     return (
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
+        one("/chains/{a}/diff/{b}", diff_answer, ChainDiff, "Two chains beside each other, and where they part."),
         one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
         one("/approvals/{id}", approval_answer, ApprovalStory, "One call for a person to answer, and what it reaches."),
         one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),

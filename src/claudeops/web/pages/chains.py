@@ -12,8 +12,10 @@ from starlette.responses import Response
 from claudeops.domain.model import Status
 from claudeops.store.reading import Connection
 from claudeops.store.reading.chain_calls import calls_of
+from claudeops.store.reading.chain_diff import chain_before
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 from claudeops.web.endpoints import Call
+from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.verdict_timeline import LABELS, ROW, WIDTH, drawn
 from claudeops.web.ports import LinesPart
@@ -23,15 +25,24 @@ LINES: Final = 200
 """Lines of a log on a page."""
 
 
+class OfOther(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With which chain this one is compared."""
+
+    other: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+
+
 async def chain_page(site: Site, call: Call) -> Response:
     """Answer with one chain: what each of its sessions was allowed and refused, did, found and cost, and why."""
-    number = call.number("root")
+    number, other = call.number("root"), call.asked(OfOther).other
+    if other is not None:
+        return see_other(f"/chains/{other}/diff/{number}")
     found = await site.database.read(partial(_tree, number=number))
     if found is None or found.chain != number:
         raise RefusedError(404, f"There is no chain {number}.")
     calls = await site.database.read(partial(calls_of, chain=number))
     values: dict[str, object] = {"chain": found, "walk": tuple(walk(found)), "drawing": drawn(calls, call.at)}
     values |= {"row": ROW, "labels": LABELS, "width": WIDTH}
+    values |= {"before": await site.database.read(partial(chain_before, number=number))}
     return await site.page(call, "chain.html", title=f"Chain {number}", values=values)
 
 

@@ -65,6 +65,7 @@ class Site:
     plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
     settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
     policy: PolicyInForce | None = None  # None: of several daemons, one after another
+    is_replaying: bool = field(default=False, init=False)  # a policy against calls on record
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     acting: Acting | None = None  # None: pages and API can only look
     reached: dict[str, Reach] = field(default_factory=dict, init=False)  # by the hashes of calls

@@ -22,7 +22,8 @@ from claudeops.web.listings import (
     OfSilences,
 )
 from claudeops.web.pages import login
-from claudeops.web.pages.chains import OfLines, chain_page, session_page
+from claudeops.web.pages.chain_diff import diff_page
+from claudeops.web.pages.chains import OfLines, OfOther, chain_page, session_page
 from claudeops.web.pages.film import film_file, film_page
 from claudeops.web.pages.incidents import approval_list, incident_list, incident_page
 from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
@@ -30,6 +31,7 @@ from claudeops.web.pages.more.approval import approval_page
 from claudeops.web.pages.more.memories import memory_list, memory_page
 from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list
 from claudeops.web.pages.more.policy import OfPolicy, policy_page
+from claudeops.web.pages.more.policy_replay import REPLAYS, replay_page
 from claudeops.web.pages.more.settings import OfSettings, setting_page
 from claudeops.web.pages.now import now
 from claudeops.web.pages.services import service_list, service_page
@@ -54,7 +56,13 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/sessions/{id}", session_page, "One session, and what it does line by line.", query=OfLines),
         page("/sessions/{id}/film", film_page, "A session that has ended, played as its lines came."),
         page("/sessions/{id}/film.html", film_file, "The same as one file, which needs nothing else."),
-        page("/chains/{root}", chain_page, "A chain as a tree: what its sessions saw, did and cost, and why."),
+        page(
+            "/chains/{root}",
+            chain_page,
+            "A chain as a tree: what its sessions saw, did and cost, and why.",
+            query=OfOther,
+        ),
+        page("/chains/{a}/diff/{b}", diff_page, "Two chains beside each other, and the first call in which they part."),
         page("/services", service_list, "The services that probes watch, and how they were for seven days."),
         page("/services/{name}", service_page, "One service: probes, actions, cases, memories, checks, events."),
         page("/events", event_list, "What sessions and the daemon itself have raised.", query=OfEvents),
@@ -74,6 +82,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/audit", audit_list, "The newest links of the audit chain, which the browser recomputes.", query=OfAudit),
         page("/policy", policy_page, "The rules by tier, and what the gate would say of a command.", query=OfPolicy),
         page("/more", page_list, "Links to the pages that are needed less often."),
+        _replay(site),
     )
 
 
@@ -87,6 +96,19 @@ def _page(site: Site, path: str, answering: Answering, summary: str, *, query: Q
         answer=str,
         handler=partial(answering, site),
         summary=summary,
+    )
+
+
+def _replay(site: Site) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/policy/replay",
+        scope=ScopeKind.OPERATE.value,
+        page=True,
+        body=bytes,
+        answer=str,
+        handler=partial(replay_page, site),
+        summary=REPLAYS,
     )
 
 

@@ -1,0 +1,43 @@
+"""The policy in force, as pages know it, and a judge that never answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from claudeops.app.policy import PolicyInForce, policy_text
+from claudeops.app.wiring import node_scope, tier_policies
+from claudeops.domain.estate.model import NO_ESTATE
+from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.policy import TierPolicy
+from claudeops.engine.session.context import TierSetup
+from claudeops.settings import load_settings
+
+LONG = 120.0  # seconds: more than any machine takes
+
+
+class Endless:
+    """A judge that never answers. It is source text, because the process that judges imports no module of the tests."""
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return eval, ("lambda call, tier, scope: all(True for _ in iter(int, 1))",)
+
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> Verdict:
+        return Verdict(kind=VerdictKind.DENY, reason=f"{call} {tier} {scope}")
+
+
+def policy_in(directory: Path, **given: str) -> PolicyInForce:
+    settings = load_settings({"CLAUDEOPS_STATE_DIR": str(directory / "state"), **given}, cwd=directory).settings
+    scope = node_scope(settings, dry_run=False)
+    setups = {
+        number: TierSetup(number=number, name="x", policy=policy, scope=scope, max_turns=1, max_budget_usd=1)
+        for number, policy in tier_policies(settings).items()
+    }
+    return PolicyInForce(
+        settings=settings,
+        setups=setups,
+        estate=lambda: NO_ESTATE,
+        text=policy_text(settings),
+        seconds=LONG,
+        replay_seconds=LONG,
+    )
