@@ -293,7 +293,8 @@ def _answer(
     row = _find(connection, approval_id)
     if row is None:
         return Answered.UNKNOWN
-    refusal = _refusal(row, said)
+    is_signed = assertion is not None and assertion.digest == said.assertion
+    refusal = _refusal(row, said, is_signed=is_signed)
     if refusal is None and token is not None:
         refusal = _refusal_of_token(connection, token, row, said)
     if refusal is None and assertion is not None and not keep_signature(connection, row, said, assertion):
@@ -312,7 +313,7 @@ def _answer(
     return Answered.DECIDED
 
 
-def _refusal(row: Approval, said: Answer) -> Answered | None:
+def _refusal(row: Approval, said: Answer, *, is_signed: bool) -> Answered | None:
     """Return why an answer counts for nothing, as far as its question says."""
     waits = row.status is ApprovalStatus.PENDING
     if row.status is ApprovalStatus.EXPIRED or (waits and row.expires_at <= said.decided_at):
@@ -320,7 +321,7 @@ def _refusal(row: Approval, said: Answer) -> Answered | None:
     if not waits:
         return Answered.ALREADY
     is_yes = said.status is ApprovalStatus.APPROVED
-    if is_yes and row.passkey and not said.assertion:
+    if is_yes and row.passkey and not is_signed:
         return Answered.NEEDS_PASSKEY
     return Answered.SAME_PERSON if is_yes and len(people((*row.agreed, said.decided_by))) == len(row.agreed) else None
 

@@ -158,14 +158,24 @@ async def test_a_call_that_has_changed_since_it_was_shown_is_not_signed(site: Si
     assert await nothing_is_approved(site)
 
 
-async def test_a_signature_is_good_once(site: SiteDoor) -> None:
+@pytest.mark.parametrize("step", [0, 1])
+async def test_a_signature_is_good_once_whether_its_passkey_counts_or_not(site: SiteDoor, step: int) -> None:
     ada = await person(site)
+    ada.key.step = step
     signed = ada.key.sign(await ada.challenge())
     assert (await ada.say(signed))[0] == 200
     await site.store.database.write(_demand)
     assert (await ada.say(signed))[0] == 403
     wrong = signed.replace('"signature": "', '"signature": "AA')
     assert (await ada.say(wrong))[0] == 403
+
+
+async def test_a_challenge_is_used_up_by_a_wrong_answer_too(site: SiteDoor) -> None:
+    ada = await person(site)
+    challenge = await ada.challenge()
+    for key in (Authenticator(id=ada.key.id), ada.key):
+        assert (await ada.say(key.sign(challenge)))[0] == 403
+    assert await nothing_is_approved(site)
 
 
 async def test_a_signature_that_came_too_late_is_refused(site: SiteDoor) -> None:
