@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -336,6 +338,11 @@ async def test_without_the_library_a_person_reads_what_to_install_and_nothing_is
     page = (await site.door.ask("GET", "/passkeys", headers=ada.cookie, host=HOST)).body.decode()
     assert "claudeops[passkeys]" in page
     assert await nothing_is_approved(site)
+
+
+def test_a_daemon_without_the_library_starts_as_before() -> None:
+    blocked = "import sys; sys.modules['webauthn'] = None; import claudeops.app.pages, claudeops.cli.main"
+    subprocess.run([sys.executable, "-c", blocked], check=True)
 
 
 async def test_nobody_removes_the_passkey_of_another_person(site: SiteDoor) -> None:
