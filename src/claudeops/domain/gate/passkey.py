@@ -43,10 +43,6 @@ class Challenge:
         said = f"{self.call_hash}:{self.answer}:{self.approval_id}:{int(self.expires_at.timestamp())}"
         return sha256(self.nonce + said.encode()).digest()
 
-    def is_over(self, now: datetime) -> bool:
-        """Return whether it may no longer be signed."""
-        return int(now.timestamp()) >= int(self.expires_at.timestamp())
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assertion:
