@@ -42,6 +42,7 @@ PATHS: Final = (
         "/policy",
         "/approvals/1",
         "/audit",
+        "/passkeys",
     ),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")

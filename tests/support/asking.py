@@ -86,6 +86,7 @@ async def talking(
     tier: int = 1,
     look_seconds: float = LOOK_SECONDS,
     waker: AnswerWaker | None = None,
+    passkey: bool = False,
 ) -> AsyncIterator[Talk]:
     """Open the gate of a session that asks people."""
     await estate.queue(tier)
@@ -106,6 +107,7 @@ async def talking(
         log=context.log,
         look_seconds=look_seconds,
         waker=waker or AnswerWaker(),
+        passkey=passkey,
     )
     yield Talk(
         estate,

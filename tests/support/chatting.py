@@ -113,6 +113,7 @@ async def ask(
     minutes: float = 15,
     needed: int = 1,
     hidden: bool = False,
+    passkey: bool = False,
 ) -> Approval:
     """Write a question, as the gate does."""
     escaped = command.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -130,6 +131,7 @@ async def ask(
             services=services,
             needed=needed,
             hidden=hidden,
+            passkey=passkey,
         )
     )
 

@@ -30,6 +30,7 @@ from claudeops.web.endpoints import Table
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.passkeys import Passkeys
 from claudeops.web.password_login import PasswordLogin
 from claudeops.web.passwords import Passwords
 from claudeops.web.streams import Streams, stream_endpoints
@@ -142,6 +143,7 @@ async def site_door(
                 ),
                 highest_tier=2,
                 clock=door.clock,
+                passkeys=Passkeys(store=store.passkeys, tls_hosts=frozenset({"ops.example.com"})),
             ),
             passwords=PasswordLogin(
                 users=store.users, logins=store.logins, clock=door.clock, passwords=Passwords(check=is_same)

@@ -27,7 +27,7 @@ from support.store_values import NOW
 from support.stores import Database
 
 PASSWORD: Final = "correct horse battery"
-"""Of the user ``bea``."""
+"""Of the users ``bea``, who may operate, and ``cleo`` and ``dora``, who may approve."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ async def _serve(directory: Path) -> None:
         await site.login(Role.ADMIN)
         await site.link("eve")
         await site.user("bea", password=PASSWORD)
+        for approver in ("cleo", "dora"):
+            await site.user(approver, Role.APPROVER, password=PASSWORD)
         async with listen(site.door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:
             sys.stdout.write(f"{url}\n")
             sys.stdout.flush()

@@ -31,6 +31,7 @@ from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
+from claudeops.web.passkeys import Passkeys
 from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Clock, Logins, LogLines
 from claudeops.web.streams import Streams, stream_endpoints
@@ -120,6 +121,7 @@ def _acting(node: Node) -> Acting:
         root=lambda tier, prompt: root_session(settings, tier, Trigger.MANUAL, prompt),
         highest_tier=LOWEST_TIER if settings.dry_run else settings.max_tier,
         clock=node.clock,
+        passkeys=Passkeys(store=node.store.passkeys, tls_hosts=settings.tls_hosts),
     )
 
 

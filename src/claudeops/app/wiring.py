@@ -91,7 +91,9 @@ def build_context(
             background_tasks_off=settings.background_tasks_off,
         ),
         confinement=Confinement(bounds=bounds(settings), session_memory_mb=settings.session_memory_mb),
-        approvals=ApprovalTerms(approval_seconds=settings.approval_timeout_seconds),
+        approvals=ApprovalTerms(
+            approval_seconds=settings.approval_timeout_seconds, passkey_tiers=settings.approval_passkey
+        ),
         mcp=McpServers(mcp_servers=_mcp_servers(settings), mcp_of_repos=frozenset(settings.trusted_repos)),
         timeouts=Timeouts(
             session=settings.session_timeout_seconds,

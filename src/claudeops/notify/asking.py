@@ -94,7 +94,8 @@ class Asking:
     ) -> Question | None:
         """Return the message that asks a question, once its tokens are on record; ``None``: it waits no more.
 
-        Without anybody who could answer there it has no buttons, and where the call does not fit none for yes.
+        Without anybody who could answer there it has no buttons; where the call does not fit, or a yes needs a passkey,
+        none for yes.
         Raises `StoreError`.
         """
         approval = await self.verdicts.approval(approval_id)
@@ -181,11 +182,13 @@ class Asking:
     def _buttons(self, approval: Approval, drawn: Card, kind: TargetKind) -> Buttons:
         if not has_somebody(self.approvers, kind=kind, approval=approval):
             return Buttons()
-        yes = button_data(YES, self.draw(TOKEN_BYTES)) if drawn.fits else ""
+        takes_yes = drawn.fits and not approval.passkey
+        yes = button_data(YES, self.draw(TOKEN_BYTES)) if takes_yes else ""
         return Buttons(yes=yes, no=button_data(NO, self.draw(TOKEN_BYTES)))
 
 
 _WHY: Final = {
+    Answered.NEEDS_PASSKEY: Refused.NEEDS_PASSKEY,
     Answered.SAME_PERSON: Refused.SAME_PERSON,
     Answered.TOKEN_USED: Refused.USED_TOKEN,
     Answered.UNKNOWN: Refused.UNKNOWN_TOKEN,

@@ -63,6 +63,7 @@ from claudeops.settings.reader import (
     read_long_token,
     read_networks,
     read_public_urls,
+    read_tier_list,
 )
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
@@ -168,6 +169,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         stop_grace_seconds=reader.number("CLAUDEOPS_STOP_GRACE"),
         drain_timeout_seconds=reader.number("CLAUDEOPS_DRAIN_TIMEOUT"),
         approval_timeout_seconds=reader.number("CLAUDEOPS_APPROVAL_TIMEOUT"),
+        approval_passkey=read_tier_list(reader, "CLAUDEOPS_APPROVAL_PASSKEY"),
         session_memory_mb=reader.whole("CLAUDEOPS_SESSION_MEMORY_MB"),
         session_processes=reader.whole("CLAUDEOPS_SESSION_PROCESSES"),
         session_file_mb=reader.whole("CLAUDEOPS_SESSION_FILE_MB"),

@@ -96,6 +96,7 @@ class Settings:
     stop_grace_seconds: float
     drain_timeout_seconds: float
     approval_timeout_seconds: float
+    approval_passkey: frozenset[int]  # the tiers whose approvals need a passkey's signature
     session_memory_mb: int  # MiB
     session_processes: int  # and threads
     session_file_mb: int  # MiB

@@ -205,6 +205,12 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _limit("CLAUDEOPS_STOP_GRACE", "10", 600, "the whole ladder from a polite stop to SIGKILL"),
     _limit("CLAUDEOPS_DRAIN_TIMEOUT", "60", _ONE_DAY, "wait for running sessions when the daemon stops", low=0),
     _limit("CLAUDEOPS_APPROVAL_TIMEOUT", "900", _ONE_DAY, "wait for a person's answer, then deny"),
+    Variable(
+        name="CLAUDEOPS_APPROVAL_PASSKEY",
+        kind=Kind.NAMES,
+        defaults=("off",),
+        meaning="tiers whose approvals need a yes that a passkey signs, as `3` or `2,3`; `off`: none",
+    ),
     _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes together"),
     _count("CLAUDEOPS_SESSION_PROCESSES", "1024", 128, 32_768, "processes and threads of one session at once"),
     _count("CLAUDEOPS_SESSION_FILE_MB", "1024", 16, 1_048_576, "MiB of one file that a session writes"),

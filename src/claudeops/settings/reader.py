@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import is_text, quoted
-from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable
+from claudeops.settings.names import FILE_SUFFIX, HIGHEST_TIER, KNOWN, Kind, Variable
 
 if TYPE_CHECKING:  # environs, which takes as long to import as a quick command may run
     from claudeops.settings.typed import Typed
@@ -34,6 +34,7 @@ _CONFIGURATION: Final = (
     "CLAUDEOPS_PROBES_PATH",
     "CLAUDEOPS_SCHEDULES_PATH",
 )
+OFF: Final = "off"
 _PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
 
 _DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
@@ -245,6 +246,20 @@ def read_networks(reader: Reader, name: str) -> tuple[str, ...]:
                 "beyond the prefix), separated by commas."
             ) from None
     return tuple(found)
+
+
+def read_tier_list(reader: Reader, name: str) -> frozenset[int]:
+    """Return the numbers of tiers; ``off`` stands for none."""
+    given = reader.names(name)
+    if given == (OFF,):
+        return frozenset()
+    tiers = {entry for entry in given if len(entry) == 1 and entry in "123456789"}
+    if wrong := [entry for entry in given if entry not in tiers]:
+        raise ConfigurationError(
+            f"{name} holds {quoted(wrong[0])}, which is no tier: set off, or numbers from 1 to {HIGHEST_TIER} such as "
+            "3, separated by commas."
+        )
+    return frozenset(map(int, tiers))
 
 
 def read_public_urls(reader: Reader, name: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail
 from claudeops.store.web.idempotency import SqlIdempotency
 from claudeops.store.web.logins import SqlLogins
+from claudeops.store.web.passkeys import SqlPasskeys
 from claudeops.store.web.tokens import SqlTokens
 from claudeops.store.web.users import SqlUsers
 
@@ -78,6 +79,7 @@ class SqlStore:
     logins: SqlLogins  # of people
     idempotency: SqlIdempotency  # of programs that call
     users: SqlUsers  # people with a role
+    passkeys: SqlPasskeys  # by which they sign
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -137,4 +139,5 @@ def open_store(
         logins=SqlLogins(database),
         idempotency=SqlIdempotency(database),
         users=SqlUsers(database),
+        passkeys=SqlPasskeys(database),
     )

@@ -28,6 +28,7 @@ from claudeops.domain.gate.approval import (
 )
 from claudeops.domain.gate.audit import TOO_LATE, link
 from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
+from claudeops.domain.gate.passkey import Assertion
 from claudeops.domain.model import Action, Level, NewEvent, Session, Status, ToolCall, Verdict, VerdictKind
 from claudeops.domain.notice.model import Topic
 from claudeops.domain.notice.texts import About, call_in_words, of_event, reminder
@@ -48,6 +49,7 @@ from claudeops.store.tables import (
     sessions,
     tool_calls,
 )
+from claudeops.store.web.signatures import keep_signature
 
 _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
     sessions.c.id == bindparam("session"),
@@ -173,9 +175,14 @@ class SqlVerdicts:
 
         return await self._database.write(close, urgent=True)
 
-    async def answer_approval(self, approval_id: int, said: Answer, *, token: str | None = None) -> Answered:
-        """Write a person's answer, and decide the question if it is a no, or the last yes that was needed."""
-        answer = partial(_answer, approval_id=approval_id, said=said, token=token)
+    async def answer_approval(
+        self, approval_id: int, said: Answer, *, token: str | None = None, assertion: Assertion | None = None
+    ) -> Answered:
+        """Write a person's answer, and decide the question if it is a no, or the last yes that was needed.
+
+        ``assertion`` is the passkey's signature that the answer names; it is kept with the answer.
+        """
+        answer = partial(_answer, approval_id=approval_id, said=said, token=token, assertion=assertion)
         answered = await self._database.write(answer, urgent=True)
         if answered in {Answered.DECIDED, Answered.COUNTED}:
             self._answered(approval_id)
@@ -280,13 +287,18 @@ def _use_approval(connection: Connection, approval: Approval, *, at: datetime) -
     return used.rowcount == 1
 
 
-def _answer(connection: Connection, approval_id: int, said: Answer, *, token: str | None) -> Answered:
+def _answer(
+    connection: Connection, approval_id: int, said: Answer, *, token: str | None, assertion: Assertion | None
+) -> Answered:
     row = _find(connection, approval_id)
     if row is None:
         return Answered.UNKNOWN
-    refusal = _refusal(row, said)
+    is_signed = assertion is not None and assertion.digest == said.assertion
+    refusal = _refusal(row, said, is_signed=is_signed)
     if refusal is None and token is not None:
         refusal = _refusal_of_token(connection, token, row, said)
+    if refusal is None and assertion is not None and not keep_signature(connection, row, said, assertion):
+        refusal = Answered.SIGNED_BEFORE
     if refusal is not None:
         return refusal
     connection.execute(insert(approval_answers).values(_answer_values(approval_id, said)))
@@ -301,7 +313,7 @@ def _answer(connection: Connection, approval_id: int, said: Answer, *, token: st
     return Answered.DECIDED
 
 
-def _refusal(row: Approval, said: Answer) -> Answered | None:
+def _refusal(row: Approval, said: Answer, *, is_signed: bool) -> Answered | None:
     """Return why an answer counts for nothing, as far as its question says."""
     waits = row.status is ApprovalStatus.PENDING
     if row.status is ApprovalStatus.EXPIRED or (waits and row.expires_at <= said.decided_at):
@@ -309,6 +321,8 @@ def _refusal(row: Approval, said: Answer) -> Answered | None:
     if not waits:
         return Answered.ALREADY
     is_yes = said.status is ApprovalStatus.APPROVED
+    if is_yes and row.passkey and not is_signed:
+        return Answered.NEEDS_PASSKEY
     return Answered.SAME_PERSON if is_yes and len(people((*row.agreed, said.decided_by))) == len(row.agreed) else None
 
 
@@ -330,6 +344,7 @@ def _answer_values(approval_id: int, said: Answer) -> dict[str, object]:
         "decided_by": said.decided_by,
         "decided_at": said.decided_at,
         "mac": said.mac,
+        "assertion": said.assertion or None,
     }
 
 
@@ -364,7 +379,11 @@ def answers_of(connection: Connection, approval_ids: Sequence[int]) -> Mapping[i
     found: dict[int, tuple[Answer, ...]] = {}
     for row in connection.execute(query.order_by(approval_answers.c.id)):
         said = Answer(
-            status=ApprovalStatus(row.status), decided_by=row.decided_by, decided_at=row.decided_at, mac=row.mac
+            status=ApprovalStatus(row.status),
+            decided_by=row.decided_by,
+            decided_at=row.decided_at,
+            mac=row.mac,
+            assertion=row.assertion or "",
         )
         found[row.approval_id] = (*found.get(row.approval_id, ()), said)
     return found
@@ -402,6 +421,7 @@ def to_approval(row: TableRow) -> Approval:
         # A row of an earlier version does not say: what is masked in it may be anything.
         hidden=MASK in (row.input or "") if row.hidden is None else row.hidden,
         unheard=row.unheard,
+        passkey=bool(row.passkey),
     )
 
 
@@ -424,6 +444,7 @@ def _new_values(new: NewApproval) -> dict[str, object]:
         "services": None if new.services is None else json_text(new.services),
         "needed": new.needed,
         "hidden": new.hidden,
+        "passkey": new.passkey,
     }
 
 
@@ -446,11 +467,13 @@ def _ask(connection: Connection, approval_id: int, new: NewApproval) -> None:
 def _request_event(approval_id: int, new: NewApproval) -> NewEvent:
     """Return the event that tells people of a question."""
     of_whom = f" by {new.needed} people" if new.needed > 1 else ""
+    by_page = f"then say yes with a passkey on the page /approvals/{approval_id},"
+    yes = by_page if new.passkey else f"then `claudeops approve {approval_id}`"
     return NewEvent(
         level=Level.WARNING,
         message=(
             f"approval {approval_id} is needed{of_whom} until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
-            f"`claudeops list-approvals`, then `claudeops approve {approval_id}` or `claudeops deny {approval_id}`."
+            f"`claudeops list-approvals`, {yes} or `claudeops deny {approval_id}`."
         ),
         fingerprint=question_key(approval_id),
     )

@@ -1,7 +1,8 @@
 """Verification of the audit trail: which rows were changed, removed or inserted after they were written.
 
 Anybody who can write to the whole database can forge all of it. That is why each session's head and seal stand in the
-daemon's log as well: given that log, `verify` compares the two.
+daemon's log as well: given that log, `verify` compares the two. What a passkey has signed cannot be forged with the
+database alone: its signature is checked again, with the public key that stands beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from claudeops.domain.model import Status
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls
+from claudeops.store.web.signatures import signature_faults
 
 
 class FaultKind(StrEnum):
@@ -87,6 +89,7 @@ def verify(
     faults += _strays(calls, {row.id for row in found})
     if session_id is None:
         faults += _gone(connection, {row.id for row in found} | buried.keys())
+    faults += _signatures(connection, session_id)
     marks = {row.id: row for row in found}
     for number, said in sorted((logged or {}).items()):
         if session_id in {None, number}:
@@ -177,6 +180,11 @@ def _gone(connection: Connection, accounted: set[int]) -> Iterator[Fault]:
     for session_id in range(1, (last or 0) + 1):
         if session_id not in accounted:
             yield _of_session(FaultKind.MISSING, session_id, "it is gone, and no tombstone says why")
+
+
+def _signatures(connection: Connection, session_id: int | None) -> Iterator[Fault]:
+    for found in signature_faults(connection, session_id):
+        yield _of_session(FaultKind.MISSING if found.is_missing else FaultKind.CHANGED, found.session_id, found.says)
 
 
 def _tombstones(stones: Iterable[TableRow]) -> Iterator[Fault]:

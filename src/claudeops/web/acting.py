@@ -35,6 +35,7 @@ from claudeops.web.api.table import BASE
 from claudeops.web.endpoints import Call, Endpoint
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
+from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, SignatureChallenge
 from claudeops.web.problems import RefusedError, answer
 
 _ONCE: Final = "once"  # the field of a form
@@ -92,6 +93,42 @@ ACTS: Final = (
         page="/approvals/{id}/answer",
         then="/approvals",
         summary="Approves or denies a call that waits for a person; no token may.",
+    ),
+    Act(
+        do=acts.ask_signature,
+        body=acts.SignatureBody,
+        answer=SignatureChallenge,
+        scope=ScopeKind.APPROVE,
+        api=("/approvals/{id}/challenge",),
+        summary="Says what a passkey of the person is to sign for a yes, once and within two minutes.",
+    ),
+    Act(
+        do=acts.ask_passkey,
+        body=acts.Body,
+        answer=PasskeyChallenge,
+        scope=ScopeKind.APPROVE,
+        api=("/passkeys/challenge",),
+        summary="Says what a new passkey is made from; the login is younger than ten minutes.",
+    ),
+    Act(
+        do=acts.add_passkey,
+        body=acts.PasskeyBody,
+        answer=PasskeyAct,
+        scope=ScopeKind.APPROVE,
+        api=("/passkeys",),
+        status=201,
+        summary="Adds the passkey that a browser has made.",
+    ),
+    Act(
+        do=acts.remove_passkey,
+        body=acts.Body,
+        answer=PasskeyAct,
+        scope=ScopeKind.APPROVE,
+        method="DELETE",
+        api=("/passkeys/{id}",),
+        page="/passkeys/{id}/remove",
+        then="/passkeys",
+        summary="Removes a passkey of the person who is logged in.",
     ),
     Act(
         do=acts.acknowledge,

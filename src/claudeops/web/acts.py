@@ -31,6 +31,7 @@ from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import SqlStore
 from claudeops.web.endpoints import Call
+from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, Passkeys, SignatureChallenge
 from claudeops.web.ports import Clock
 from claudeops.web.problems import RefusedError
 
@@ -46,6 +47,7 @@ _BUSY: Final = "respond-if-busy"
 Id = Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)]
 Line = Annotated[str, msgspec.Meta(max_length=300)]
 Note = Annotated[str, msgspec.Meta(max_length=2000)]
+Credential = Annotated[str, msgspec.Meta(max_length=20_000)]
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -60,6 +62,7 @@ class Acting:
     root: Callable[[int, str], NewSession]  # the first session of a chain, by its tier and the request
     highest_tier: int  # that may be started
     clock: Clock
+    passkeys: Passkeys
 
 
 # --- bodies -----------------------------------------------------------------------------------------------
@@ -89,6 +92,20 @@ class AnswerBody(Body, frozen=True, kw_only=True):
     answer: Literal["approve", "deny"]
     call_hash: Line = ""  # of the call that the person was shown; empty: any
     unseen: bool = False  # approve it though parts of it are hidden
+    passkey: Credential = ""  # a browser's answer, as JSON; empty: no passkey has signed
+
+
+class SignatureBody(Body, frozen=True, kw_only=True):
+    """The call to which a passkey is to sign a yes."""
+
+    call_hash: Line = ""  # of the call that the person was shown; empty: any
+
+
+class PasskeyBody(Body, frozen=True, kw_only=True):
+    """A passkey that a browser has made."""
+
+    name: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    credential: Credential  # its answer, as JSON
 
 
 class SilenceBody(Body, frozen=True, kw_only=True):
@@ -179,20 +196,49 @@ async def answer(acting: Acting, call: Call, body: AnswerBody) -> AnswerAct | Re
     """Approve or deny a call that waits for a person."""
     if acting.key is None:
         raise RefusedError(503, "There is no key by which an answer could be proven.", kind=ErrorKind.RUNTIME)
+    is_yes = body.answer == "approve"
+    made = None
+    if is_yes and body.passkey:
+        made = await acting.passkeys.signature(call, body.passkey, approval_id=call.number("id"))
     done = await answer_approval(
         acting.store,
         acting.key,
         call.number("id"),
-        status=ApprovalStatus.APPROVED if body.answer == "approve" else ApprovalStatus.DENIED,
+        status=ApprovalStatus.APPROVED if is_yes else ApprovalStatus.DENIED,
         by=f"web:{by(call)}",
         now=call.at,
         unseen=body.unseen,
         call_hash=body.call_hash or None,
+        assertion=made,
     )
     if isinstance(done, Unseen):
         sentence = f"Approval {done.approval.id} was not given: the call is not shown whole, because {UNSEEN}."
         raise RefusedError(409, sentence, kind=ErrorKind.POLICY, hint='Deny it, or say "unseen" with the yes.')
     return done
+
+
+async def ask_signature(acting: Acting, call: Call, body: SignatureBody) -> SignatureChallenge:
+    """Return what a passkey is to sign for a yes."""
+    number = call.number("id")
+    asked = await acting.store.verdicts.approval(number)
+    if asked is None or (body.call_hash and body.call_hash != asked.call_hash):
+        raise RefusedError(404, f"There is no approval {number} of this call.")
+    return await acting.passkeys.ask_signature(call, asked)
+
+
+async def ask_passkey(acting: Acting, call: Call, _: Body) -> PasskeyChallenge:
+    """Return what a new passkey is made from."""
+    return await acting.passkeys.ask_new(call)
+
+
+async def add_passkey(acting: Acting, call: Call, body: PasskeyBody) -> PasskeyAct:
+    """Add a passkey of the person who is logged in."""
+    return await acting.passkeys.add(call, name=body.name, text=body.credential)
+
+
+async def remove_passkey(acting: Acting, call: Call, _: Body) -> PasskeyAct:
+    """Remove a passkey of the person who is logged in."""
+    return await acting.passkeys.remove(call, call.number("id"))
 
 
 async def silence(acting: Acting, call: Call, body: SilenceBody) -> SilenceAct:

@@ -52,3 +52,18 @@ async def test_who_listens_to_this_machine_needs_neither(tmp_path: Path) -> None
 
 async def test_switched_off_is_no_fault(tmp_path: Path) -> None:
     assert (await told(tmp_path, CLAUDEOPS_LISTENER="off")).status is Status.OK
+
+
+async def test_passkeys_that_no_person_could_use_are_no_silent_no_to_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CLAUDEOPS_LISTENER", "CLAUDEOPS_DASHBOARD"):
+        found = await told(
+            tmp_path / name, CLAUDEOPS_APPROVAL_PASSKEY="3", CLAUDEOPS_DASHBOARD_PORT="0", **{name: "off"}
+        )
+        assert (found.status, "no pages" in found.says) == (Status.WARNING, True)
+    given = {"CLAUDEOPS_APPROVAL_PASSKEY": "3", "CLAUDEOPS_DASHBOARD_PORT": "0"}
+    assert (await told(tmp_path / "with", **given)).status is Status.OK
+    monkeypatch.setattr("claudeops.cli.doctor.access.find_spec", lambda _: None)
+    found = await told(tmp_path / "without", **given)
+    assert (found.status, found.remedy) == (Status.WARNING, "Install claudeops[passkeys].")

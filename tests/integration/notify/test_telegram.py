@@ -608,6 +608,30 @@ async def test_a_file_of_targets_that_was_edited_meanwhile_leaves_the_buttons_al
         assert await chat.tap(message, "Yes", sender=BOB) == "Your yes is taken."
 
 
+async def test_a_call_whose_yes_needs_a_passkey_has_no_yes_in_a_chat(store: SqlStore) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store) as chat:
+        asked = await ask(store, session, passkey=True)
+        message = await chat.asked(asked)
+
+        assert list(message.buttons) == ["No"]
+        assert f"yes, with a passkey alone: https://ops.example/approvals/{asked.id}" in message.text
+        forged = chat.telegram.forge(message, message.buttons["No"].replace("deny:", "approve:"), sender=ALICE)
+        assert await chat.heard(forged) == REFUSALS[Refused.UNKNOWN_TOKEN]
+
+
+async def test_a_button_that_is_older_than_the_demand_gives_no_yes(store: SqlStore, database: Database) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store) as chat:
+        asked = await ask(store, session)
+        message = await chat.asked(asked)
+        database.execute("UPDATE approvals SET passkey = true")
+
+        assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[Refused.NEEDS_PASSKEY]
+        assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
+        assert await chat.tap(message, "No", sender=ALICE) == "Your no is taken."
+
+
 async def test_a_call_that_is_not_shown_whole_has_no_yes(store: SqlStore) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:

@@ -55,6 +55,7 @@ PAGES: Final = {
     "/audit?session=1&limit=1": ("session 1",),
     "/policy": ("These pages know no policy",),
     "/more": ("Memories", "API"),
+    "/passkeys": ("You have no passkey.", "claudeops user add"),
     "/spend": ("By day", "$25.00"),
     "/spend?since=30d": ("By day",),
 }

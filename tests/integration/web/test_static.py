@@ -19,7 +19,13 @@ def test_vendored_files_are_as_released() -> None:
     assert digests
     for name, digest in digests.items():
         assert sha384((WEB / "static" / name).read_bytes()).hexdigest() == digest
-    assert {file.name for file in (WEB / "static").glob("*.js")} == {*digests, "page.js", "film.js", "audit.js"}
+    assert {file.name for file in (WEB / "static").glob("*.js")} == {
+        *digests,
+        "page.js",
+        "film.js",
+        "audit.js",
+        "passkey.js",
+    }
 
 
 def test_no_template_marks_a_text_as_markup_or_holds_a_script_or_a_style() -> None:

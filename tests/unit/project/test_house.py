@@ -19,6 +19,8 @@ SMALL: Final = {
     "claudeops.store.alerts.silences": "what people write; the desk's transaction only reads it",
     "claudeops.store.alerts.heartbeats": "incidents that no session looks at, beside those that end by two witnesses",
     "claudeops.settings.alerts": "one file of the operator's; the running daemon reads it again",
+    "claudeops.web.webauthn_checks": "imports an extra, so only where a passkey is used",
+    "claudeops.web.pages.more.passkeys": "one page, like its neighbours",
     "claudeops.store.tables.web": "who calls: tables that only the listener and its commands know",
     "claudeops.store.tables.base": "what tables are made with: two files of tables need it",
     "claudeops.domain.text.alignment": "an algorithm of its own, which knows no chain",

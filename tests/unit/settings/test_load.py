@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.errors import ConfigurationError
 from support.settings_world import SCHEMA, World
 
 
@@ -86,6 +87,15 @@ def test_networks_that_read_the_metrics_are_listed_and_there_are_none_by_default
     assert world.settings().metrics_allow == ()
     listed = world.settings(CLAUDEOPS_METRICS_ALLOW="10.1.0.0/16, 192.0.2.7,fd00::/64").metrics_allow
     assert listed == ("10.1.0.0/16", "192.0.2.7/32", "fd00::/64")
+
+
+def test_tiers_that_demand_a_passkey_are_listed_and_a_slip_switches_none_off(world: World) -> None:
+    assert world.settings().approval_passkey == frozenset()
+    assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="off").approval_passkey == frozenset()
+    assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="2, 3").approval_passkey == {2, 3}
+    for slip in ("three", "0", "off,3", "33", "12", "-1"):
+        with pytest.raises(ConfigurationError, match="CLAUDEOPS_APPROVAL_PASSKEY holds"):
+            world.settings(CLAUDEOPS_APPROVAL_PASSKEY=slip)
 
 
 def test_more_tiers_come_by_configuration(world: World) -> None:

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import Final
 
 import anyio
@@ -51,6 +52,8 @@ _METERED = "claude"
 
 async def listener(_case: Case, settings: Settings) -> Finding:
     """Check that senders of alerts can reach the daemon, or that it listens nowhere on purpose."""
+    if (lacking := _lacks_passkeys(settings)) is not None:
+        return lacking
     if not settings.listener:
         return fine("Switched off: no alerts, heartbeats or questions about health come in.")
     place = f"port {settings.dashboard_port} on {settings.dashboard_host}"
@@ -76,6 +79,23 @@ async def listener(_case: Case, settings: Settings) -> Finding:
         "login (`claudeops login-link`)."
         "login (`claudeops login-link`)."
     )
+
+
+def _lacks_passkeys(settings: Settings) -> Finding | None:
+    """Return what keeps people from signing the approvals that demand it; ``None``: nothing."""
+    if not settings.approval_passkey:
+        return None
+    if not (settings.listener and settings.dashboard):
+        return doubtful(
+            "CLAUDEOPS_APPROVAL_PASSKEY demands passkeys, and there are no pages to use one on: no yes can be given.",
+            "Set CLAUDEOPS_LISTENER=on and CLAUDEOPS_DASHBOARD=on.",
+        )
+    if find_spec("webauthn") is None:
+        return doubtful(
+            "CLAUDEOPS_APPROVAL_PASSKEY demands passkeys, and the library webauthn is missing: no yes can be given.",
+            "Install claudeops[passkeys].",
+        )
+    return None
 
 
 def _is_in_the_clear(settings: Settings) -> bool:

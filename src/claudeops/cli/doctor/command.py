@@ -78,6 +78,7 @@ CHECKS: Final = (
         "listener",
         access.listener,
         (
+            "CLAUDEOPS_APPROVAL_PASSKEY",
             "CLAUDEOPS_LISTENER",
             "CLAUDEOPS_DASHBOARD*",
             "CLAUDEOPS_PUBLIC_URL",

@@ -6,6 +6,9 @@ session can read: a row that says ``approved`` without a valid MAC proves nothin
 
 The policy may want several people's yes. They are told apart by name alone, not by the way their answers came: whoever
 says yes in two chats is one person. One no ends the question.
+
+A question may demand a passkey: then a yes counts with a passkey's signature alone (`claudeops.domain.gate.passkey`),
+whose digest the proof of the answer covers.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import hmac
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -55,6 +58,8 @@ class Answered(StrEnum):
     EXPIRED = "expired"  # nothing: its time was over
     TOKEN_USED = "token_used"  # noqa: S105 - no secret; nothing: the button that it came by was used already
     UNKNOWN = "unknown"  # nothing: there is no such question
+    NEEDS_PASSKEY = "needs_passkey"  # nothing: a yes to it needs a passkey's signature
+    SIGNED_BEFORE = "signed_before"  # nothing: the passkey is gone, or has signed since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +89,7 @@ class NewApproval:
     services: tuple[str, ...] | None = None  # that the call would change; None: the gate does not know all of them
     needed: int = 1  # how many different people must say yes
     hidden: bool = False  # parts of the input are hidden that only have the shape of a secret
+    passkey: bool = False  # a yes counts with a passkey's signature alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +100,7 @@ class Answer:
     decided_by: str  # ``telegram:alice``, or the operator's name at the shell
     decided_at: datetime
     mac: str
+    assertion: str = ""  # the digest of a passkey's signature; empty: none was made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +128,7 @@ class Approval:
     needed: int = 1  # how many different people must say yes
     hidden: bool = False  # parts of the input are hidden that only have the shape of a secret, and may be anything
     unheard: str | None = None  # set once it is known to have reached nobody: which targets failed, and how
+    passkey: bool = False  # a yes counts with a passkey's signature alone
     answers: tuple[Answer, ...] = ()  # what was answered so far, whether proven or not, the first one first
 
     @property
@@ -145,24 +153,29 @@ def call_hash(*, session: Session, workdir: str, call: ToolCall, scripts: Sequen
     return sha256(msgspec.json.encode(content, order="deterministic", enc_hook=str)).hexdigest()
 
 
-def answer(key: bytes, asked: Approval, *, status: ApprovalStatus, decided_by: str, at: datetime) -> Answer:
-    """Return a person's answer with its MAC."""
-    proof = _mac(key, asked, status=status, decided_by=decided_by, at=at)
-    return Answer(status=status, decided_by=decided_by, decided_at=at, mac=proof)
+def answer(
+    key: bytes, asked: Approval, *, status: ApprovalStatus, decided_by: str, at: datetime, assertion: str = ""
+) -> Answer:
+    """Return a person's answer with its MAC; ``assertion`` is the digest of a passkey's signature."""
+    said = Answer(status=status, decided_by=decided_by, decided_at=at, mac="", assertion=assertion)
+    return replace(said, mac=_mac(key, asked, said))
 
 
 def proven(key: bytes, asked: Approval, said: Answer) -> bool:
     """Tell whether an answer to this question carries the valid MAC of a holder of the key."""
-    expected = _mac(key, asked, status=said.status, decided_by=said.decided_by, at=said.decided_at)
+    expected = _mac(key, asked, said)
     return hmac.compare_digest(expected.encode(), said.mac.encode("utf-8", "replace"))
 
 
-def proven_yes(key: bytes, asked: Approval) -> tuple[str, ...]:
-    """Return who said yes by answers whose proof holds, each person once; nobody, if there is a proven no as well."""
+def proven_yes(key: bytes, asked: Approval, *, passkey: bool = False) -> tuple[str, ...]:
+    """Return who said yes by answers whose proof holds, each person once; nobody, if there is a proven no as well.
+
+    ``passkey``: a yes without a passkey's signature counts for nothing.
+    """
     found = [said for said in asked.answers if proven(key, asked, said)]
     if any(said.status is not ApprovalStatus.APPROVED for said in found):
         return ()
-    return people(said.decided_by for said in found)
+    return people(said.decided_by for said in found if said.assertion or not passkey)
 
 
 def person(decided_by: str) -> str:
@@ -210,10 +223,11 @@ def unmistakable_line(text: str) -> str:
     return "".join(_escape(sign) if sign in _KEPT else sign for sign in unmistakable(text))
 
 
-def _mac(key: bytes, row: Approval, *, status: ApprovalStatus, decided_by: str, at: datetime) -> str:
-    moment = at.astimezone(UTC).isoformat(timespec="microseconds")
-    content = (row.id, row.session_id, row.call_hash, status.value, decided_by, moment)
-    return hmac.new(key, msgspec.json.encode(content), "sha256").hexdigest()
+def _mac(key: bytes, row: Approval, said: Answer) -> str:
+    moment = said.decided_at.astimezone(UTC).isoformat(timespec="microseconds")
+    content = (row.id, row.session_id, row.call_hash, said.status.value, said.decided_by, moment)
+    signed = (*content, said.assertion) if said.assertion else content
+    return hmac.new(key, msgspec.json.encode(signed), "sha256").hexdigest()
 
 
 def _is_hidden(sign: str) -> bool:

@@ -144,6 +144,7 @@ class Refused(StrEnum):
     NOT_THEIRS = "not_theirs"  # the tier, or a service
     OVER = "over"  # it was answered, or its time is over
     SAME_PERSON = "same_person"  # whose yes is counted already
+    NEEDS_PASSKEY = "needs_passkey"  # a yes, which counts with a passkey's signature alone
     UNAVAILABLE = "unavailable"  # the database does not answer
 
 
@@ -155,6 +156,7 @@ REFUSALS: Final = {
     Refused.NOT_THEIRS: "You may not answer for this tier or service. Nothing was changed.",
     Refused.OVER: "This question takes no answer any more. Nothing was changed.",
     Refused.SAME_PERSON: "Your yes is counted already; another person has to say yes too.",
+    Refused.NEEDS_PASSKEY: "A yes to this needs a passkey: say it on the page /approvals. Nothing was changed.",
     Refused.UNAVAILABLE: "The answer could not be written. Please tap again.",
 }
 """What whoever tapped is told, in one sentence or two."""
@@ -303,11 +305,13 @@ def _head(approval: Approval, wording: Wording, *, again: bool) -> str:
 
 def _tail(approval: Approval, wording: Wording, now: datetime) -> str:
     lines: list[str] = []
+    base = wording.public_url.rstrip("/") if wording.public_url else ""
     if not is_over(approval, now):
         lines.append(f"until {approval.expires_at:%H:%M:%S} UTC (in {in_words(approval.expires_at - now)})")
-        lines.append(f"or: claudeops approve {approval.id} | claudeops deny {approval.id}")
-    if wording.public_url:
-        lines.append(f"{wording.public_url.rstrip('/')}/s/{approval.session_id}")
+        yes = f"yes, with a passkey alone: {base}/approvals/{approval.id}" if approval.passkey else ""
+        lines.append(f"{yes or f'or: claudeops approve {approval.id}'} | claudeops deny {approval.id}")
+    if base:
+        lines.append(f"{base}/s/{approval.session_id}")
     return "\n".join(lines)
 
 

@@ -121,6 +121,7 @@ class ApprovalService:
     look_seconds: float = LOOK_SECONDS
     waker: AnswerWaker = field(default_factory=AnswerWaker)
     over: Callable[[ApprovalStatus, str | None, float], None] = _uncounted  # status, who decided, seconds
+    passkey: bool = False  # a yes counts with a passkey's signature alone
 
     async def ask(
         self,
@@ -152,6 +153,7 @@ class ApprovalService:
             services=services,
             needed=needed,
             hidden=self.hides(call),
+            passkey=self.passkey,
         )
         try:
             with anyio.fail_after(ASK_SECONDS):
@@ -161,8 +163,8 @@ class ApprovalService:
         log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
         log.warning(LogEvent.APPROVAL_REQUESTED, tool=call.tool_name, reason=reason)
         answered = await self._wait(asked)
-        # As many as the policy says: the number in the row may have been changed.
-        answer = ApprovalDenied(reason=_NOBODY) if answered is None else _verdict_of(answered, self.key, needed)
+        # As many as the policy says, and by the means that the settings say: the row may have been changed.
+        answer = ApprovalDenied(reason=_NOBODY) if answered is None else self._verdict_of(answered, needed)
         if isinstance(answer, ApprovalDenied):
             log.warning(LogEvent.APPROVAL_REFUSED, reason=answer.reason)
             return replace(answer, reason=answer.reason + _PARTLY_HIDDEN) if new.hidden else answer
@@ -225,6 +227,21 @@ class ApprovalService:
 
     def _hash(self, call: ToolCall, scripts: tuple[Script, ...]) -> str:
         return call_hash(session=self.session, workdir=self.workdir, call=call, scripts=scripts)
+
+    def _verdict_of(self, row: Approval, needed: int) -> Approval | ApprovalDenied:
+        """Return what a question that is over means; who said yes is what the proofs say, and not what the row does."""
+        if row.status is ApprovalStatus.APPROVED:
+            agreed = proven_yes(self.key, row, passkey=self.passkey)
+            if len(agreed) >= needed:
+                return replace(row, decided_by=join_people(agreed))
+            proof = "a passkey's signature" if self.passkey else "an operator's proof"
+            only = f"only {join_people(agreed)} said yes with {proof}"
+            return _too_few(needed, only if agreed else f"the answer carries no {proof.partition(' ')[2]}")
+        if row.status is ApprovalStatus.DENIED:
+            return ApprovalDenied(reason=f"needs approval, and {row.decided_by or 'somebody'} said no")
+        if _reached_nobody(row):
+            return ApprovalDenied(reason=f"needs approval, and the question reached nobody: {row.unheard}")
+        return _too_few(needed, f"only {join_people(row.agreed)} said yes in time" if row.agreed else _IN_TIME)
 
 
 def ensure_key(state_dir: Path) -> bytes:
@@ -301,21 +318,6 @@ def named_scripts(
 def _reached_nobody(row: Approval) -> bool:
     """Tell whether nobody can know of a question; somebody who has answered does."""
     return row.unheard is not None and not row.answers
-
-
-def _verdict_of(row: Approval, key: bytes, needed: int) -> Approval | ApprovalDenied:
-    """Return what a question that is over means; who said yes is what the proofs say, and not what the row does."""
-    if row.status is ApprovalStatus.APPROVED:
-        agreed = proven_yes(key, row)
-        if len(agreed) >= needed:
-            return replace(row, decided_by=join_people(agreed))
-        only = f"only {join_people(agreed)} said yes with an operator's proof"
-        return _too_few(needed, only if agreed else "the answer carries no operator's proof")
-    if row.status is ApprovalStatus.DENIED:
-        return ApprovalDenied(reason=f"needs approval, and {row.decided_by or 'somebody'} said no")
-    if _reached_nobody(row):
-        return ApprovalDenied(reason=f"needs approval, and the question reached nobody: {row.unheard}")
-    return _too_few(needed, f"only {join_people(row.agreed)} said yes in time" if row.agreed else _IN_TIME)
 
 
 def _too_few(needed: int, why: str) -> ApprovalDenied:

@@ -22,6 +22,7 @@ from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionR
 from claudeops.domain.commands import Command, CommandName, StopTarget
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Answer, Answered, Approval, NewApproval
+from claudeops.domain.gate.passkey import Assertion
 from claudeops.domain.holds import ONE_SLOT, ApiRefusal, Capacity, Hold, HoldKind
 from claudeops.domain.model import (
     Ending,
@@ -201,7 +202,9 @@ class Verdicts(Protocol):
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
         """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
 
-    async def answer_approval(self, approval_id: int, said: Answer, *, token: str | None = None) -> Answered:
+    async def answer_approval(
+        self, approval_id: int, said: Answer, *, token: str | None = None, assertion: Assertion | None = None
+    ) -> Answered:
         """Write a person's answer, and decide the question if it is a no, or the last yes that was needed.
 
         Answers that come at the same time are taken one after the other: each counts once a person, and one decides.
@@ -210,6 +213,10 @@ class Verdicts(Protocol):
         ``token`` is the digest of the button by which the answer came. It is used up with the answer that decides, in
         the same transaction; after a counted yes the next person may use it. Where it says something else, or belongs
         to another question, the answer is `Answered.UNKNOWN`.
+
+        ``assertion`` is the passkey's signature that the answer names, kept in the same transaction. A yes without one
+        is `Answered.NEEDS_PASSKEY` where the question demands it; one that was kept before, or of a passkey that is
+        gone or has signed since, is `Answered.SIGNED_BEFORE`.
         """
 
 

@@ -151,6 +151,7 @@ class ApprovalTerms:
     approval_key: bytes | None = field(default=None, repr=False)  # proves their answers; None: nobody can be asked
     approval_seconds: float = 900.0  # how long an answer may take
     waker: AnswerWaker = field(default_factory=AnswerWaker)  # hears of the answers that this process writes
+    passkey_tiers: frozenset[int] = frozenset()  # whose calls need a yes that a passkey signs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

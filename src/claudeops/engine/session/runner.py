@@ -305,6 +305,7 @@ class _Run:
             waiting=lambda: waiting_for_people(clocks, self.control),
             waker=terms.waker,
             log=self.log,
+            passkey=self.session.tier in terms.passkey_tiers,
             over=self.context.counts.approval_over,
         )
 

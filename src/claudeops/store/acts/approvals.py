@@ -13,6 +13,7 @@ from datetime import datetime
 import msgspec
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer
+from claudeops.domain.gate.passkey import YES, Assertion
 from claudeops.domain.text import clip
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.store import SqlStore
@@ -48,16 +49,25 @@ async def answer_approval(
     now: datetime,
     unseen: bool = False,
     call_hash: str | None = None,
+    assertion: Assertion | None = None,
 ) -> AnswerAct | Unseen | Refusal:
     """Approve or deny a call; ``call_hash``, where given, is of the call that the person was shown.
 
-    ``unseen``: approve it though parts of it are hidden. Whether this person may answer is the caller's to know.
+    ``unseen``: approve it though parts of it are hidden; ``assertion`` is a passkey's signature under a yes, checked by
+    the caller. Whether this person may answer is the caller's to know.
     """
     asked = await store.verdicts.approval(approval_id)
     if asked is not None and status is ApprovalStatus.APPROVED and not unseen and _is_hidden(asked, now):
         return Unseen(approval=asked)
     result = await answer_question(
-        store.verdicts, key, approval_id, status=status, decided_by=by, at=now, call_hash=call_hash
+        store.verdicts,
+        key,
+        approval_id,
+        status=status,
+        decided_by=by,
+        at=now,
+        call_hash=call_hash,
+        assertion=assertion,
     )
     approval = result.approval
     if approval is None:
@@ -93,20 +103,33 @@ async def answer_question(
     at: datetime,
     call_hash: str | None = None,
     token: str | None = None,
+    assertion: Assertion | None = None,
 ) -> AnswerResult:
     """Record a person's yes or no, with its proof; whether this person may answer is the caller's to know.
 
     ``call_hash``, where given, is what the person was shown: a question about anything else is unknown. ``token`` is
-    the digest of the button that was tapped. Raises `DatabaseUnavailableError`; then nothing is known of the answer,
-    and the same call may be made again, with the same token.
+    the digest of the button that was tapped. ``assertion`` is a passkey's signature, which the caller has checked: a
+    question that demands one takes a yes with it alone, and it is good for the call that it is under. Raises
+    `DatabaseUnavailableError`; then nothing is known of the answer, and the same call may be made again, with the same
+    token.
     """
     asked = await verdicts.approval(approval_id)
     if asked is None or (call_hash is not None and call_hash != asked.call_hash):
         return AnswerResult(answered=Answered.UNKNOWN)
+    if assertion is not None and not _is_signed(asked, status, assertion):
+        return AnswerResult(answered=Answered.NEEDS_PASSKEY, approval=asked)
     # The proof is over the name as its column holds it.
-    said = answer(key, asked, status=status, decided_by=clip(decided_by), at=at)
-    answered = await verdicts.answer_approval(approval_id, said, token=token)
+    digest = "" if assertion is None else assertion.digest
+    said = answer(key, asked, status=status, decided_by=clip(decided_by), at=at, assertion=digest)
+    answered = await verdicts.answer_approval(approval_id, said, token=token, assertion=assertion)
     return AnswerResult(answered=answered, approval=await verdicts.approval(approval_id) or asked)
+
+
+def _is_signed(asked: Approval, status: ApprovalStatus, made: Assertion) -> bool:
+    """Return whether a signature is under a yes to this very question."""
+    signed = made.challenge
+    is_yes = status is ApprovalStatus.APPROVED and signed.answer == YES
+    return is_yes and (signed.approval_id, signed.call_hash) == (asked.id, asked.call_hash)
 
 
 def _is_hidden(asked: Approval, at: datetime) -> bool:
@@ -120,5 +143,12 @@ def _not_taken(approval: Approval, answered: Answered) -> str:
             f"Approval {approval.id} has a yes of yours already ({len(approval.agreed)} of {approval.needed}): "
             "somebody else must say yes too."
         )
+    if answered is Answered.NEEDS_PASSKEY:
+        return (
+            f"Approval {approval.id} takes a yes with a passkey alone: log in to the pages, open "
+            f"/approvals/{approval.id}, and say yes there."
+        )
+    if answered is Answered.SIGNED_BEFORE:
+        return f"Approval {approval.id} was not given: the passkey is gone, or it has signed something since."
     why = "it has expired" if approval.status is ApprovalStatus.PENDING else f"it is {approval.status.value} already"
     return f"Approval {approval.id} no longer takes an answer: {why}."

@@ -54,6 +54,7 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     needed: int  # how many different people must
     agreed: tuple[str, ...]  # who has
     unheard: str | None  # set once it is known to have reached no target: which failed, and how
+    passkey: bool  # a yes counts with a passkey's signature alone
 
 
 class ApprovalStory(ApprovalEntry, frozen=True, kw_only=True):
@@ -135,6 +136,7 @@ def to_entry(approval: Approval) -> ApprovalEntry:
         needed=approval.needed,
         agreed=approval.agreed,
         unheard=approval.unheard,
+        passkey=approval.passkey,
     )
 
 

@@ -40,7 +40,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base, learnt, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0027"
+HEAD: Final = "0028"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -62,6 +62,7 @@ session_memories: Final = learnt.session_memories
 api_tokens: Final = web.api_tokens
 login_links: Final = web.login_links
 users: Final = web.users
+passkeys: Final = web.passkeys
 web_sessions: Final = web.web_sessions
 idempotency_keys: Final = web.idempotency_keys
 
@@ -281,6 +282,7 @@ approvals = _table(
     Column("needed", Integer, nullable=False, server_default="1"),
     Column("unheard", CleanText),
     Column("hidden", Boolean),
+    Column("passkey", Boolean),
     Index(None, "status", "expires_at"),
     Index(None, "session_id", "tool_use_id"),
 )
@@ -315,7 +317,30 @@ approval_answers = _table(
     Column("decided_by", Name, nullable=False),
     Column("decided_at", UtcDateTime, nullable=False),
     Column("mac", Name, nullable=False),
+    Column("assertion", Name),
     UniqueConstraint("approval_id", "person", "status"),
+)
+
+passkey_assertions = _table(
+    "passkey_assertions",
+    # As answers, they are removed with their question.
+    Column("approval_id", Integer, ForeignKey("approvals.id", ondelete="CASCADE"), nullable=False),
+    Column("user_id", Integer, nullable=False),  # no reference: users stay on record
+    Column("digest", Name, nullable=False),
+    Column("call_hash", Name, nullable=False),
+    Column("answer", Name, nullable=False),
+    Column("nonce", Name, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("rp_id", Name, nullable=False),
+    Column("credential_id", CleanText, nullable=False),
+    Column("public_key", CleanText, nullable=False),
+    Column("authenticator_data", CleanText, nullable=False),
+    Column("client_data", CleanText, nullable=False),
+    Column("signature", CleanText, nullable=False),
+    Column("sign_count", Count, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Index(None, "approval_id"),
+    Index("uq_passkey_assertions_digest", "digest", unique=True),
 )
 
 model_calls = _table(

@@ -8,7 +8,7 @@ from sqlalchemy import Boolean, Column, Index, Integer, text
 
 from claudeops.domain.web.login import Role
 from claudeops.store.tables.base import one_of, table
-from claudeops.store.tables.columns import CleanText, Name, UtcDateTime
+from claudeops.store.tables.columns import CleanText, Count, Name, UtcDateTime
 
 api_tokens: Final = table(
     "api_tokens",
@@ -41,6 +41,20 @@ users: Final = table(
         sqlite_where=text("disabled_at IS NULL"),
         postgresql_where=text("disabled_at IS NULL"),
     ),
+)
+
+passkeys: Final = table(
+    "passkeys",
+    Column("user_id", Integer, nullable=False),  # no reference: users stay on record
+    Column("name", Name, nullable=False),
+    Column("rp_id", Name, nullable=False),
+    Column("credential_id", CleanText, nullable=False),
+    Column("public_key", CleanText, nullable=False),
+    Column("sign_count", Count, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("last_used_at", UtcDateTime),
+    Index("ix_passkeys_user_id", "user_id"),
+    Index("uq_passkeys_credential_id", "credential_id", unique=True),
 )
 
 login_links: Final = table(

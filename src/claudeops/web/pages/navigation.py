@@ -25,6 +25,7 @@ MORE: Final = (
     ("Notifications", "/notifications", "Which notices wait, which were sent, which failed and why."),
     ("Audit", "/audit", "The newest links of the audit chain, which the browser recomputes."),
     ("Policy", "/policy", "The rules by tier, and what the gate would say of a command."),
+    ("Passkeys", "/passkeys", "Yours, by which a yes is signed where the operator demands it."),
     ("Settings", "/settings", "The settings in effect, and where each comes from."),
     ("API", "/api", "The same for programs."),
 )

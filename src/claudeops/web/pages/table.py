@@ -29,6 +29,7 @@ from claudeops.web.pages.incidents import approval_list, incident_list, incident
 from claudeops.web.pages.lists import action_list, event_list, page_list, session_list
 from claudeops.web.pages.more.approval import approval_page
 from claudeops.web.pages.more.memories import memory_list, memory_page
+from claudeops.web.pages.more.passkeys import passkey_list
 from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list
 from claudeops.web.pages.more.policy import OfPolicy, policy_page
 from claudeops.web.pages.more.policy_replay import REPLAYS, replay_page
@@ -81,6 +82,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/settings", setting_page, "The settings in effect, and where each comes from.", query=OfSettings),
         page("/audit", audit_list, "The newest links of the audit chain, which the browser recomputes.", query=OfAudit),
         page("/policy", policy_page, "The rules by tier, and what the gate would say of a command.", query=OfPolicy),
+        page("/passkeys", passkey_list, "The passkeys of whoever is logged in: they sign a yes where one is demanded."),
         page("/more", page_list, "Links to the pages that are needed less often."),
         _replay(site),
     )
