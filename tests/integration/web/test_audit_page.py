@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.web.listings import cursor
 from support.listening import bearer
 from support.paged import SiteDoor, site_door
 from support.store_values import NOW, allow, recorded, restart, started
@@ -70,6 +71,8 @@ async def test_one_session_is_shown_alone_and_page_by_page(site: SiteDoor) -> No
     last = await links(site, path)
     assert len(last) == 1
     assert last[0][3] == ""  # what stands on a later page is no head
+    later = await links(site, f"/audit?session=1&limit=1&after={cursor(1)}")
+    assert [(link[0], link[3]) for link in later] == [("1", "")]  # nor is what others have come after
 
 
 async def test_a_call_of_a_megabyte_makes_no_page_of_one(site: SiteDoor, tmp_path: Path) -> None:

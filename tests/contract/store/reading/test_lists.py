@@ -8,7 +8,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.listing import Listing, Reference
 from claudeops.domain.model import Level, Outcome, ReportedEvent, ServiceStatus, ToolEnd
 from claudeops.engine.ports import Store
-from claudeops.store.reading import events, services, session_ids
+from claudeops.store.reading import events, services, session_ids, session_rows
 from support.store_values import (
     RULES,
     after,
@@ -115,6 +115,19 @@ async def test_events_are_filtered_by_the_tier_and_outcome_of_their_session(stor
     assert "of tier 1" not in messages(database, Listing(tier=2))
     assert "of tier 2" in messages(database, Listing(tier=2, outcome=Outcome.MAX_TURNS))
     assert messages(database, Listing(tier=2, outcome=Outcome.SUCCESS)) == []
+
+
+async def test_sessions_of_a_service_that_came_later_are_listed_from_the_oldest_on(
+    store: Store, database: Database
+) -> None:
+    for hour in range(4):
+        await one_session(store, report(check("web" if hour else "db")), at=after(hours=hour))
+    with database.connect() as connection:
+        found, at = list[int](), 1
+        while page := session_rows.listed(connection, Listing(service="web", limit=1, after=at)).items:
+            at = page[0].id
+            found.append(at)
+    assert found == [2, 3, 4]
 
 
 # --- services ---------------------------------------------------------------------------------------------

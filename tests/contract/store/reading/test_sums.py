@@ -200,11 +200,13 @@ async def test_a_session_is_paid_by_the_services_that_it_looked_at_in_equal_part
 
 
 async def test_what_found_nothing_and_what_was_not_started_is_counted(store: Store, database: Database) -> None:
-    await one_session(store, report(check("web")), cost_usd=0.5)
+    for cost in (0.5, 0.25):
+        await one_session(store, report(check("web")), cost_usd=cost)
+    database.execute("UPDATE sessions SET decision_reason = CASE id WHEN 1 THEN 'healthy' ELSE 'no_evidence' END")
     for minute, reason, usd in ((1, "unchanged", "0.25"), (2, "unchanged", ""), (3, "missed", "9")):
         database.execute(
             "INSERT INTO schedule_fires (schedule, due_at, fired_at, skipped_reason, saved_usd)"
-            " SELECT :due, created_at, created_at, :reason, CAST(NULLIF(:usd, '') AS FLOAT) FROM sessions",
+            " SELECT :due, created_at, created_at, :reason, CAST(NULLIF(:usd, '') AS FLOAT) FROM sessions WHERE id = 1",
             due=str(minute),
             reason=reason,
             usd=usd,
@@ -222,8 +224,11 @@ async def test_what_found_nothing_and_what_was_not_started_is_counted(store: Sto
             limit=5,
         )
     assert found == (whole.saved_usd, whole.saved_fires) == (0.25, 2)
-    healthy = sum(one.booked_usd for one in verdicts if one.verdict is DecisionReason.HEALTHY)
-    assert whole.nothing_found_usd == healthy
+    assert [(one.verdict, one.booked_usd) for one in verdicts] == [
+        (DecisionReason.HEALTHY, 0.5),
+        (DecisionReason.NO_EVIDENCE, 0.25),
+    ]
+    assert whole.nothing_found_usd == 0.5
 
 
 async def test_figures_count_what_ended_since_then(escalated: Session, database: Database) -> None:
