@@ -2,7 +2,7 @@
 
 A session's cost is booked when it ends, to the day of its end; until then its model calls count, and what is reserved
 for it. Model calls have a cost of their own where their model has a price. A session looks at several services: its
-cost is theirs in equal parts. Its verdict is the decision at its end: a healthy one has found nothing.
+cost is theirs in equal parts. Its verdict is the decision at its end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from sqlalchemy import Connection, case, func, select
 
 from claudeops.domain.model import DecisionReason, SkipReason, Status
 from claudeops.domain.spending.budget import last_midnight, next_midnight
-from claudeops.store.tables import budget_entries, model_calls, schedule_fires, service_checks, sessions
+from claudeops.store.tables import (
+    budget_entries,
+    cooldown_actions,
+    model_calls,
+    schedule_fires,
+    service_checks,
+    sessions,
+)
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _SETTLED = budget_entries.c.kind == "settled"
@@ -103,7 +110,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelSpend, ...]  # the dearest first
     services: tuple[ServiceSpend, ...]  # the dearest first
     verdicts: tuple[VerdictSpend, ...]  # the dearest first
-    nothing_found_usd: float  # of what is booked: for sessions that have found everything well
+    nothing_found_usd: float  # of what is booked: for chains whose first session found all well, and did nothing
     saved_usd: float  # by fires that started no chain because the probes saw no change: what the chains would have cost
     saved_fires: int
     chains: tuple[ChainSpend, ...]  # the dearest first
@@ -123,7 +130,6 @@ def spending_of(
     """Return what was spent since a moment."""
     days = by_day(connection, since=since, now=now, timezone=timezone)
     running = under_way(connection)
-    verdicts = by_verdict(connection, since=since)
     saved_usd, saved_fires = saved(connection, since=since)
     return Spending(
         since=since,
@@ -137,8 +143,8 @@ def spending_of(
         tiers=tuple(by_tier(connection, since=since)),
         models=tuple(by_model(connection, since=since)),
         services=tuple(by_service(connection, since=since, limit=limit)),
-        verdicts=tuple(verdicts),
-        nothing_found_usd=sum(one.booked_usd for one in verdicts if one.verdict is DecisionReason.HEALTHY),
+        verdicts=tuple(by_verdict(connection, since=since)),
+        nothing_found_usd=nothing_found(connection, since=since),
         saved_usd=saved_usd,
         saved_fires=saved_fires,
         chains=tuple(by_chain(connection, since=since, limit=limit)),
@@ -252,6 +258,26 @@ def by_verdict(connection: Connection, *, since: datetime) -> Sequence[VerdictSp
         VerdictSpend(verdict=None if name is None else DecisionReason(name), booked_usd=float(usd), sessions=count)
         for name, usd, count in connection.execute(query)
     ]
+
+
+def nothing_found(connection: Connection, *, since: datetime) -> float:
+    """Return what was booked for sessions that began a chain, found all well and did nothing.
+
+    A later tier that ends well has found something, and often mended it.
+    """
+    acted = select(cooldown_actions.c.id).where(cooldown_actions.c.session_id == sessions.c.id).exists()
+    query = (
+        select(_AMOUNT)
+        .select_from(_ENTRIES)
+        .where(
+            _SETTLED,
+            budget_entries.c.created_at >= since,
+            sessions.c.decision_reason == DecisionReason.HEALTHY.value,
+            sessions.c.parent_session_id.is_(None),
+            ~acted,
+        )
+    )
+    return float(connection.execute(query).scalar_one())
 
 
 def saved(connection: Connection, *, since: datetime) -> tuple[float, int]:

@@ -173,6 +173,11 @@ async def test_spending_is_told_by_day_tier_chain_and_what_is_under_way(
     assert (whole.models, whole.under_way) == ((model,), tuple(under_way))
     assert whole.today_usd == pytest.approx(1.85)
     assert whole.booked_usd == pytest.approx(1.75)
+    assert whole.nothing_found_usd == 0  # the second tier ends well because it has mended what the first one found
+    database.execute("DELETE FROM cooldown_actions")
+    database.execute("UPDATE sessions SET decision_reason = 'healthy' WHERE parent_session_id IS NOT NULL")
+    with database.connect() as connection:
+        assert spending.nothing_found(connection, since=since) == 0  # or because it is over by itself
     assert (whole.reserved_usd, whole.day_budget_usd, whole.chain_budget_usd) == (1.0, 10, 5)
 
 
@@ -229,6 +234,12 @@ async def test_what_found_nothing_and_what_was_not_started_is_counted(store: Sto
         (DecisionReason.NO_EVIDENCE, 0.25),
     ]
     assert whole.nothing_found_usd == 0.5
+    database.execute(
+        "INSERT INTO cooldown_actions (session_id, tool_use_id, service, action_type, timestamp, tier)"
+        " SELECT id, 'toolu_1', 'web', 'restart', created_at, tier FROM sessions WHERE id = 1"
+    )
+    with database.connect() as connection:
+        assert spending.nothing_found(connection, since=after(days=-1)) == 0  # it has done something
 
 
 async def test_figures_count_what_ended_since_then(escalated: Session, database: Database) -> None:
