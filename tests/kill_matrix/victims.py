@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-_WRAPPERS: Final = frozenset({"bwrap", "guardian.py"})
+_WRAPPERS: Final = frozenset({"bwrap", "launcher.py", "guardian.py"})
 
 
 class Victims(StrEnum):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.engine.cell.cell import Level, SandboxedCommand, SandboxSpec, file_bytes, processes_by_user
+from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 
 UID: Final = 1000
@@ -36,20 +39,44 @@ _ALWAYS: Final = (
 _WAIT_FOR_GO: Final = (
     'lifeline=$0; echo ready >&"$lifeline"; read -r go <&"$lifeline" || exit 125; exec {lifeline}>&-; exec "$@"'
 )
-# Runs outside the namespace, where the tree of control groups is; everything that it starts is counted.
-_IN_GROUP: Final = ("/bin/sh", "-c", 'echo 0 > "$0" || exit 125; exec "$@"')
-
 _COUNTS_BY_NAMESPACE: Final = (5, 14)
 """Since this kernel RLIMIT_NPROC bounds a user's processes in one user namespace; before it, all of that user's."""
 
-_OWN_USERS: Final = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
+_OWN_USER: Final = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
 
-VARIANTS: Final[tuple[tuple[str, ...], ...]] = (
-    (*_OWN_USERS, "--disable-userns"),  # sessions cannot make namespaces, and get capabilities in them
-    _OWN_USERS,  # bubblewrap before 0.8 cannot forbid that
-    ("--cap-drop", "ALL"),  # root, where user namespaces are switched off
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+
+_COUNTS: Final = {
+    # Those of the daemon's user are shared among all that it runs, and one session could take all of them.
+    "max_inotify_instances": 32,
+    "max_inotify_watches": 65536,
+    "max_fanotify_groups": 0,
+    # What bubblewrap itself makes: two of users, the second for the change to the session's own; and one of each kind.
+    "max_user_namespaces": 2,
+    **{f"max_{kind}_namespaces": 1 for kind in ("mnt", "pid", "ipc", "uts", "cgroup", "net")},
+    "max_time_namespaces": 0,
+}
+"""What a session's user namespace allows, by the names of ``/proc/sys/user``."""
+
+_LIMITS: Final = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_MEMLOCK: 0,
+    resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_NICE: 0,
+    resource.RLIMIT_RTPRIO: 0,
+    resource.RLIMIT_SIGPENDING: 512,
+    resource.RLIMIT_NOFILE: 4096,
+}
+"""At most; a limit that is lower stays."""
+
+_TELLS_TOO_MUCH: Final = frozenset(
+    {
+        *("keys", "key-users", "cmdline", "config.gz", "kallsyms", "kcore", "kmsg"),
+        *("interrupts", "iomem", "ioports", "locks", "mtrr", "pagetypeinfo", "slabinfo", "vmallocinfo", "zoneinfo"),
+        *("latency_stats", "sched_debug", "sysrq-trigger", "timer_list"),
+    }
 )
-"""Options that work on some machines only, the strongest first; a trial shows which ones do."""
+"""Of ``/proc``; what programs need to look at the machine (``meminfo``, ``stat``, ``loadavg``, ``modules``…) stays."""
 
 _NOT_OF_PROC: Final = frozenset({"self", "thread-self", "net", "mounts"})
 """Links in ``/proc`` into the session's own processes."""
@@ -86,7 +113,6 @@ class BubblewrapCell:
     """Sessions in namespaces: processes, users, mounts; the network is shared, for the meter and the services."""
 
     program: str  # path of bwrap
-    variant: tuple[str, ...]  # one of `VARIANTS`
     hidden: tuple[Path, ...] = ()  # of the daemon: state, results, database, configuration
     level: Level = Level.BUBBLEWRAP
 
@@ -105,16 +131,33 @@ class BubblewrapCell:
         """Return bubblewrap with all that the session may see."""
         nothing = spec.workspace.etc / "nothing"
         mounts = self.mounts(spec)
-        before = (
-            *(() if spec.group is None else (*_IN_GROUP, str(spec.group.door))),
-            *(self.program, *_ALWAYS, *self.variant),
+        options = (
+            *_ALWAYS,
             *(argument for mount in mounts for argument in mount.arguments()),
             *("--proc", "/proc", *_proc_covers(nothing)),
             *("--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
             *_sealed(mounts),
-            *("--chdir", str(spec.workspace.workdir), "--", "/bin/bash", "-c", self._limits(spec) + _WAIT_FOR_GO),
+            *("--chdir", str(spec.workspace.workdir)),
         )
+        command = ("/bin/bash", "-c", self._limits(spec) + _WAIT_FOR_GO)
+        before = self.launched(options, command, group=spec.group)
         return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
+
+    def launched(
+        self, options: Sequence[str], command: Sequence[str], *, group: Group | None = None
+    ) -> tuple[str, ...]:
+        """Return the command line that becomes bubblewrap with these options, and with users of its own."""
+        words = (self.program, *_OWN_USER, *options)
+        return (
+            *(sys.executable, "-I", "-S", str(_LAUNCHER)),
+            "" if group is None else str(group.door),
+            str(keyctl_number()),
+            ",".join(f"{name}={most}" for name, most in _COUNTS.items()),
+            ",".join(f"{limit}={most}" for limit, most in _LIMITS.items()),
+            filter_as_text(),
+            *(str(len(words)), *words),
+            *command,
+        )
 
     def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
         """Return everything that a session sees. Accesses the disk."""
@@ -127,8 +170,7 @@ class BubblewrapCell:
         It does so in a user namespace, which has no other processes. Not if the daemon is root: root on the machine
         has no such bound, in any namespace and even without capabilities.
         """
-        own_users = "--unshare-user" in self.variant
-        return own_users and os.geteuid() != 0 and _kernel() >= _COUNTS_BY_NAMESPACE
+        return os.geteuid() != 0 and _kernel() >= _COUNTS_BY_NAMESPACE
 
     def _limits(self, spec: SandboxSpec) -> str:
         """Return the first line of the shell's script, which runs in the namespace, where the kernel counts from 0."""
@@ -169,6 +211,11 @@ class Mount:
         return (self.kind.value, str(self.source), str(self.place))
 
 
+def interpreter() -> tuple[Path, ...]:
+    """Return the directories of the daemon's own interpreter, for programs of ours in a session."""
+    return _on_path(str(_PYTHON.parent))
+
+
 def system_mounts() -> tuple[Mount, ...]:
     """Return what every session sees: programs, libraries, and the files that they look up."""
     found = [_shown(Path(name)) for name in SYSTEM if Path(name).is_dir()]
@@ -204,7 +251,7 @@ def session_mounts(spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path) 
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
-        programs += _on_path(str(_PYTHON.parent))
+        programs += interpreter()
     for path in (*programs, *spec.shown):
         if path.exists() and _may_be_shown(path.resolve(), hidden):
             wanted += _both(path)
@@ -234,9 +281,9 @@ def _proc_covers(nothing: Path) -> tuple[str, ...]:
 
 
 def _changes_or_tells_too_much(entry: Path) -> bool:
-    """Return whether a file is writable, or not readable by everybody."""
+    """Return whether a file is writable, not readable by everybody, or about the kernel and other users' keys."""
     mode = entry.stat().st_mode
-    return bool(mode & 0o222) or not mode & 0o004
+    return bool(mode & 0o222) or not mode & 0o004 or entry.name in _TELLS_TOO_MUCH
 
 
 def _sealed(mounts: Sequence[Mount]) -> tuple[str, ...]:

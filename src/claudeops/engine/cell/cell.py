@@ -27,6 +27,7 @@ from typing import Final, Protocol
 
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cgroups import Bounds, Group, allowed
+from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 
 USER_HOMES: Final = Path("/var/lib/claudeops-sessions")
@@ -194,6 +195,7 @@ def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:
         *(sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock)),
         *(str(_NO_LIMIT if limit is None else limit) for limit in limits),
         "" if spec.group is None else str(spec.group.door),
+        *(str(keyctl_number()), filter_as_text()),
     )
 
 

@@ -94,15 +94,17 @@ class GitCell:
             repository = find_repository(Path(look.directory), Path(look.root))
             mounts, directory = _mounts(repository), str(repository.directory)
             environment |= {"GIT_DIR": str(repository.top / ".git"), "GIT_WORK_TREE": str(repository.top)}
-        return (
-            *("/bin/sh", "-c", _BOUNDED.format(self.memory_mb * 1024, self.cpu_seconds), "sh"),
-            *(self.bubblewrap.program, *_ALONE, *self.bubblewrap.variant),
+        options = (
+            *_ALONE,
             *(word for file in (self.git, *self.libraries) for word in ("--ro-bind", str(file.resolve()), str(file))),
             *("--dev-bind", "/dev/null", "/dev/null"),
             *mounts,
             *("--remount-ro", "/", "--chdir", directory),
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
-            *("--", str(self.git), *_SETTINGS, *look.arguments),
+        )
+        return (
+            *("/bin/sh", "-c", _BOUNDED.format(self.memory_mb * 1024, self.cpu_seconds), "sh"),
+            *self.bubblewrap.launched(options, (str(self.git), *_SETTINGS, *look.arguments)),
         )
 
 

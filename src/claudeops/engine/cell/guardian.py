@@ -1,11 +1,13 @@
 """The process between the daemon and a CLI that has no PID namespace; when it ends, everything of the session ends.
 
-Run by path, with the bare interpreter (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES DOOR LIFELINE
-ARGV…``): it starts in milliseconds and imports nothing of claudeops. A UID of -1 keeps the daemon's own. LOCK is the
-descriptor whose lock reserves the user for this session, or -1: it stays open until this process ends, so no other
-session gets the user while this process may still kill that user's processes. PROCESSES and FILE_BYTES are the bounds
-that the kernel sets for the session; -1 is no limit. DOOR is the file by which the session joins a control group, or
-empty. The guardian stays outside of all these bounds, so that no session keeps it from its work.
+Run by path, with the bare interpreter (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES DOOR KEYCTL FILTER
+LIFELINE ARGV…``): it starts in milliseconds and imports nothing of claudeops. A UID of -1 keeps the daemon's own. LOCK
+is the descriptor whose lock reserves the user for this session, or -1: it stays open until this process ends, so no
+other session gets the user while this process may still kill that user's processes. PROCESSES and FILE_BYTES are the
+bounds that the kernel sets for the session; -1 is no limit. DOOR is the file by which the session joins a control
+group, or empty. KEYCTL is the number of that system call on this kind of machine, FILTER the filter of system calls in
+base 64, or empty where there is none for it. The guardian stays outside of all these bounds, so that no session keeps
+it from its work.
 
 It is the subreaper of its session, so whatever the session starts stays below it, even in a kernel session of its own
 and twice forked. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
@@ -18,29 +20,37 @@ It reports over the lifeline, a line each: ``started PID`` or ``failed ERRNO``, 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import select
 import signal
+import struct
 import sys
 import time
+from binascii import a2b_base64
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
+_SECCOMP_MODE_FILTER = 2
+_JOIN_SESSION_KEYRING = 1
 _KILL_SECONDS = 4.0  # the longest wait for processes that the kernel does not release (a dead file server)
 _POLL_SECONDS = 0.005
 _NOT_STARTED = 127  # the exit status that shells use for this
 _SAME_USER = -1
 _NO_LOCK = -1
 _NO_LIMIT = -1
+_UNKNOWN = -1  # number of a system call
 _FIELDS_BEHIND_NAME = 2  # of /proc/<pid>/stat: state, then the parent
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
     """Start the CLI, wait until it ends or the lifeline closes, and leave nothing."""
     user, group, lock, processes, file_bytes = (int(argument) for argument in sys.argv[1:6])
-    lifeline = int(sys.argv[7])
+    lifeline = int(sys.argv[9])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # The session may have sent us SIGSTOP; the end of the daemon makes us go on, and see the lifeline closed.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
@@ -54,7 +64,7 @@ def main() -> None:
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     bounds = (sys.argv[6], processes, file_bytes)
-    child = _start(sys.argv[8:], user, group, bounds, lifeline)
+    child = _start(sys.argv[10:], user, group, bounds, lifeline)
     _close_streams(*kept, woken, wake)
     _tell(lifeline, f"started {child}")
     status = _wait(child, lifeline, woken)
@@ -72,6 +82,8 @@ def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int],
         try:
             _bind(*bounds)
             _become(user, group, guardian)
+            _own_keyring(int(sys.argv[7]))
+            _filter_calls(a2b_base64(sys.argv[8]))
             os.execve(argv[0], argv, environment)  # noqa: S606 - no shell, which is the point
         except OSError as error:
             os.write(writing, str(error.errno).encode())
@@ -105,11 +117,27 @@ def _become(user: int, group: int, guardian: int) -> None:
         os.setgroups([])
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     # After the change of users, which clears this setting.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guardian:
         os._exit(_NOT_STARTED)
+
+
+def _own_keyring(keyctl: int) -> None:
+    """Leave the daemon's session keyring, which every program of a session could read, and leave keys in."""
+    if keyctl != _UNKNOWN and _LIBC.syscall(keyctl, _JOIN_SESSION_KEYRING, None) < 0:
+        error = ctypes.get_errno()
+        # The kernel has no keyrings, or a filter above this process keeps it and all that it starts from them.
+        if error not in {errno.ENOSYS, errno.EPERM}:
+            raise OSError(error, os.strerror(error))
+
+
+def _filter_calls(instructions: bytes) -> None:
+    """Let the kernel refuse system calls from now on, which takes that no program gains privileges any more."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if instructions:
+        filtered = struct.pack("HP", len(instructions) // 8, _address(instructions))  # struct sock_fprog
+        _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _address(filtered))
 
 
 def _environment() -> dict[bytes, bytes]:
@@ -234,9 +262,14 @@ def _tell(lifeline: int, line: str) -> None:
         return  # the daemon does not listen any more
 
 
-def _prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+def _prctl(option: int, value: int, more: int = 0) -> None:
+    if _LIBC.prctl(option, value, ctypes.c_void_p(more), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _address(content: bytes) -> int:
+    """Return where bytes lie, which the caller keeps alive."""
+    return ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value or 0
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import VARIANTS, BubblewrapCell
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell, interpreter
 from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, PlainCell, SandboxSpec, UserCell
+from claudeops.engine.cell.system_calls import filter_as_text, system_call_numbers
 from claudeops.errors import ConfigurationError, ErrorKind
 
 PROBE_SECONDS: Final = 20.0
@@ -29,6 +30,7 @@ _ALLOW: Final = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
     "in a container its runtime's seccomp profile and masked /proc stand in the way)"
 )
+_MACHINES: Final = "run the daemon on x86_64 or aarch64"
 _OTHER: Final = "run the daemon as root, or as a user with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL"
 
 # Every line tests a promise of the level; it only checks permissions and writes nothing outside. A file that root may
@@ -44,6 +46,7 @@ for file in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sysrq-
     [ ! -w "$file" ] || fail "$file can be written"
 done
 [ ! -r /etc/shadow ] || fail "/etc/shadow can be read"
+"$3" -I -S "$4" "$5"
 : > /tmp/probe  # last: without a namespace it would be everybody's
 echo "this level works"
 """
@@ -56,6 +59,7 @@ fail() { echo "$1" >&2; exit 1; }
 [ ! -r /etc/shadow ] || fail "/etc/shadow can be read"
 echo "this level works"
 """
+_HOLES: Final = Path(__file__).with_name("holes.py")
 _PLAIN: Final = 'echo "this level works"'
 
 
@@ -124,15 +128,13 @@ def _bubblewrap(surroundings: HostContext) -> Cell | str:
     program = shutil.which("bwrap", path=surroundings.path)
     if program is None:
         return f"there is no bwrap on PATH: {_INSTALL}"
-    fault = ""
-    for variant in VARIANTS:
-        cell = BubblewrapCell(program=program, variant=variant, hidden=surroundings.hidden)
-        with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
-            said = _try(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE)
-        if said is None:
-            return cell
-        fault = fault or said
-    return f"bubblewrap does not work here ({fault}): {_ALLOW}"
+    if not filter_as_text():
+        machine = os.uname().machine
+        return f"bubblewrap is not used here, because there is no filter of system calls for {machine}: {_MACHINES}"
+    cell = BubblewrapCell(program=program, hidden=surroundings.hidden)
+    with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
+        said = _try(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE, holes=True)
+    return cell if said is None else f"bubblewrap does not work here ({said}): {_ALLOW}"
 
 
 def _user(surroundings: HostContext) -> Cell | str:
@@ -155,20 +157,34 @@ def _plain(surroundings: HostContext) -> Cell | str:
     return cell if said is None else f"no session can be started ({said}): mend that, it is no matter of settings"
 
 
-def _try(cell: Cell, root: Path, surroundings: HostContext, script: str, *, uid: int | None = None) -> str | None:
+def _try(
+    cell: Cell,
+    root: Path,
+    surroundings: HostContext,
+    script: str,
+    *,
+    uid: int | None = None,
+    holes: bool = False,  # the script looks for them with a program of ours
+) -> str | None:
     """Run a script in the place of a session, once for each CLI; return what went wrong, in a few words."""
     for binary in surroundings.binaries or (_SHELL,):
-        if (said := _try_with(cell, root, surroundings, script, binary=binary, uid=uid)) is not None:
+        if (said := _try_with(cell, root, surroundings, script, binary=binary, uid=uid, holes=holes)) is not None:
             return said
     return None
 
 
 def _try_with(
-    cell: Cell, root: Path, surroundings: HostContext, script: str, *, binary: Path, uid: int | None
+    cell: Cell, root: Path, surroundings: HostContext, script: str, *, binary: Path, uid: int | None, holes: bool
 ) -> str | None:
     workspace = workspaces.make(root, template_home=None, uid=uid)
     cell.hand_over(workspace)
-    sandbox = SandboxSpec(workspace=workspace, binary=binary, repos_dir=surroundings.repos_dir, path=surroundings.path)
+    sandbox = SandboxSpec(
+        workspace=workspace,
+        binary=binary,
+        repos_dir=surroundings.repos_dir,
+        path=surroundings.path,
+        shown=(*interpreter(), _HOLES) if holes else (),
+    )
     sandboxed = cell.enclose(sandbox)
     # A missing directory is not the level's fault, and another check reports it.
     repos = surroundings.repos_dir if surroundings.repos_dir.is_dir() else Path("/")
@@ -186,6 +202,7 @@ def _try_with(
                     "sh",
                     sandboxed.binary,
                     str(repos),
+                    *(() if not holes else (LOOK_CLIENT[0], str(_HOLES), _numbers())),
                 ],
                 env={"HOME": str(workspace.home), "PATH": "/usr/bin:/bin"},
                 cwd=workspace.workdir,
@@ -204,3 +221,7 @@ def _try_with(
         return None
     said = done.stderr.strip().splitlines()
     return said[-1] if said else f"exit status {done.returncode}"
+
+
+def _numbers() -> str:
+    return ",".join(f"{name}={number}" for name, number in system_call_numbers(os.uname().machine).items())

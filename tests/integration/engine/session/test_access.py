@@ -23,7 +23,7 @@ from support.library_texts import service
 
 pytestmark = pytest.mark.anyio
 
-PLAIN, CAGED = PlainCell(), BubblewrapCell(program="bwrap", variant=())
+PLAIN, CAGED = PlainCell(), BubblewrapCell(program="bwrap")
 NOBODY = 60600  # a user that has no files here
 
 
