@@ -56,7 +56,12 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
     chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
     passed_over = {level.value: why for level, why in chosen.passed_over.items()}
     tell = log.warning if passed_over else log.info
-    tell(LogEvent.ISOLATION_CHOSEN, isolation=chosen.cell.level.value, passed_over=passed_over)
+    tell(
+        LogEvent.ISOLATION_CHOSEN,
+        isolation=chosen.cell.level.value,
+        passed_over=passed_over,
+        tools_apart=chosen.cell.keeps_tools_apart,
+    )
     return chosen.cell
 
 

@@ -118,7 +118,7 @@ def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
         **own,
         "HOME": spec.home,
         "PATH": spec.path,
-        "SHELL": "/bin/bash",
+        "SHELL": spec.shell,
         "TMPDIR": spec.tmpdir,
         **plain_environment(),
         **git_environment(),

@@ -77,6 +77,7 @@ class Spec:
     tmpdir: str
     state_dir: str  # the session's own; no tool of a sandboxed CLI writes here
     path: str  # PATH of the child
+    shell: str = "/bin/bash"  # with which it starts tools
     read_only: bool = True  # nothing may be changed: a tier that only observes, and every tier in a dry run
     passed_env: Mapping[str, str] = field(default_factory=dict)  # variables of ours and of the operator
     base_url: str | None = None  # the model API; None = the CLI's own default

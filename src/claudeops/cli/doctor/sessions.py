@@ -128,10 +128,15 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
     except ConfigurationError as error:
         return failed_with(error, kind=ErrorKind.POLICY)
     level = chosen.cell.level
+    apart = (
+        "Tools and MCP servers cannot read the CLI's memory."
+        if chosen.cell.keeps_tools_apart
+        else "A tool can read the CLI's memory, and that of MCP servers: it takes a kernel with Landlock (Linux 5.19)."
+    )
     if level is Level.BUBBLEWRAP:
-        return fine("Bubblewrap isolates sessions: they see nothing of the daemon, and end with it.")
+        return fine(f"Bubblewrap isolates sessions: they see nothing of the daemon, and end with it. {apart}")
     shared = "share the daemon's user" if level is Level.NONE else "have users of their own, but see the machine"
-    message = f"The level is {level.value}: sessions {shared}."
+    message = f"The level is {level.value}: sessions {shared}. {apart}"
     remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
     remedy = remedy or "Set CLAUDEOPS_ISOLATION to auto or bubblewrap."
     if level is Level.USER and (without := cell.unlisted(USER_HOMES)):

@@ -18,7 +18,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from claudeops.engine.cell.cell import Level, SandboxedCommand, SandboxSpec, file_bytes, processes_by_user
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cell import BASH, Level, SandboxedCommand, SandboxSpec, file_bytes, processes_by_user
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
@@ -98,9 +99,11 @@ ETC: Final = (
 
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
-_PYTHON: Final = Path(sys.executable).resolve()
+_TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
+PYTHON: Final = Path(sys.executable).resolve()
+"""The daemon's own interpreter, for programs of ours in a session."""
 
-LOOK_CLIENT: Final = (str(_PYTHON), "-I", "-S", str(_LOOK))
+LOOK_CLIENT: Final = (str(PYTHON), "-I", "-S", str(_LOOK))
 """The words in front of the id of a look, in a session that has looks."""
 
 _TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
@@ -115,6 +118,7 @@ class BubblewrapCell:
     program: str  # path of bwrap
     hidden: tuple[Path, ...] = ()  # of the daemon: state, results, database, configuration
     level: Level = Level.BUBBLEWRAP
+    interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return the daemon's default: in a namespace it does not matter where the directories lie on the machine."""
@@ -124,8 +128,18 @@ class BubblewrapCell:
         """Acquire nothing: the namespace keeps sessions apart."""
         return contextlib.nullcontext(None)
 
+    @property
+    def keeps_tools_apart(self) -> bool:
+        """Return whether there is a shell that does."""
+        return self.interpreter is not None
+
     def hand_over(self, workspace: Workspace) -> None:
-        """Do nothing: the session runs as the daemon's user."""
+        """Write its shell; the session runs as the daemon's user."""
+        workspaces.write_shell(workspace, self.interpreter)
+
+    def shell(self, workspace: Workspace) -> str:  # noqa: ARG002 - it is at the same place in every session
+        """Return the place of the shell in the session's view, or bash."""
+        return str(_TOOL_SHELL if self.interpreter else BASH)
 
     def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return bubblewrap with all that the session may see."""
@@ -139,7 +153,7 @@ class BubblewrapCell:
             *_sealed(mounts),
             *("--chdir", str(spec.workspace.workdir)),
         )
-        command = ("/bin/bash", "-c", self._limits(spec) + _WAIT_FOR_GO)
+        command = (str(BASH), "-c", self._limits(spec) + _WAIT_FOR_GO)
         before = self.launched(options, command, group=spec.group)
         return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
 
@@ -162,7 +176,8 @@ class BubblewrapCell:
     def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
         """Return everything that a session sees. Accesses the disk."""
         hidden = tuple(path.resolve() for path in self.hidden)
-        return session_mounts(spec, hidden=hidden, nothing=spec.workspace.etc / "nothing")
+        nothing = spec.workspace.etc / "nothing"
+        return session_mounts(spec, hidden=hidden, nothing=nothing, has_shell=self.interpreter is not None)
 
     def counts_processes(self) -> bool:
         """Return whether the kernel bounds the processes of a session without a control group.
@@ -213,7 +228,7 @@ class Mount:
 
 def interpreter() -> tuple[Path, ...]:
     """Return the directories of the daemon's own interpreter, for programs of ours in a session."""
-    return _on_path(str(_PYTHON.parent))
+    return _on_path(str(PYTHON.parent))
 
 
 def system_mounts() -> tuple[Mount, ...]:
@@ -231,11 +246,13 @@ def system_mounts() -> tuple[Mount, ...]:
     return tuple(found)
 
 
-def session_mounts(spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path) -> tuple[Mount, ...]:
+def session_mounts(
+    spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path, has_shell: bool = False
+) -> tuple[Mount, ...]:
     """Return everything that one session sees, root first.
 
     ``hidden``: resolved paths of the daemon that must stay hidden, even if a directory above them is shown.
-    ``nothing``: an empty file that covers hidden files.
+    ``nothing``: an empty file that covers hidden files. ``has_shell``: there is one in its directory for its tools.
     """
     workspace = spec.workspace
     own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
@@ -251,6 +268,9 @@ def session_mounts(spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path) 
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
+    if has_shell:
+        wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
+    if has_shell or spec.look_socket is not None:
         programs += interpreter()
     for path in (*programs, *spec.shown):
         if path.exists() and _may_be_shown(path.resolve(), hidden):

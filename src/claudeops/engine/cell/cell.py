@@ -39,6 +39,8 @@ _NO_LOCK: Final = -1
 _NO_LIMIT: Final = -1
 _USERS: Final = "users"  # cannot be a workspace directory's name, which is hexadecimal
 
+BASH: Final = Path("/bin/bash")
+
 FIRST_UID: Final = 60600
 UIDS: Final = 64
 """The users for sessions: uids that neither distributions nor systemd assign (systemd.io/UIDS-GIDS)."""
@@ -99,6 +101,13 @@ class Cell(Protocol):
     def counts_processes(self) -> bool:
         """Return whether the kernel bounds the processes of a session even without a control group."""
 
+    @property
+    def keeps_tools_apart(self) -> bool:
+        """Return whether no tool can read the memory of the CLI, of an MCP server or of another tool."""
+
+    def shell(self, workspace: Workspace) -> str:
+        """Return the path, in the cell, of the shell with which the CLI starts tools and MCP servers."""
+
     def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return how a command is started in the cell. Accesses the disk."""
 
@@ -108,6 +117,7 @@ class PlainCell:
     """Level ``none``: the daemon's own user and view of files; a guardian ends the tree when the daemon has gone."""
 
     level: Level = Level.NONE
+    interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return the daemon's default."""
@@ -117,8 +127,18 @@ class PlainCell:
         """Acquire nothing."""
         return contextlib.nullcontext(None)
 
+    @property
+    def keeps_tools_apart(self) -> bool:
+        """Return whether there is a shell that does."""
+        return self.interpreter is not None
+
     def hand_over(self, workspace: Workspace) -> None:
-        """Do nothing: the session runs as the daemon's user."""
+        """Write its shell; the session runs as the daemon's user."""
+        workspaces.write_shell(workspace, self.interpreter)
+
+    def shell(self, workspace: Workspace) -> str:
+        """Return the shell in the session's directory, or bash."""
+        return str(workspace.shell if self.interpreter else BASH)
 
     def counts_processes(self) -> bool:
         """Return ``False``: the kernel counts by user, and the daemon's user has other processes too."""
@@ -135,6 +155,7 @@ class UserCell:
 
     level: Level = Level.USER
     homes: Path = USER_HOMES
+    interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
     _locks: dict[int, int] = field(default_factory=dict)  # descriptors of the locks on acquired users, by uid
 
     def workspaces(self, sessions_dir: Path) -> Path:
@@ -152,8 +173,18 @@ class UserCell:
             finally:
                 del self._locks[user.uid]
 
+    @property
+    def keeps_tools_apart(self) -> bool:
+        """Return whether there is a shell that does."""
+        return self.interpreter is not None
+
+    def shell(self, workspace: Workspace) -> str:
+        """Return the shell in the session's directory, or bash."""
+        return str(workspace.shell if self.interpreter else BASH)
+
     def hand_over(self, workspace: Workspace) -> None:
-        """Make the session's user the owner of its directories, and the path to them passable."""
+        """Make the session's user the owner of its directories, and the path to them passable; write its shell."""
+        workspaces.write_shell(workspace, self.interpreter)
         workspaces.hand_over(workspace, passable=(workspace.root.parent, self.homes))
         if workspace.uid is not None:
             link_home(self.homes, workspace.uid, workspace.home)

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+from claudeops.engine.cell import tool_shell
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell, interpreter
+from claudeops.engine.cell.bubblewrap import PYTHON, BubblewrapCell, interpreter
 from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, PlainCell, SandboxSpec, UserCell
 from claudeops.engine.cell.system_calls import filter_as_text, system_call_numbers
 from claudeops.errors import ConfigurationError, ErrorKind
@@ -22,7 +23,10 @@ from claudeops.errors import ConfigurationError, ErrorKind
 PROBE_SECONDS: Final = 20.0
 AUTO: Final = "auto"
 
+C = TypeVar("C", BubblewrapCell, UserCell, PlainCell)
+
 _SHELL: Final = Path("/bin/sh")
+_SYSTEMS_PYTHON: Final = Path("/usr/bin/python3")
 _PASSED: Final = "this level works"
 
 _INSTALL: Final = "install bubblewrap (Debian: apt-get install bubblewrap)"
@@ -46,9 +50,8 @@ for file in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sysrq-
     [ ! -w "$file" ] || fail "$file can be written"
 done
 [ ! -r /etc/shadow ] || fail "/etc/shadow can be read"
-"$3" -I -S "$4" "$5"
+"$4" -I -S "$5" "$6"
 : > /tmp/probe  # last: without a namespace it would be everybody's
-echo "this level works"
 """
 _AS_USER: Final = """
 set -eu
@@ -57,10 +60,16 @@ fail() { echo "$1" >&2; exit 1; }
 [ -x "$1" ] || fail "$1 cannot be run by user $(id -u): install it where every user can reach it"
 [ -x "$2" ] || fail "$2 cannot be entered by user $(id -u): keep the repositories where every user can reach them"
 [ ! -r /etc/shadow ] || fail "/etc/shadow can be read"
-echo "this level works"
 """
 _HOLES: Final = Path(__file__).with_name("holes.py")
-_PLAIN: Final = 'echo "this level works"'
+_PLAIN: Final = "set -eu"
+# Of a tool, in the shell of tools: whether it reads what it must not know of the process that started it.
+_APART: Final = "its tools are apart"
+_CLOSING: Final = f"""
+echo "{_PASSED}"
+tool=$("$3" -c 'cat "/proc/$0/environ" >/dev/null 2>&1 && echo reads; echo runs' "$$")
+[ "$tool" != runs ] || echo "{_APART}"
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,51 +140,56 @@ def _bubblewrap(surroundings: HostContext) -> Cell | str:
     if not filter_as_text():
         machine = os.uname().machine
         return f"bubblewrap is not used here, because there is no filter of system calls for {machine}: {_MACHINES}"
-    cell = BubblewrapCell(program=program, hidden=surroundings.hidden)
+    cell = BubblewrapCell(program=program, hidden=surroundings.hidden, interpreter=_of_tools(PYTHON))
     with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
-        said = _try(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE, holes=True)
-    return cell if said is None else f"bubblewrap does not work here ({said}): {_ALLOW}"
+        fault, cell = _tried(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE)
+    return cell if fault is None else f"bubblewrap does not work here ({fault}): {_ALLOW}"
 
 
 def _user(surroundings: HostContext) -> Cell | str:
-    cell = UserCell()
+    # Another user may not reach the daemon's own interpreter, which may lie in a home.
+    cell = UserCell(interpreter=_of_tools(next(filter(Path.is_file, (_SYSTEMS_PYTHON, PYTHON)))))
     directory = cell.workspaces(Path(f"/probe-of-{os.getpid()}-{secrets.token_hex(4)}"))
+    fault: str | None
     try:
         with cell.acquire_user() as uid:
-            said = _try(cell, directory / "session", surroundings, _AS_USER, uid=uid)
+            fault, cell = _tried(cell, directory / "session", surroundings, _AS_USER, uid=uid)
     except OSError as error:
-        said = f"{error.strerror}: {error.filename or USER_HOMES}"
+        fault = f"{error.strerror}: {error.filename or USER_HOMES}"
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return cell if said is None else f"another user for the sessions does not work here ({said}): {_OTHER}"
+    return cell if fault is None else f"another user for the sessions does not work here ({fault}): {_OTHER}"
 
 
 def _plain(surroundings: HostContext) -> Cell | str:
-    cell = PlainCell()
+    cell = PlainCell(interpreter=_of_tools(PYTHON))
     with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
-        said = _try(cell, Path(directory) / "session", surroundings, _PLAIN)
-    return cell if said is None else f"no session can be started ({said}): mend that, it is no matter of settings"
+        fault, cell = _tried(cell, Path(directory) / "session", surroundings, _PLAIN)
+    return cell if fault is None else f"no session can be started ({fault}): mend that, it is no matter of settings"
 
 
-def _try(
-    cell: Cell,
-    root: Path,
-    surroundings: HostContext,
-    script: str,
-    *,
-    uid: int | None = None,
-    holes: bool = False,  # the script looks for them with a program of ours
-) -> str | None:
-    """Run a script in the place of a session, once for each CLI; return what went wrong, in a few words."""
+def _of_tools(interpreter: Path) -> Path | None:
+    """Return what runs the shell of tools; None where the kernel could not keep them apart."""
+    return interpreter if tool_shell.holds() else None
+
+
+def _tried(
+    cell: C, root: Path, surroundings: HostContext, script: str, *, uid: int | None = None
+) -> tuple[str | None, C]:
+    """Run a script in the place of a session, once for each CLI; return what went wrong, and the cell as it works."""
     for binary in surroundings.binaries or (_SHELL,):
-        if (said := _try_with(cell, root, surroundings, script, binary=binary, uid=uid, holes=holes)) is not None:
-            return said
-    return None
+        printed, fault = _run(cell, root, surroundings, script + _CLOSING, binary=binary, uid=uid)
+        if fault is not None:
+            return fault, cell
+        if _APART not in printed:
+            cell = replace(cell, interpreter=None)
+    return None, cell
 
 
-def _try_with(
-    cell: Cell, root: Path, surroundings: HostContext, script: str, *, binary: Path, uid: int | None, holes: bool
-) -> str | None:
+def _run(
+    cell: Cell, root: Path, surroundings: HostContext, script: str, *, binary: Path, uid: int | None
+) -> tuple[str, str | None]:
+    """Return what a script prints, and what went wrong, in a few words."""
     workspace = workspaces.make(root, template_home=None, uid=uid)
     cell.hand_over(workspace)
     sandbox = SandboxSpec(
@@ -183,27 +197,18 @@ def _try_with(
         binary=binary,
         repos_dir=surroundings.repos_dir,
         path=surroundings.path,
-        shown=(*interpreter(), _HOLES) if holes else (),
+        shown=(*interpreter(), _HOLES),
     )
     sandboxed = cell.enclose(sandbox)
     # A missing directory is not the level's fault, and another check reports it.
     repos = surroundings.repos_dir if surroundings.repos_dir.is_dir() else Path("/")
+    given = (sandboxed.binary, str(repos), cell.shell(workspace), str(PYTHON), str(_HOLES), _numbers())
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b"go\n")
         try:
             done = subprocess.run(  # noqa: S603 - a script of ours, in the cell that is tried
-                [
-                    *sandboxed.before,
-                    str(theirs.fileno()),
-                    str(_SHELL),
-                    "-c",
-                    script,
-                    "sh",
-                    sandboxed.binary,
-                    str(repos),
-                    *(() if not holes else (LOOK_CLIENT[0], str(_HOLES), _numbers())),
-                ],
+                [*sandboxed.before, str(theirs.fileno()), str(_SHELL), "-c", script, "sh", *given],
                 env={"HOME": str(workspace.home), "PATH": "/usr/bin:/bin"},
                 cwd=workspace.workdir,
                 stdin=subprocess.DEVNULL,
@@ -216,12 +221,13 @@ def _try_with(
                 errors="replace",
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
+            return "", str(error)
     if done.returncode == 0 and _PASSED in done.stdout:
-        return None
+        return done.stdout, None
     said = done.stderr.strip().splitlines()
-    return said[-1] if said else f"exit status {done.returncode}"
+    return "", said[-1] if said else f"exit status {done.returncode}"
 
 
 def _numbers() -> str:
-    return ",".join(f"{name}={number}" for name, number in system_call_numbers(os.uname().machine).items())
+    machine = os.uname().machine
+    return ",".join(f"{name}={number}" for name, number in system_call_numbers(machine).items())

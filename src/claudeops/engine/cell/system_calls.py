@@ -111,8 +111,7 @@ def filter_as_text() -> str:
 
 def keyctl_number() -> int:
     """Return the number of the call `keyctl` on this machine; -1: it is not known."""
-    machine = os.uname().machine
-    return system_call_numbers(machine)["keyctl"] if machine in _MACHINES else _ABSENT
+    return system_call_numbers(os.uname().machine).get("keyctl", _ABSENT)
 
 
 def system_call_filter(machine: str) -> bytes | None:
@@ -135,8 +134,10 @@ def system_call_filter(machine: str) -> bytes | None:
 
 
 def system_call_numbers(machine: str) -> Mapping[str, int]:
-    """Return the numbers of all calls that the filter is about, on a kind of machine that has one."""
-    known = _MACHINES[machine]
+    """Return the numbers of all calls that the filter is about; none where there is no filter."""
+    known = _MACHINES.get(machine)
+    if known is None:
+        return {}
     calls = (*_REFUSED, *_UNKNOWN, *(call for call, _ in _by_argument()))
     return {call[0]: number for call in calls if (number := _number(call, known)) != _ABSENT}
 

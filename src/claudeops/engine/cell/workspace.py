@@ -27,6 +27,7 @@ REMOVE_SECONDS: Final = 30.0
 """How long making a workspace may take, the copy of the operator's home included, and removing one."""
 
 _USERS: Final = "session:x:1000:1000::{home}:/bin/bash\nroot:x:0:0::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n"
+_TOOL_SHELL: Final = Path(__file__).with_name("tool_shell.py")
 _GROUP: Final = "session:x:1000:\nroot:x:0:\nnogroup:x:65534:\n"
 """For cells that hide the machine's users: ssh looks up its own user, and finds its keys in the home named here."""
 
@@ -57,6 +58,11 @@ class Workspace:
     def state_dir(self) -> Path:
         """The child's ``CLAUDEOPS_STATE_DIR``: a legacy handoff file would lie here."""
         return self.root / "state"
+
+    @property
+    def shell(self) -> Path:
+        """The shell that keeps the session's tools apart, where there is one."""
+        return self.etc / "bash"
 
     @property
     def etc(self) -> Path:
@@ -144,6 +150,15 @@ def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> W
     (workspace.etc / "passwd").write_text(_USERS.format(home=workspace.home), encoding="utf-8")
     (workspace.etc / "group").write_text(_GROUP, encoding="utf-8")
     return workspace
+
+
+def write_shell(workspace: Workspace, interpreter: Path | None) -> None:
+    """Write the shell of a session's tools, which the interpreter runs; None: there is none. Raises `OSError`."""
+    if interpreter is None:
+        return
+    workspace.etc.chmod(0o711)  # passable, not listable
+    workspace.shell.write_text(f"#!{interpreter} -IS\n{_TOOL_SHELL.read_text(encoding='utf-8')}", encoding="utf-8")
+    workspace.shell.chmod(0o755)
 
 
 def _special_files(directory: str, names: Sequence[str]) -> list[str]:

@@ -331,6 +331,7 @@ class _Session:
             tmpdir=str(workspace.tmpdir),
             state_dir=str(workspace.state_dir),
             path=self.bench.path,
+            shell=self.bench.cell.shell(workspace),
             passed_env={"ANTHROPIC_API_KEY": "none-needed"},  # without any it does not start
             base_url=url,
         )

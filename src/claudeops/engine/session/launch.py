@@ -69,8 +69,9 @@ class Launch:
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
         # A CLI that cannot read the key from a descriptor does not get the daemon's own key at all.
         takes = self.harness.capabilities.key_by_descriptor
+        shell = context.confinement.cell.shell(workspace)
         secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
-        with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
+        with _credential(secret) as descriptor, mcp_servers.handed(servers, shell=shell, uid=workspace.uid) as listing:
             spec = replace(self._spec(prompt, place, mark=mark, descriptor=descriptor), resumed=await self._resumed())
             if listing is not None:
                 spec = replace(
@@ -226,6 +227,7 @@ class Launch:
             state_dir=str(workspace.state_dir),
             read_only=tier.policy.read_only or context.rules.dry_run,
             path=context.path,
+            shell=context.confinement.cell.shell(workspace),
             passed_env={**tier.passed_env, **ours},
             base_url=self.access.base_url,
             credential=None if descriptor is None else self.access.credential,

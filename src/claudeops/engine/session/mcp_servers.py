@@ -31,7 +31,6 @@ KEPT: Final = (
 )
 """The variables of the session's environment that a server gets, besides its own ``env``."""
 
-_SHELL: Final = "/bin/bash"
 _ONLY_NAMED: Final = (
     'for name in $(compgen -e); do case " $0 " in *" $name "*) ;; *) unset "$name" ;; esac; done; exec "$@"'
 )
@@ -43,9 +42,9 @@ MOST_KINDS: Final = 10
 MESSAGE_CHARACTERS: Final = 500
 
 
-def configuration(servers: Mapping[str, Mapping[str, object]]) -> bytes:
+def configuration(servers: Mapping[str, Mapping[str, object]], *, shell: str) -> bytes:
     """Return the CLI's configuration: programs are started through the shell, other servers stay as they are."""
-    wrapped = {name: _wrapped(server) if "command" in server else server for name, server in servers.items()}
+    wrapped = {name: _wrapped(server, shell) if "command" in server else server for name, server in servers.items()}
     return json.dumps({"mcpServers": wrapped}, separators=(",", ":")).encode()
 
 
@@ -74,12 +73,12 @@ def missed(listed: Sequence[McpServer], log: Logger) -> NewEvent | None:
 
 
 @contextlib.contextmanager
-def handed(servers: Mapping[str, Mapping[str, object]] | None, *, uid: int | None) -> Iterator[int | None]:
+def handed(servers: Mapping[str, Mapping[str, object]] | None, *, shell: str, uid: int | None) -> Iterator[int | None]:
     """Yield the read end of a pipe that holds the configuration, for ``--mcp-config``; raises `HarnessError`."""
     if servers is None:
         yield None
         return
-    content = configuration(servers)
+    content = configuration(servers, shell=shell)
     reading, writing = os.pipe()
     try:
         try:
@@ -126,11 +125,11 @@ def _fill(writing: int, content: bytes) -> None:
         )
 
 
-def _wrapped(server: Mapping[str, object]) -> dict[str, object]:
+def _wrapped(server: Mapping[str, object], shell: str) -> dict[str, object]:
     given = server.get("env")
     names = " ".join((*KEPT, *(given if isinstance(given, dict) else ())))
     args = ["-c", _ONLY_NAMED, names, str(server["command"]), *_texts(server.get("args"))]
-    return {**server, "command": _SHELL, "args": args}
+    return {**server, "command": shell, "args": args}
 
 
 def _texts(value: object) -> list[str]:

@@ -86,6 +86,7 @@ def test_in_a_namespace_nothing_starts_without_a_word_from_the_daemon(tmp_path: 
     workspace = workspaces.make(tmp_path / "session", template_home=None)
     (tmp_path / "repos").mkdir()
     inside = SandboxSpec(workspace=workspace, binary=Path("/bin/sh"), repos_dir=tmp_path / "repos", path=PATH)
+    cell.hand_over(workspace)
     enclosed = cell.enclose(inside)
     ours, theirs = socket.socketpair()
     if daemon_is_there:

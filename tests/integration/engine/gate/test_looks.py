@@ -243,7 +243,8 @@ async def test_a_session_in_namespaces_reaches_its_looks_and_nothing_else_of_the
         bench.admit("rev-parse", "--show-toplevel")
         text = f"{' '.join(LOOK_CLIENT)} {ID}; {' '.join(LOOK_CLIENT)} {ID}; echo $?; ls /run/claudeops"
         shown = await anyio.to_thread.run_sync(_in_cell, cell, workspace, looks.socket, text)
-    assert shown == f"{repository.path}\n{REFUSED}\nlook\nlook.sock\n"
+    shell = "bash\n" if cell.keeps_tools_apart else ""
+    assert shown == f"{repository.path}\n{REFUSED}\n{shell}look\nlook.sock\n"
 
 
 async def test_without_a_cell_for_git_a_session_has_no_looks(tmp_path: Path) -> None:
@@ -260,6 +261,7 @@ def _in_cell(cell: Cell, workspace: Workspace, door: Path, text: str) -> str:
         path=PATH,
         look_socket=door,
     )
+    cell.hand_over(workspace)
     sandboxed = cell.enclose(spec)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -277,6 +279,6 @@ def running(repository: Path) -> list[int]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "--unshare-net" in (line := process.cmdline()) and str(repository) in line:
+            if process.name() == "git" and process.environ().get("GIT_WORK_TREE") == str(repository):
                 found.append(process.pid)
     return found
