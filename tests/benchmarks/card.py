@@ -16,6 +16,7 @@ from typing import Final
 from benchmarks import (
     alerting,
     burst,
+    cell,
     commands,
     gate,
     hangs,
@@ -45,6 +46,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "looks": looks.cost,
     "probes": watching.thousand,
     "alerts": alerting.stored,
+    "cell": cell.start,
     "start": start.ready,
     "memory": start.memory,
     "commands": commands.answered,
