@@ -128,17 +128,20 @@ def _tier_that_relapsed(records: Records, row: Row) -> int:
 
     All trials act on one service alone, of which a session that escalates says that it is down; and none lasts a day.
     """
-    chains = {each["id"]: each["root_session_id"] for each in records.sessions}
-    before = [
+    sessions = {each["id"]: each for each in records.sessions}
+    known = [
         action
         for action in records.rows("cooldown_actions")
-        if chains[action["session_id"]] != row["root_session_id"]
+        if sessions[action["session_id"]]["root_session_id"] != row["root_session_id"]
         and (action["success"] or action["error"] == NO_RESULT_SEEN)
-        and str(action["timestamp"]) < str(row["started_at"])
+        and str(sessions[action["session_id"]]["ended_at"]) <= str(row["ended_at"])
     ]
-    latest = max(before, key=lambda action: str(action["timestamp"]), default=None)
+    latest = max(known, key=lambda action: str(action["timestamp"]), default=None)
+    # What was done while the session looked says more than what it saw: then nothing has relapsed.
+    if latest is None or str(latest["timestamp"]) >= str(row["started_at"]):
+        return 0
     # Its answer is written with the end of the session that found it, and once.
-    if latest is None or latest["held"] != "relapsed" or latest["held_checked_at"] != row["ended_at"]:
+    if latest["held"] != "relapsed" or latest["held_checked_at"] != row["ended_at"]:
         return 0
     return int(str(latest["tier"]))
 
