@@ -56,6 +56,7 @@ def test_a_guardian_sees_its_lifeline_whatever_its_number() -> None:
             str(Path(guardian.__file__)),
             *["-1"] * 5,  # no user, group, lock nor limits
             "",  # no control groups
+            *("-1", ""),  # no keyring of its own, no filter
             str(HIGH),
             "/bin/sleep",
             "60",
