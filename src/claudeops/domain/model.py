@@ -271,6 +271,7 @@ class NewSession:
     ordinal: int = 0  # tells retries of one parent apart
     not_before: datetime | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
+    started_by: str | None = None  # the person or token at whose wish it is queued; None: the daemon queues it itself
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,6 +306,7 @@ class Session:
     num_turns: int | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
     services: tuple[str, ...] = ()  # that its request is about
+    started_by: str | None = None  # as in `NewSession`
     allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
 
     @property
