@@ -207,13 +207,12 @@ def root_session(
 ) -> NewSession:
     """Return the first session of a chain that begins at ``tier``, as the queue takes it.
 
-    ``by`` is the person at whose wish it is. The store refuses a tier above the highest, with an event, so the model of such a tier does not matter.
+    ``by`` is the person at whose wish it is. The store refuses a tier above the highest, with an event, so the model of
+    such a tier does not matter.
     """
     chosen = next(((known.model, known.harness) for known in settings.tiers if known.number == tier), None)
     model, harness = chosen or ("", settings.harness)
-    return NewSession(
-        tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text, started_by=by
-    )
+    return NewSession(tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text, started_by=by)
 
 
 def schedule(settings: Settings) -> Schedule:
