@@ -38,7 +38,7 @@ Body = type[msgspec.Struct] | type[bytes] | None
 class Connection:
     """How a request has come."""
 
-    peer: str = ""  # an address
+    peer: str = ""  # an address; of a client of the operator's proxy the one that the proxy names
     is_tls: bool = False  # the operator's proxy has sent it, which speaks TLS
     is_private: bool = (
         False  # none on the way reads along: by TLS, from this machine, or over a network that is trusted
