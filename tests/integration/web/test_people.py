@@ -318,8 +318,8 @@ async def test_the_proxy_says_who_a_person_is_and_the_role_is_that_on_record(sit
 @pytest.mark.parametrize("kind", ["{}", "203.0.113.1, {}", "{}:4711", "198.51.100.7:99,{}"])
 async def test_people_behind_one_proxy_do_not_use_up_each_others_tries(site: SiteDoor, kind: str) -> None:
     await site.user("bea", password=PASSWORD)
+    guess = {**PROXY, "x-forwarded-for": kind.format("192.0.2.1")}
     for number in range(TRIES):
-        guess = {**PROXY, "x-forwarded-for": kind.format("192.0.2.1")}
         assert (await try_password(site, f"name {number}", "wrong", peer=ELSEWHERE, **guess)).status == 403
     assert (await try_password(site, "name", "wrong", peer=ELSEWHERE, **guess)).status == 503
     other = {**PROXY, "x-forwarded-for": kind.format("192.0.2.2")}
