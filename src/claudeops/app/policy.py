@@ -17,7 +17,7 @@ from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Judgement
 from claudeops.domain.policy.document import in_force
-from claudeops.domain.policy.explained import TierVerdict, tier_verdict
+from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.replay import MOST_CALLS, RecordedCall, ReplayBound, ReplayCount
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name

@@ -20,7 +20,7 @@ from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall
 from claudeops.domain.policy import Policy, TierPolicy, explain
 from claudeops.domain.policy.document import in_force
-from claudeops.domain.policy.explained import TierVerdict, tier_verdict
+from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.migrate import migrate
 from claudeops.domain.policy.remote import script
 from claudeops.domain.policy.rule_book import REASONS

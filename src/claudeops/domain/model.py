@@ -1,9 +1,8 @@
 """The vocabulary of the whole program: closed sets and frozen records that everything else passes around.
 
-One file, although a long one, because it is read as a whole.
-
-Pure: no clock, no I/O. Times are timezone-aware UTC ``datetime``; money is ``float`` US dollars, ``None``
-where unknown (never 0 for unknown); durations carry their unit in the name.
+One file, although a long one, because it is read as a whole. Pure: no clock, no I/O. Times are timezone-aware UTC
+``datetime``; money is ``float`` US dollars, ``None`` where unknown (never 0 for unknown); durations carry their unit in
+the name.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
 LOWEST_TIER: Final = 1
-"""The tier that only looks, which is always allowed. Dry run and cooldowns hold back the tiers above it, and those are
-never repeated."""
+"""The tier that only looks: always allowed. Dry run and cooldowns hold back those above, which are never repeated."""
 
 
 class Trigger(StrEnum):

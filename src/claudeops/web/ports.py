@@ -11,7 +11,7 @@ from typing import Protocol
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
-from claudeops.domain.policy.explained import TierVerdict
+from claudeops.domain.policy.judge import TierVerdict
 from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.stream.shown import ShownLine

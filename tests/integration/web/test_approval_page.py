@@ -13,7 +13,7 @@ import pytest
 from claudeops.domain.looks import Address, Look
 from claudeops.domain.model import Verdict, VerdictKind
 from claudeops.domain.policy import Judgement
-from claudeops.domain.policy.explained import TierVerdict, tier_verdict
+from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from support.hostile import MARK, TEXTS
 from support.listening import bearer

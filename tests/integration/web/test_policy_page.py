@@ -19,7 +19,7 @@ import pytest
 from claudeops.app.policy import PolicyInForce, policy_text, read_policy_text
 from claudeops.cli.policy import Question, print_verdicts
 from claudeops.domain.policy.document import in_force
-from claudeops.domain.policy.explained import TierVerdict
+from claudeops.domain.policy.judge import TierVerdict
 from claudeops.domain.text.answers import plain
 from claudeops.settings import policy_document
 from support.hostile import TEXTS

@@ -15,7 +15,7 @@ import pytest
 
 from claudeops.app import policy as in_force
 from claudeops.app.policy import PolicyInForce
-from claudeops.domain.policy.explained import TierVerdict
+from claudeops.domain.policy.judge import TierVerdict
 from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.web.login import Role
 from claudeops.engine.cell.cell import workspace_places

@@ -59,11 +59,10 @@ def pages_url(found: Sequence[Approval]) -> str:
     """Return where people reach the pages, if one of these calls can be approved there alone; empty: not known."""
     if not any(approval.passkey and approval.status is ApprovalStatus.PENDING for approval in found):
         return ""
-    from claudeops.cli.access.tokens import base_url  # noqa: PLC0415 - other lists need neither it nor the settings
-    from claudeops.settings import load_settings  # noqa: PLC0415 - as above
+    from claudeops.settings import load_settings  # noqa: PLC0415 - other lists need no more than the database
 
     try:
-        return base_url(load_settings(os.environ, cwd=Path.cwd()).settings)
+        return load_settings(os.environ, cwd=Path.cwd()).settings.pages_url
     except ClaudeopsError:
         return ""
 
