@@ -36,6 +36,8 @@ PATHS: Final = (
         "/memories/3",
         "/more",
         "/silences?all=true",
+        "/silences/1",
+        "/chains/1/diff/2",
         "/schedule",
         "/notifications",
         "/settings",
@@ -67,10 +69,14 @@ def browser() -> Iterator[Browser]:
 class Visit:
     """One window: what a page complains about, and what it asks for."""
 
-    def __init__(self, browser: Browser, served: Served, *, width: int = 1000, scripts: bool = True) -> None:
+    def __init__(
+        self, browser: Browser, served: Served, *, width: int = 1000, scripts: bool = True, touch: bool = False
+    ) -> None:
         self.context = browser.new_context(
             viewport={"width": width, "height": 800},
             java_script_enabled=scripts,
+            has_touch=touch,
+            is_mobile=touch,
             color_scheme="dark" if width == WIDTHS[0] else "light",
         )
         self.page = self.context.new_page()
@@ -209,6 +215,18 @@ def test_everything_that_a_person_may_do_is_done_by_buttons(  # noqa: PLR0915 - 
         press(page, "Let sessions start again")
         assert "moving house" not in page.locator("main").inner_text()
         assert visit.complaints == []
+
+
+def test_a_finger_finds_the_exact_time(browser: Browser, served: Served) -> None:
+    with Visit(browser, served, width=WIDTHS[0], touch=True) as visit:
+        visit.log_in()
+        page = visit.open("/sessions")
+        time = page.locator("td time[title]").first
+        shown = "element => getComputedStyle(element, '::after').content"
+        assert time.evaluate(shown) == "none"
+        time.tap()
+        assert str(time.get_attribute("title")) in time.evaluate(shown)
+    assert visit.complaints == []
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])

@@ -52,7 +52,7 @@ def token_for(number: int, *scopes: str, expires_at: datetime | None = None) -> 
     """Return a token on record; `secret_of` is what its owner has."""
     return ApiToken(
         id=number,
-        name=f"token {number}",
+        name=f"tool {number}",
         scopes=scopes,
         digest=digest_of(_secret(number)),
         created_at=NOON,

@@ -9,7 +9,7 @@ from claudeops.app.policy import PolicyInForce, policy_text
 from claudeops.app.wiring import node_scope, tier_policies
 from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import TierPolicy
+from claudeops.domain.policy import Judgement, TierPolicy
 from claudeops.engine.session.context import TierSetup
 from claudeops.settings import load_settings
 
@@ -24,6 +24,16 @@ class Endless:
 
     def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> Verdict:
         return Verdict(kind=VerdictKind.DENY, reason=f"{call} {tier} {scope}")
+
+
+class EndlessExplanation:
+    """The same where what a verdict is based on is wanted, too."""
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return Endless().__reduce__()
+
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> Judgement:
+        return Judgement(verdict=Endless()(call, tier=tier, scope=scope))
 
 
 def policy_in(directory: Path, **given: str) -> PolicyInForce:

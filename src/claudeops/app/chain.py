@@ -21,7 +21,7 @@ from claudeops.errors import AlreadyRunningError, ErrorKind, MissingInputError, 
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
-from claudeops.store.holds import start_refusal
+from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.locks import claim_watch, is_claimed
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
@@ -51,9 +51,7 @@ async def run_chain(
     """
     shutdown.check()
     now = node.clock.now()
-    root = await start_refusal(node.store.holds, now) or await node.store.queue.enqueue(
-        new, rules=node.context.current_rules(), now=now
-    )
+    root = await queue_unless_held(node.store, new, rules=node.context.current_rules(), now=now)
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
         return root
@@ -107,9 +105,7 @@ async def run_chain_beside(
 
         try:
             now = SystemClock().now()
-            root = await start_refusal(store.holds, now) or await store.queue.enqueue(
-                new, rules=escalation_rules(settings), now=now
-            )
+            root = await queue_unless_held(store, new, rules=escalation_rules(settings), now=now)
             if isinstance(root, Suppressed):
                 log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
                 return root
@@ -172,10 +168,7 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
     store = open_store(settings.database_url)
     try:
-        now = SystemClock().now()
-        return await start_refusal(store.holds, now) or await store.queue.enqueue(
-            new, rules=escalation_rules(settings), now=now
-        )
+        return await queue_unless_held(store, new, rules=escalation_rules(settings), now=SystemClock().now())
     finally:
         await store.close()
 

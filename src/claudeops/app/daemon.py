@@ -135,10 +135,10 @@ def _spare_pauses() -> None:
     gc.set_threshold(2_000, 10, 25)
 
 
-def _pages(node: Node, keeper: ScheduleKeeper) -> Parts:
+async def _pages(node: Node, keeper: ScheduleKeeper) -> Parts:
     from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
 
-    return pages_of(node, keeper)
+    return await pages_of(node, keeper)
 
 
 def _sources(node: Node, desk: AlertDesk) -> FileSources:

@@ -11,7 +11,7 @@ from typing import Final
 
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
-from claudeops.app.policy import PolicyInForce, policy_text
+from claudeops.app.policy import PolicyInForce, read_policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.domain.model import LOWEST_TIER, Trigger
@@ -39,8 +39,9 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
+async def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
     """Return what pages add to a daemon's listener."""
+    text = await read_policy_text(node.settings)
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
     site = site_of(
         node.settings,
@@ -58,7 +59,7 @@ def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
         settings=node.settings,
         setups=node.context.tiers,
         estate=lambda: estates.latest,
-        text=policy_text(node.settings),
+        text=text,
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
     node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,11 @@ import anyio
 from claudeops.app.wiring import SESSIONS, tier_policies
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.policy import Judgement
 from claudeops.domain.policy.document import in_force
+from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.replay import MOST_CALLS, RecordedCall, ReplayBound, ReplayCount
+from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.gate.judging import JudgeProcess, NotJudgedError
 from claudeops.engine.session.context import TierSetup
@@ -56,19 +60,21 @@ class PolicyInForce:
         """The tiers that there are."""
         return tuple(sorted(self.setups))
 
-    async def judged(self, command: str, tier: int) -> Verdict | str:
-        """Return the verdict on a command at a tier, or why there is none.
+    async def judged(self, command: str, tier: int) -> TierVerdict | str:
+        """Return the verdict on a command at a tier, with what it is based on, or why there is none.
 
         It is judged as the calls of sessions are, in a process that is killed when its time is over.
         """
         setup = self.setups[tier]
         workspace = Workspace(self.settings.state_dir / "sessions" / _EXAMPLE)
-        process = JudgeProcess(judge=setup.judge_in(workspace, self.estate()), call_seconds=self.seconds)
+        process = JudgeProcess(
+            judge=setup.explain_in(workspace, self.estate()), answers=Judgement, call_seconds=self.seconds
+        )
         call = ToolCall(tool_use_id="test", tool_name="Bash", input={"command": command})
         try:
             with anyio.fail_after(self.seconds):
                 async with self._turn:
-                    return await process.judge_call(call)
+                    return tier_verdict(tier, await process.judge_call(call))
         except (NotJudgedError, TimeoutError):
             return _BUSY
         finally:
@@ -124,9 +130,13 @@ async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> As
     """Judge calls on record for the length of the block, in a process for each tier; leaves no process."""
     sessions, estate = policy.settings.state_dir / SESSIONS, policy.estate()
     example = Workspace(sessions / _EXAMPLE)
+    places = await _READING.run(partial(_places, sessions), seconds=_READ_SECONDS, what="looking for workspaces")
     processes = {
         number: JudgeProcess(
-            judge=setup.judge_in(example, estate), call_seconds=_CALL_SECONDS, session_seconds=policy.replay_seconds
+            judge=setup.judge_in(example, estate),
+            answers=Verdict,
+            call_seconds=_CALL_SECONDS,
+            session_seconds=policy.replay_seconds,
         )
         for number, setup in setups.items()
     }
@@ -135,8 +145,8 @@ async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> As
         process = processes.get(call.tier)
         if process is None or call.input is None:
             return None
-        own, given = str(sessions / workspace_name(call.session_id)), dict(call.input)
-        given = {name: _moved(value, own, str(example.root)) for name, value in given.items()}
+        own = [f"{place}/{workspace_name(call.session_id)}" for place in places]
+        given = {name: _moved(value, own, str(example.root)) for name, value in call.input.items()}
         try:
             return await process.judge_call(ToolCall(tool_use_id="replay", tool_name=call.tool_name, input=given))
         except NotJudgedError:
@@ -150,9 +160,28 @@ async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> As
                 await process.end()
 
 
-def _moved(value: object, own: str, example: str) -> object:
-    """Return a value of a call's input as if its session had lived in another directory."""
-    return value.replace(own, example) if isinstance(value, str) else value
+def _places(sessions: Path) -> Sequence[str]:
+    """Return the directories below which sessions may have lived, in any cell; paths in workspaces hold no links."""
+    return tuple(
+        dict.fromkeys(path for place in workspace_places(sessions) for path in (os.path.realpath(place), str(place)))
+    )
+
+
+def _moved(value: object, own: Sequence[str], example: str) -> object:
+    """Return a value of a call's input as if its session had lived in another directory than one of its ``own``."""
+    if not isinstance(value, str):
+        return value
+    for directory in own:
+        value = value.replace(directory, example)
+    return value
+
+
+async def read_policy_text(settings: Settings) -> str:
+    """Return the same off the event loop, for which it takes too long; bounded."""
+    try:
+        return await _READING.run(partial(policy_text, settings), seconds=_READ_SECONDS, what="reading the policy")
+    except TimeoutError as error:
+        return f"# {error.strerror}: its disk does not answer.\n"
 
 
 def policy_text(settings: Settings) -> str:

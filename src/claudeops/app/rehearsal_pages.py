@@ -124,6 +124,7 @@ class RehearsalPages:
             clock=self._clock,
             next_fires=dict,
         )
+        site.pages.has_api = False
         streams = Streams(live=self.hub, logs=logs, render=site.pages.lines)
         self._shown = (store, streams)
         table = Table((*page_endpoints(site), *stream_endpoints(streams)))

@@ -7,7 +7,7 @@ services all the same, says so, and tries again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import ip_network
@@ -108,7 +108,9 @@ class Web:
     metrics: Metrics | None = None  # None: nothing is counted
     count: Callable[[str, str, int, float], None] = _uncounted  # of every answer (`Listener.count`)
     interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
-    pages: Callable[[], Parts] | None = None  # makes them, which imports what they are made with; None: there are none
+    pages: Callable[[], Awaitable[Parts]] | None = (
+        None  # makes them, which imports what they are made with; None: there are none
+    )
     retry_seconds: float = AGAIN_SECONDS
 
 
@@ -119,7 +121,7 @@ def web_of(
     sources: Sources = FileSources(),
     intake: Intake | None = None,
     interactions: Interactions | None = None,
-    pages: Callable[[], Parts] | None = None,
+    pages: Callable[[], Awaitable[Parts]] | None = None,
 ) -> Web:
     """Return what the listener gets of a daemon."""
     return Web(
@@ -145,7 +147,7 @@ async def keep_listening(web: Web) -> None:
     if not settings.listener:
         return
     crowd = Crowd(ConnectionLimits())
-    pages = web.pages() if web.pages is not None and settings.dashboard else Parts()
+    pages = await web.pages() if web.pages is not None and settings.dashboard else Parts()
     listener = _listener(web, crowd, pages)
     async with contextlib.AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())

@@ -202,14 +202,17 @@ def forbidden_paths(settings: Settings) -> tuple[str, ...]:
     return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
 
 
-def root_session(settings: Settings, tier: int, trigger: Trigger, prompt_text: str | None = None) -> NewSession:
+def root_session(
+    settings: Settings, tier: int, trigger: Trigger, prompt_text: str | None = None, *, by: str | None = None
+) -> NewSession:
     """Return the first session of a chain that begins at ``tier``, as the queue takes it.
 
-    The store refuses a tier above the highest, with an event, so the model of such a tier does not matter.
+    ``by`` is the person at whose wish it is. The store refuses a tier above the highest, with an event, so the model of
+    such a tier does not matter.
     """
     chosen = next(((known.model, known.harness) for known in settings.tiers if known.number == tier), None)
     model, harness = chosen or ("", settings.harness)
-    return NewSession(tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text)
+    return NewSession(tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text, started_by=by)
 
 
 def schedule(settings: Settings) -> Schedule:

@@ -18,6 +18,7 @@ from claudeops.app.chain import resumed_session, run_chain, run_chain_beside
 from claudeops.app.node import open_node
 from claudeops.app.wiring import root_session
 from claudeops.cli import output
+from claudeops.cli.operator import operators_name
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import listening, start
 from claudeops.cli.tail import follow
@@ -148,7 +149,7 @@ def wanted_session(
         new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
     else:
         new = anyio.run(resumed_session, settings, resume, prompt_text)
-    return replace(new, services=unique(map(one_line, services)))
+    return replace(new, services=unique(map(one_line, services)), started_by=operators_name())
 
 
 def print_failed_start(error: ClaudeopsError, *, as_json: bool) -> int:

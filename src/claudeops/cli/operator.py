@@ -22,7 +22,7 @@ from claudeops.cli import output
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.screen import progress
-from claudeops.cli.views.approvals import approval_text
+from claudeops.cli.views.approvals import approval_text, pages_url
 from claudeops.domain.gate.approval import UNSEEN, Approval, ApprovalStatus
 from claudeops.domain.text.answers import document
 from claudeops.engine.gate.approvals import read_key
@@ -69,8 +69,9 @@ async def _decide(
         return _not_whole(done.approval, at)
     found = await store.verdicts.approval(approval_id)
     counted = done.status is ApprovalStatus.PENDING
+    base = pages_url(() if found is None else (found,))
     said = f"{done.answers} of {done.needed} people have said yes" if counted else f"{done.status.value} by {who}"
-    shown = "" if found is None else f"\n{approval_text(replace(found, status=done.status), at)}"
+    shown = "" if found is None else f"\n{approval_text(replace(found, status=done.status), at, base=base)}"
     return CommandResult(text=f"approval {approval_id}: {said}{shown}", body=document(done))
 
 

@@ -17,13 +17,15 @@ import msgspec
 from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.model import ToolCall, VerdictKind
-from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
+from claudeops.domain.model import ToolCall
+from claudeops.domain.policy import Policy, TierPolicy, explain
 from claudeops.domain.policy.document import in_force
+from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.migrate import migrate
 from claudeops.domain.policy.remote import script
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
+from claudeops.domain.text.answers import plain
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.session.context import session_scope
@@ -56,17 +58,17 @@ def print_verdicts(question: Question, *, as_json: bool) -> int:
         answers = _judgements(call, question, settings)
     except ClaudeopsError as error:
         return print_failure("policy test", error, as_json=as_json, target="policy")
-    met = question.expect is None or all(found.verdict.kind == question.expect for found in answers.values())
+    met = question.expect is None or all(found.verdict == question.expect for found in answers)
     status = Exit.OK if met else Exit.UNRESOLVED
     if as_json:
         body: dict[str, object] = {
             "tool": call.tool_name,
             "input": dict(call.input),
-            "verdicts": [_body(tier, found) for tier, found in answers.items()],
+            "verdicts": plain(answers),
         }
         return print_document("policy test", body, status)
-    for tier, found in answers.items():
-        click.echo(_lines(tier, found))
+    for found in answers:
+        click.echo(_lines(found))
     return status
 
 
@@ -180,7 +182,7 @@ def _call(question: Question) -> ToolCall:
     return ToolCall(tool_use_id="test", tool_name=question.tool, input=given if isinstance(given, dict) else {})
 
 
-def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[int, Judgement]:
+def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple[TierVerdict, ...]:
     tiers = tier_policies(settings)
     if question.tier is not None and question.tier not in tiers:
         raise click.UsageError(
@@ -193,26 +195,15 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[
         node = replace(node, look_client=LOOK_CLIENT)
     scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings))
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
-    return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}
+    return tuple(tier_verdict(number, explain(call, tier=tier, scope=scope)) for number, tier in wanted.items())
 
 
-def _body(tier: int, found: Judgement) -> dict[str, object]:
-    return {
-        "tier": tier,
-        "verdict": found.verdict.kind.value,
-        "reason": found.verdict.reason,
-        "parts": list(found.parts),
-        "actions": [{"kind": action.kind, "service": action.service} for action in found.verdict.actions],
-        "writes": list(found.writes),
-        "runs": found.runs,
-        "needed": found.verdict.needed if found.verdict.kind is VerdictKind.ASK else 0,
-    }
-
-
-def _lines(tier: int, found: Judgement) -> str:
-    lines = [f"tier {tier}: {found.verdict.kind.value}: {found.verdict.reason}"]
+def _lines(found: TierVerdict) -> str:
+    lines = [f"tier {found.tier}: {found.verdict.value}: {found.reason}"]
     lines += [f"  part    {part}" for part in found.parts]
-    lines += [f"  action  {action.kind} of {action.service}" for action in found.verdict.actions]
+    lines += [f"  action  {action.kind} of {action.service}" for action in found.actions]
+    lines += [f"  looks   {name}" for name in found.names]
+    lines += [f"  host    {host}" for host in found.hosts]
     lines += [f"  writes  {what}" for what in found.writes]
     lines += [f"  runs    {found.runs}"] if found.runs else []
     return "\n".join(line.replace("\n", "\\n") for line in lines)

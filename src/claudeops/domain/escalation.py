@@ -490,4 +490,5 @@ def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | No
         parent_session_id=session.id,
         not_before=now + RETRY_DELAY,
         budget_usd=session.budget_usd,
+        started_by=session.started_by,
     )

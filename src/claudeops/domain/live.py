@@ -40,6 +40,7 @@ class SessionBegan(_OfSession, frozen=True, kw_only=True, tag="session_began"):
 
     model: str
     trigger: Trigger
+    started_by: str | None = None  # the person or token; None: the daemon itself
     reason: str | None = None  # why the tier below handed over, or what an operator asked for
 
 

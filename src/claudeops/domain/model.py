@@ -1,9 +1,8 @@
 """The vocabulary of the whole program: closed sets and frozen records that everything else passes around.
 
-One file, although a long one, because it is read as a whole.
-
-Pure: no clock, no I/O. Times are timezone-aware UTC ``datetime``; money is ``float`` US dollars, ``None``
-where unknown (never 0 for unknown); durations carry their unit in the name.
+One file, although a long one, because it is read as a whole. Pure: no clock, no I/O. Times are timezone-aware UTC
+``datetime``; money is ``float`` US dollars, ``None`` where unknown (never 0 for unknown); durations carry their unit in
+the name.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
 LOWEST_TIER: Final = 1
-"""The tier that only looks, which is always allowed. Dry run and cooldowns hold back the tiers above it, and those are
-never repeated."""
+"""The tier that only looks: always allowed. Dry run and cooldowns hold back those above, which are never repeated."""
 
 
 class Trigger(StrEnum):
@@ -271,6 +269,7 @@ class NewSession:
     ordinal: int = 0  # tells retries of one parent apart
     not_before: datetime | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
+    started_by: str | None = None  # the person or token at whose wish it is queued; None: the daemon queues it itself
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,6 +304,7 @@ class Session:
     num_turns: int | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
     services: tuple[str, ...] = ()  # that its request is about
+    started_by: str | None = None  # as in `NewSession`
     allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
 
     @property

@@ -46,6 +46,7 @@ def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
         context=lost.context,
         parent_session_id=lost.id,
         budget_usd=lost.budget_usd,
+        started_by=lost.started_by,
     )
 
 

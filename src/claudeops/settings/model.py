@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,6 +173,16 @@ class Settings:
     secrets: tuple[str, ...] = field(repr=False)  # longest first, 6 characters or more each
     # --- for the cell
     private_files: tuple[Path, ...]  # configuration, and files that hold secrets: no session may see them
+
+    @property
+    def pages_url(self) -> str:
+        """Where people reach the pages, without a slash at the end: as the operator says, else on this machine."""
+        if self.public_url is not None:
+            return self.public_url
+        address = ipaddress.ip_address(self.dashboard_host)
+        is_here = address.is_loopback or address.is_unspecified  # passkeys work for a name, and for no address
+        host = "localhost" if is_here else f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004
+        return f"http://{host}:{self.dashboard_port}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

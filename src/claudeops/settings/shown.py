@@ -51,7 +51,7 @@ def _setting(variable: Variable, environ: Mapping[str, str], computed: str | Non
     elif variable.secret and value is not None:
         value = MASK
     elif variable.kind is Kind.URL and value is not None:
-        value = without_user(value)
+        value = without_user(value).partition("?")[0]
     return Setting(
         name=variable.name,
         value=value,

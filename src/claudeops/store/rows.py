@@ -91,6 +91,7 @@ def to_session(row: TableRow) -> Session:
         num_turns=row.num_turns,
         budget_usd=row.budget_usd,
         services=to_names(row.services),
+        started_by=row.started_by,
     )
 
 
@@ -136,6 +137,7 @@ def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime
         "not_before": new.not_before,
         "budget_usd": new.budget_usd,
         "services": json_text(new.services) if new.services else None,
+        "started_by": new.started_by,
         "attempt": 0,
         "audit_head": "",
     }

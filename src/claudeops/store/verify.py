@@ -2,7 +2,7 @@
 
 Anybody who can write to the whole database can forge all of it. That is why each session's head and seal stand in the
 daemon's log as well: given that log, `verify` compares the two. What a passkey has signed cannot be forged with the
-database alone: its signature is checked again, with the public key that stands beside it.
+database alone: its signature is checked again, and given the approval key also that it is the one that was given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from claudeops.domain.model import Status
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls
-from claudeops.store.web.signatures import signature_faults
+from claudeops.store.web.signatures import has_signatures, signature_faults
 
 
 class FaultKind(StrEnum):
@@ -56,6 +56,7 @@ class Verified:
     sessions: int
     calls: int
     tombstones: int
+    unproven: bool  # there are signatures of passkeys, and no key to tell whether they were the ones given
     faults: tuple[Fault, ...]
 
 
@@ -65,13 +66,26 @@ class AuditTrail:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def verify(self, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None) -> Verified:
-        """Check one session's trail or all of them, and compare it with ``logged``, the marks in the daemon's log."""
-        return await self._database.read(partial(verify, session_id=session_id, logged=logged))
+    async def verify(
+        self,
+        *,
+        session_id: int | None = None,
+        logged: Mapping[int, Logged] | None = None,
+        key: bytes | None = None,
+    ) -> Verified:
+        """Check one session's trail or all of them, and compare it with ``logged``, the marks in the daemon's log.
+
+        ``key`` is the approval key; None: the proofs of answers are not checked.
+        """
+        return await self._database.read(partial(verify, session_id=session_id, logged=logged, key=key))
 
 
 def verify(
-    connection: Connection, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None
+    connection: Connection,
+    *,
+    session_id: int | None = None,
+    logged: Mapping[int, Logged] | None = None,
+    key: bytes | None = None,
 ) -> Verified:
     """Check one session's trail or all of them within one snapshot."""
     only = sessions.c.id == session_id if session_id is not None else sessions.c.id.is_not(None)
@@ -89,7 +103,7 @@ def verify(
     faults += _strays(calls, {row.id for row in found})
     if session_id is None:
         faults += _gone(connection, {row.id for row in found} | buried.keys())
-    faults += _signatures(connection, session_id)
+    faults += _signatures(connection, session_id, key)
     marks = {row.id: row for row in found}
     for number, said in sorted((logged or {}).items()):
         if session_id in {None, number}:
@@ -98,6 +112,7 @@ def verify(
         sessions=len(found),
         calls=sum(map(len, calls.values())),
         tombstones=len(stones),
+        unproven=key is None and has_signatures(connection),
         faults=tuple(faults),
     )
 
@@ -182,8 +197,8 @@ def _gone(connection: Connection, accounted: set[int]) -> Iterator[Fault]:
             yield _of_session(FaultKind.MISSING, session_id, "it is gone, and no tombstone says why")
 
 
-def _signatures(connection: Connection, session_id: int | None) -> Iterator[Fault]:
-    for found in signature_faults(connection, session_id):
+def _signatures(connection: Connection, session_id: int | None, key: bytes | None) -> Iterator[Fault]:
+    for found in signature_faults(connection, session_id, key):
         yield _of_session(FaultKind.MISSING if found.is_missing else FaultKind.CHANGED, found.session_id, found.says)
 
 

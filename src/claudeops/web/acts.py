@@ -158,7 +158,7 @@ async def start(acting: Acting, call: Call, body: Request) -> ListedSession | Re
         raise RefusedError(409, f"Tier {body.start_tier} may not run here.", kind=ErrorKind.POLICY)
     if _BUSY in call.headers.get("prefer", "") and await _is_busy(acting):
         raise RefusedError(409, "Sessions run or wait already.", kind=ErrorKind.POLICY)
-    new = acting.root(body.start_tier, body.prompt)
+    new = replace(acting.root(body.start_tier, body.prompt), started_by=by(call))
     if service := body.service.strip():
         new = replace(new, services=(service,))
     return await sessions.start_session(acting.store, new, rules=acting.rules(), now=call.at)
@@ -317,10 +317,10 @@ async def revoke_token(acting: Acting, call: Call, _: Body) -> TokenAct | Refusa
 
 
 def by(call: Call) -> str:
-    """Return who does it, for the record."""
+    """Return who does it, for the record: a person by name, a program by its token."""
     if call.caller is None:
         raise RefusedError(401, "This needs a login.", kind=ErrorKind.AUTH)
-    return call.caller.name if call.caller.login is None else call.caller.login.name
+    return call.caller.known_as
 
 
 def done_or_refused(done: A | Refusal) -> A:

@@ -26,6 +26,7 @@ WAS_NOT_ENCRYPTED: Final = (
 )
 
 SECRET_HEADER: Final = "x-claudeops-proxy-secret"  # noqa: S105 - the name of a header
+CLIENT_HEADER: Final = "x-forwarded-for"
 USER_HEADER: Final = "remote-user"
 GROUPS_HEADER: Final = "remote-groups"
 
@@ -45,7 +46,7 @@ class ConnectionRules:
         if len(users) > 1 or (not by_proxy and (users or GROUPS_HEADER in request.headers)):
             raise _refused("Remote-User is for a proxy with the secret of CLAUDEOPS_TRUSTED_PROXY_SECRET, once.")
         return Connection(
-            peer=peer,
+            peer=_client(request) or peer if by_proxy else peer,
             is_tls=by_proxy,
             is_private=by_proxy or self.is_network_trusted or is_loopback(peer),
             user=users[0].strip() if users else "",
@@ -61,6 +62,18 @@ class ConnectionRules:
         if not ours or not is_right or len(given) > 1:
             raise _refused("X-Claudeops-Proxy-Secret is not the secret of CLAUDEOPS_TRUSTED_PROXY_SECRET.")
         return True
+
+
+def _client(request: Request) -> str:
+    """Return the address that a proxy names as its client: the last entry is its own; empty: it names none."""
+    last = ",".join(request.headers.getlist(CLIENT_HEADER)).rpartition(",")[2].strip()
+    host = last[1:].partition("]")[0] if last.startswith("[") else last
+    if host.count(":") == 1:  # an IPv4 address and a port
+        host = host.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""
 
 
 def is_loopback(peer: str) -> bool:

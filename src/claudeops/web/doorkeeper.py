@@ -176,7 +176,7 @@ class Doorkeeper:
         if token is None:
             raise RefusedError(401, _UNKNOWN, kind=ErrorKind.AUTH)
         self._used[token.id] = self.clock.now()
-        return Caller(name=f"token {token.id}", scopes=frozenset(token.scopes))
+        return Caller(name=f"token {token.id}", scopes=frozenset(token.scopes), token_name=token.name)
 
     def may_sign(self, name: str) -> bool:
         """Tell whether there is a secret by which a signer could prove himself."""

@@ -38,7 +38,7 @@ Body = type[msgspec.Struct] | type[bytes] | None
 class Connection:
     """How a request has come."""
 
-    peer: str = ""  # an address
+    peer: str = ""  # an address; of a client of the operator's proxy the one that the proxy names
     is_tls: bool = False  # the operator's proxy has sent it, which speaks TLS
     is_private: bool = (
         False  # none on the way reads along: by TLS, from this machine, or over a network that is trusted
@@ -54,6 +54,14 @@ class Caller:
     scopes: frozenset[str]  # of a person those that count on this connection: ask these, not the role
     login: Login | None = None  # of a person; None: a program calls
     cap: str = ""  # why these are fewer than those of the person's role, as a sentence; empty: they are not
+    token_name: str = ""  # of a program that has a token
+
+    @property
+    def known_as(self) -> str:
+        """The name for the record. Names of tokens may be given again, so their numbers stand beside them."""
+        if self.login is not None:
+            return self.login.name
+        return f"{self.name} ({self.token_name})" if self.token_name else self.name
 
 
 async def _always() -> bool:

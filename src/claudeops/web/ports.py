@@ -11,7 +11,7 @@ from typing import Protocol
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
-from claudeops.domain.model import Verdict
+from claudeops.domain.policy.judge import TierVerdict
 from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.stream.shown import ShownLine
@@ -32,7 +32,7 @@ class PolicyInForce(Protocol):
     def text(self) -> str:
         """All of it as a file that means the same; why it cannot be shown, where that is so."""
 
-    async def judged(self, command: str, tier: int) -> Verdict | str:
+    async def judged(self, command: str, tier: int) -> TierVerdict | str:
         """Return the verdict on a command at one of the tiers, or why there is none; bounded, off the event loop."""
 
     async def replay(

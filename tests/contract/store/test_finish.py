@@ -112,6 +112,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "budget_usd": None,
         "incident_id": None,
         "services": None,
+        "started_by": None,
         "tier": 1,
         "ordinal": 0,
         "harness": "claude",

@@ -54,7 +54,15 @@ async def test_queued_session_is_its_own_root_and_reads_back_as_it_was_wanted(st
         failed_checks=("http",),
         service_status=(check("web", ServiceStatus.DOWN),),
     )
-    new = wanted(2, model="sonnet", harness="codex", prompt_text="look at web", context=handover, not_before=NOW)
+    new = wanted(
+        2,
+        model="sonnet",
+        harness="codex",
+        prompt_text="look at web",
+        context=handover,
+        not_before=NOW,
+        started_by="ada",
+    )
 
     session = await queued(store, new)
 
@@ -72,6 +80,7 @@ async def test_queued_session_is_its_own_root_and_reads_back_as_it_was_wanted(st
         status=Status.QUEUED,
         attempt=0,
         created_at=NOW,
+        started_by="ada",
     )
     assert await store.records.session(session.id) == session
     assert await how_many_wait(store) == 1

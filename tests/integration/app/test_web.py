@@ -9,7 +9,7 @@ import json
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -72,7 +72,7 @@ class House:
 
 @asynccontextmanager
 async def listening(
-    house: House, port: int = 0, pages: Callable[[], Parts] | None = None, **changes: str
+    house: House, port: int = 0, pages: Callable[[], Awaitable[Parts]] | None = None, **changes: str
 ) -> AsyncIterator[House]:
     """Listen for the length of the block."""
     logs.configure(level="info", fmt="json", stream=house.log, redact=str)
@@ -126,7 +126,11 @@ async def test_the_operators_proxy_names_a_user_and_no_other_caller_does(house: 
     at = datetime.now(UTC)
     await house.store.users.add(NewUser(name="Bea", role=Role.OPERATOR, created_at=at, created_by="ada"))
     parts = Parts(endpoints=(row,), logins=house.store.logins, users=house.store.users)
-    async with listening(house, pages=lambda: parts, CLAUDEOPS_TRUSTED_PROXY_SECRET=SHARED):
+
+    async def made() -> Parts:
+        return parts
+
+    async with listening(house, pages=made, CLAUDEOPS_TRUSTED_PROXY_SECRET=SHARED):
         named = {"remote-user": "bea", "x-claudeops-proxy-secret": SHARED}
         ours = await house.ask("/who", method="GET", **named)
         other = await house.ask("/who", method="GET", **{**named, "x-claudeops-proxy-secret": SHARED[:-1]})

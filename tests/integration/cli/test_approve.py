@@ -98,6 +98,24 @@ def test_the_list_says_whether_a_call_is_whole(shell: Shell, hidden: bool) -> No
     assert document["hidden"] is hidden
 
 
+@pytest.mark.parametrize("hidden", [True, False])
+def test_no_command_is_suggested_that_cannot_say_yes(shell: Shell, hidden: bool) -> None:
+    asked(shell, hidden=hidden)
+    shell.database.execute("UPDATE approvals SET passkey = true")
+    page = "takes a yes with a passkey alone, on its page: http://localhost:8080/approvals/1\n"
+    listed = shell.call("list-approvals")[1]
+    assert page in listed
+    assert "claudeops approve" not in listed
+    shell.set(CLAUDEOPS_PUBLIC_URL="https://ops.example")
+    assert "on its page: https://ops.example/approvals/1" in shell.call("list-approvals")[1]
+    refused = shell.ask("approve", "1")["error"]
+    assert isinstance(refused, dict)
+    assert "passkey" in refused["message"]
+    assert "--unseen" not in f"{refused['message']} {refused['hint']}"
+    assert shell.call("deny", "1")[0] == 0
+    assert "passkey" not in shell.call("list-approvals", "--all")[1]
+
+
 @pytest.mark.parametrize(("mask", "hidden"), [("[redacted]", True), ("x", False)])
 def test_a_row_of_an_earlier_version_is_whole_if_nothing_is_masked_in_it(shell: Shell, mask: str, hidden: bool) -> None:
     asked(shell, hidden=False)

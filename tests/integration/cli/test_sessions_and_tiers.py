@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -13,6 +16,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Session
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
+from claudeops.store.locks import claim_database
 from claudeops.store.store import SqlStore
 from support.commanding import Shell, shell_in
 from support.doses import drawn
@@ -204,6 +208,30 @@ def test_what_is_held_for_now_is_to_be_tried_later_whatever_asks_and_in_whatever
 def test_nobody_leaves_a_tier_to_a_daemon_that_is_not_there(shell: Shell) -> None:
     document = shell.ask("exec-command", "tier1", "--no-wait")
     assert (document["sysexit"], shell.database.rows("sessions")) == (75, [])
+
+
+def test_nothing_is_left_to_a_daemon_while_sessions_are_held(shell: Shell) -> None:
+    assert shell.call("pause", "--reason", "moving house")[0] == 0
+    with claim_database(shell.database.url, shell.root / "state"):
+        document = shell.ask("exec-command", "tier1", "look", "--no-wait")
+        assert shell.ask("bootstrap", "--prompt", "look", "--detach")["sysexit"] == document["sysexit"] == 75
+    error = document["error"]
+    assert isinstance(error, dict)
+    assert "moving house" in error["message"]
+    assert shell.database.rows("sessions") == []
+
+
+def test_a_command_says_who_starts_a_session(shell: Shell) -> None:
+    shell.script({"result": {"structured_output": report()}})
+    with claim_database(shell.database.url, shell.root / "state"):
+        assert shell.ask("exec-command", "tier1", "look", "--no-wait")["sysexit"] == 0
+        assert shell.call("bootstrap", "--prompt", "look", "--detach")[0] == 0
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert [row["started_by"] for row in shell.database.rows("sessions")] == [me, me]
+    assert me in shell.call("load-session", "1")[1]
+    (listed, _) = cast("list[dict[str, object]]", shell.ask("list-sessions")["sessions"])
+    assert listed["started_by"] == me
+    assert f"manual by {me}" in shell.call("chain", "1")[1]
 
 
 def test_a_session_that_fails_has_its_error(shell: Shell) -> None:

@@ -40,6 +40,8 @@ GOOD: Final = "127.0.0.1:8080"
 ACTING: Final = {ScopeKind.TRIGGER, ScopeKind.STOP, ScopeKind.OPERATE, *PERSONS_SCOPES}
 PROGRAM: Final = 4
 """The token that may do all that tokens may."""
+BY: Final = f"token {PROGRAM} (tool {PROGRAM})"
+"""What is on record of who did it."""
 
 
 @pytest.fixture
@@ -184,6 +186,20 @@ async def test_a_request_is_queued_and_answered_with_its_row(site: SiteDoor) -> 
         assert (kept.prompt_text, kept.services) == ("look at the disk", ("nas",))
 
 
+async def test_who_started_a_session_is_on_record_and_on_its_pages(site: SiteDoor) -> None:
+    by_program = (await send(site, "POST", "/sessions", {"prompt": "look"})).json
+    cookie = await site.login(Role.OPERATOR)
+    by_person = await fill_in(site, "/sessions", cookie, prompt="look")
+    assert by_person.status == 303
+    found = (await send(site, "GET", "/sessions")).json["items"]
+    assert isinstance(found, list)
+    assert [one["started_by"] for one in found[:2]] == ["ada", BY]
+    assert found[2]["started_by"] is None  # the daemon itself
+    for path in (f"/sessions/{by_program['id']}", f"/chains/{by_program['id']}", "/sessions"):
+        assert BY in (await site.get(path, cookie)).body.decode(), path
+    assert "manual by ada" in (await site.get(by_person.headers["location"], cookie)).body.decode()
+
+
 async def test_what_may_not_start_is_refused_with_the_reason(site: SiteDoor) -> None:
     before = await sessions_of(site)
     answer = await send(site, "POST", "/sessions", {"prompt": "x", "start_tier": 3})
@@ -202,7 +218,7 @@ async def test_a_session_that_waits_is_stopped_by_the_one_who_says_so(site: Site
     assert (answer.status, answer.json["stopped"], answer.json["handled"]) == (200, [QUEUED], True)
     kept = await site.store.records.session(QUEUED)
     assert kept is not None
-    assert (kept.status, kept.error) == (Status.ENDED, f"stopped by token {PROGRAM} before it began")
+    assert (kept.status, kept.error) == (Status.ENDED, f"stopped by {BY} before it began")
     again = await send(site, "POST", f"/sessions/{QUEUED}/stop")
     assert (again.status, "has ended" in str(again.json["detail"])) == (409, True)
     assert (await send(site, "POST", "/sessions/99/stop")).status == 404
@@ -303,7 +319,7 @@ async def test_a_silence_is_tried_out_begun_and_ended(site: SiteDoor) -> None:
     assert (await fill_in(site, "/silences", cookie, **fields)).status == 303
     (kept,) = await _silences(site) - before
     answer = await send(site, "DELETE", f"/silences/{kept}")
-    assert (answer.status, answer.json["silence"]["ended_by"]) == (200, f"token {PROGRAM}")  # type: ignore[index]
+    assert (answer.status, answer.json["silence"]["ended_by"]) == (200, BY)  # type: ignore[index]
     assert (await send(site, "DELETE", "/silences/99")).status == 404
     for body in ({"matchers": ["x"]}, {"matchers": ['a="b"'], "lasts": "9999d"}, {"matchers": ['a="b"'], "lasts": "x"}):
         assert (await send(site, "POST", "/silences", body)).status == 422
@@ -322,7 +338,7 @@ async def test_a_memory_is_stated_edited_forgotten_and_brought_back(site: SiteDo
     assert edited.json["memory"]["supersedes"] == number  # type: ignore[index]
     latest = edited.json["memory_id"]
     gone = await send(site, "DELETE", f"/memories/{latest}")
-    assert gone.json["memory"]["changed_by"] == f"token {PROGRAM}"  # type: ignore[index]
+    assert gone.json["memory"]["changed_by"] == BY  # type: ignore[index]
     assert (await send(site, "DELETE", f"/memories/{latest}")).status == 409
     cookie = await site.login(Role.OPERATOR)
     restored = await fill_in(site, f"/memories/{latest}/restore", cookie)

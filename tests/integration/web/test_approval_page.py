@@ -12,6 +12,8 @@ import pytest
 
 from claudeops.domain.looks import Address, Look
 from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.policy import Judgement
+from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from support.hostile import MARK, TEXTS
 from support.listening import bearer
@@ -30,11 +32,12 @@ class Knowing:
     tiers = (1, 2)
     text = ""
 
-    async def judged(self, command: str, tier: int) -> Verdict | str:
+    async def judged(self, command: str, tier: int) -> TierVerdict | str:
         """Return what a gate would say."""
         self.asked += 1
         look = Look(hosts=frozenset({"nas"}), addresses=frozenset({Address(host="web.example", port=80)}))
-        return Verdict(kind=VerdictKind.ASK, reason=f"{command} {tier}", actions=(restart(),), look=look)
+        verdict = Verdict(kind=VerdictKind.ASK, reason=f"{command} {tier}", actions=(restart(),), look=look)
+        return tier_verdict(tier, Judgement(verdict=verdict))
 
     async def replay(
         self, text: str, calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]], count: ReplayCount

@@ -47,6 +47,7 @@ PAGES: Final = {
     "/memories/3": ("the disk of nas is slow", "by hand by ada", "It supersedes no other"),
     "/silences": ("service=", "web", "holds", "ada"),
     "/silences?all=true&limit=1": ("holds",),
+    "/silences/1": ("service=", "web", "holds", "ada", "0 alerts so far", "What it holds back now"),
     "/schedule": ("default", "it has not fired yet"),
     "/notifications": ("waits", "incident 1", "not chosen yet"),
     "/notifications?waiting=true&target=phone": ("No notice waits.",),

@@ -6,14 +6,15 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Connection, select, text
 
 from claudeops.domain.gate.approval import Answered, ApprovalStatus, proven_yes
@@ -106,7 +107,9 @@ async def test_a_yes_that_the_persons_passkey_signs_counts_and_stays_with_its_si
     kept = await site.store.verdicts.approval(QUESTION)
     assert kept is not None
     assert proven_yes(KEY, kept, passkey=True) == ("web:ada",)
-    assert (await site.store.audit.verify()).faults == ()
+    for key, unproven in ((KEY, False), (None, True)):
+        verified = await site.store.audit.verify(key=key)
+        assert (verified.faults, verified.unproven) == ((), unproven)
     (passkey,) = await site.store.passkeys.of_user(1)
     assert (passkey.sign_count, passkey.last_used_at, passkey.name) == (1, NOW, "blue key")
 
@@ -274,15 +277,7 @@ async def test_the_audit_notices_a_signature_by_another_key_even_under_a_new_dig
             text("UPDATE passkey_assertions SET signature = :made"),
             {"made": packed(eve.key.sign(b"x", ECDSA(SHA256())))},
         )
-        kept = run(select(passkey_assertions)).one()
-        challenge = Challenge(
-            nonce=bytes.fromhex(kept.nonce),
-            call_hash=kept.call_hash,
-            approval_id=kept.approval_id,
-            expires_at=kept.expires_at,
-        )
-        same = ("user_id", "rp_id", "credential_id", "public_key", "authenticator_data", "client_data", "signature")
-        digest = Assertion(challenge=challenge, **{name: getattr(kept, name) for name in same}).digest
+        digest = assertion_of(run(select(passkey_assertions)).one()).digest
         run(text("UPDATE passkey_assertions SET digest = :digest"), {"digest": digest})
         run(text("UPDATE approval_answers SET assertion = :digest"), {"digest": digest})
 
@@ -353,3 +348,35 @@ async def test_nobody_removes_the_passkey_of_another_person(site: SiteDoor) -> N
     form = await site.post("/passkeys/2/remove", bob.cookie)
     assert (form.status, form.headers["location"]) == (303, "/passkeys")
     assert await site.store.passkeys.of_user(2) == []
+
+
+async def test_the_audit_notices_a_key_of_the_forgers_own_beside_the_signature(site: SiteDoor) -> None:
+    ada, eve = await person(site), Authenticator()
+    assert (await ada.say(ada.key.sign(await ada.challenge())))[0] == 200
+
+    def forge(connection: Connection) -> None:
+        kept = connection.execute(select(passkey_assertions)).one()
+        made = assertion_of(kept)
+        spki = eve.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        made = replace(made, public_key=packed(spki))
+        made = replace(made, signature=packed(eve.key.sign(made.signed, ECDSA(SHA256()))))
+        forged = {"key": made.public_key, "signature": made.signature, "digest": made.digest}
+        change = "UPDATE passkey_assertions SET public_key = :key, signature = :signature, digest = :digest"
+        connection.execute(text(change), forged)
+        connection.execute(text("UPDATE approval_answers SET assertion = :digest"), forged)
+
+    await site.store.database.write(forge)
+    assert (await site.store.audit.verify()).faults == ()  # all that the database alone can tell
+    (fault,) = (await site.store.audit.verify(key=KEY)).faults
+    assert "is not the one that the person gave" in fault.message
+
+
+def assertion_of(kept: Any) -> Assertion:
+    challenge = Challenge(
+        nonce=bytes.fromhex(kept.nonce),
+        call_hash=kept.call_hash,
+        approval_id=kept.approval_id,
+        expires_at=kept.expires_at,
+    )
+    same = ("user_id", "rp_id", "credential_id", "public_key", "authenticator_data", "client_data", "signature")
+    return Assertion(challenge=challenge, **{name: getattr(kept, name) for name in same})

@@ -315,6 +315,30 @@ async def test_the_proxy_says_who_a_person_is_and_the_role_is_that_on_record(sit
     assert LOOK_ONLY not in page
 
 
+@pytest.mark.parametrize("kind", ["{}", "203.0.113.1, {}", "{}:4711", "198.51.100.7:99,{}"])
+async def test_people_behind_one_proxy_do_not_use_up_each_others_tries(site: SiteDoor, kind: str) -> None:
+    await site.user("bea", password=PASSWORD)
+    guess = {**PROXY, "x-forwarded-for": kind.format("192.0.2.1")}
+    for number in range(TRIES):
+        assert (await try_password(site, f"name {number}", "wrong", peer=ELSEWHERE, **guess)).status == 403
+    assert (await try_password(site, "name", "wrong", peer=ELSEWHERE, **guess)).status == 503
+    other = {**PROXY, "x-forwarded-for": kind.format("192.0.2.2")}
+    assert (await try_password(site, "bea", PASSWORD, peer=ELSEWHERE, **other)).status == 303
+
+
+@pytest.mark.parametrize("named", ["192.0.2.{}", "[2001:db8::1:{}]:443", "192.0.2.{}, 192.0.2.300", ""])
+@pytest.mark.parametrize("by", [{}, PROXY], ids=["a client", "the proxy"])
+async def test_a_guesser_does_not_get_more_tries_by_naming_other_addresses(
+    site: SiteDoor, named: str, by: dict[str, str]
+) -> None:
+    is_one = not by or "." not in named or "300" in named  # IPv6 is counted by its network
+    found = [
+        (await try_password(site, f"name {number}", "wrong", **by, **{"x-forwarded-for": named.format(number)})).status
+        for number in range(TRIES + 1)
+    ]
+    assert found == [403] * TRIES + [503 if is_one else 403]
+
+
 async def test_whoever_the_proxy_names_counts_and_no_cookie_beside_it(site: SiteDoor) -> None:
     await site.user("bea", Role.VIEWER)
     cookie = await site.login(Role.ADMIN)

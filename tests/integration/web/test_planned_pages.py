@@ -13,6 +13,8 @@ from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery, Notice, Topic, encoded
 from claudeops.domain.schedule import Cron, Interval, Schedule
 from claudeops.domain.schedule.plan import Overlap, Plan
+from claudeops.domain.web.login import Role
+from claudeops.web.pages.rendering import Pages
 from support.listening import bearer
 from support.lived_in import something_of_everything
 from support.paged import SiteDoor, site_door
@@ -121,6 +123,22 @@ async def test_a_notice_that_failed_says_at_which_target_and_why(site: SiteDoor,
     assert "the proxy is down" not in waiting
 
 
+async def test_a_notice_that_nobody_gets_waits_for_no_target(site: SiteDoor, database: Database) -> None:
+    database.execute("DELETE FROM outbox")
+    notice(database, "the roof leaks", target="", result=Delivery.SUPPRESSED, error="no target wants it")
+    text = await text_of(site, "/notifications")
+    assert "no target wants it" in text
+    assert "not chosen yet" not in text
+
+
+async def test_where_no_page_describes_the_api_no_link_leads_there(site: SiteDoor) -> None:
+    cookie = await site.login()
+    for has_api, links in ((True, {"/": 1, "/more": 2}), (False, {"/": 0, "/more": 0})):
+        site.site.pages = Pages(version="0.0", has_api=has_api)
+        for path, count in links.items():
+            assert (await site.get(path, cookie)).body.decode().count('href="/api"') == count
+
+
 async def test_a_row_that_is_no_notice_hides_no_other(site: SiteDoor, database: Database) -> None:
     notice(database, "the disk is full", target="phone", result=Delivery.FAILED, error="401")
     database.execute("UPDATE outbox SET payload = 'nonsense' WHERE target = ''")
@@ -136,3 +154,34 @@ async def test_a_silence_that_is_over_is_shown_to_whoever_asks_for_all_and_to_no
     site.door.clock.at = NOW + timedelta(days=40_000)
     assert "No silence holds." in await text_of(site, "/silences")
     assert "over" in await text_of(site, "/silences?all=true")
+
+
+async def test_a_silence_names_what_it_holds_back_and_leads_to_its_end(site: SiteDoor, database: Database) -> None:
+    database.execute("UPDATE alerts SET decision = 'silenced'")
+    assert "No alert that fires." in await text_of(site, "/silences/1")
+    database.execute("UPDATE silences SET matchers = :of_shop, suppressed_count = 1", of_shop='["service=shop"]')
+    page = await text_of(site, "/silences/1")
+    held = page.partition("What it holds back now")[2]
+    assert ('href="/services/shop"' in held, "Down" in held) == (True, True)
+    assert "End it now" not in page
+    cookie = await site.login(Role.OPERATOR)
+    assert 'action="/silences/1/end"' in (await site.get("/silences/1", cookie)).body.decode()
+    document = (await site.door.ask("GET", "/api/v1/silences/1", b"", headers=bearer(2))).json
+    assert [one["name"] for one in document["holds"]] == ["Down"]  # type: ignore[attr-defined]
+    assert (document["suppressed_count"], document["created_by"]) == (1, "ada")
+    database.execute("UPDATE alerts SET decision = 'started'")
+    assert "No alert that fires." in await text_of(site, "/silences/1")
+    site.door.clock.at = NOW + timedelta(days=40_000)
+    over = await text_of(site, "/silences/1")
+    assert (">over<" in over, "holds back now" in over) == (True, False)
+
+
+@pytest.mark.parametrize("path", ["/silences", "/incidents", "/why?service=web&within=2h"])
+async def test_a_silence_is_a_click_away_from_where_it_is_named(site: SiteDoor, path: str) -> None:
+    site.door.clock.at = NOW + timedelta(minutes=1)
+    assert 'href="/silences/1"' in await text_of(site, path)
+
+
+@pytest.mark.parametrize("path", ["/silences/99", "/api/v1/silences/99"])
+async def test_a_silence_that_there_is_not_is_not_found(site: SiteDoor, path: str) -> None:
+    assert (await site.get(path, bearer(2))).status == 404

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import psutil
 import pytest
 
-from claudeops.app.policy import PolicyInForce, policy_text
+from claudeops.app.policy import PolicyInForce, policy_text, read_policy_text
+from claudeops.cli.policy import Question, print_verdicts
 from claudeops.domain.policy.document import in_force
+from claudeops.domain.policy.judge import TierVerdict
+from claudeops.domain.text.answers import plain
 from claudeops.settings import policy_document
 from support.hostile import TEXTS
 from support.listening import bearer
 from support.paged import SiteDoor, site_door
-from support.policy_in_force import Endless, policy_in
+from support.policy_in_force import EndlessExplanation, policy_in
 
 
 @pytest.fixture
@@ -44,11 +52,42 @@ async def test_a_command_gets_the_verdict_of_its_tier_and_is_not_run(site: SiteD
     assert "restart of" in restart
 
 
+@pytest.mark.parametrize(
+    "command", ["docker ps && curl -s http://192.0.2.7:8080/ | head -3", "docker restart web", "x"]
+)
+@pytest.mark.parametrize("tier", [1, 2])
+async def test_the_page_shows_all_that_the_command_prints(
+    site: SiteDoor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    command: str,
+    tier: int,
+) -> None:
+    policy = site.site.policy
+    assert policy is not None
+    found = await policy.judged(command, tier)
+    assert isinstance(found, TierVerdict)
+    question = Question(command=command, tool="Bash", given=None, tier=tier, expect=None, dry_run=False, file=None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLAUDEOPS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAUDEOPS_ISOLATION", "none")
+    await anyio.to_thread.run_sync(partial(print_verdicts, question, as_json=True))
+    (printed,) = json.loads(capsys.readouterr().out)["verdicts"]
+    assert printed == plain(found)
+    page = await tried(site, command, tier)
+    for text in (found.reason, *found.writes):
+        assert text in page, text
+    for text in filter(None, (*found.parts, *found.names, *found.hosts, found.runs)):
+        assert f"<code>{text}</code>" in page, text
+
+
 async def test_a_command_that_is_never_judged_costs_its_process_and_nothing_else(site: SiteDoor) -> None:
     policy = site.site.policy
     assert isinstance(policy, PolicyInForce)
     policy.seconds = 0.5
-    policy.setups = {1: replace(policy.setups[1], judge=Endless())}
+    policy.setups = {1: replace(policy.setups[1], explain=EndlessExplanation())}
     assert "could not be judged" in await tried(site, "docker ps", 1)
     commands = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.is_running()]
     assert not [command for command in commands if "judge_process" in command]
@@ -70,6 +109,19 @@ async def test_the_rules_are_those_that_the_command_prints(site: SiteDoor, tmp_p
     assert policy is not None
     assert policy.text == in_force(document, str(path))
     assert "[tiers.1]" in (await site.get("/policy", bearer(2))).body.decode()
+
+
+async def test_reading_the_policy_keeps_nothing_else_waiting(tmp_path: Path) -> None:
+    settings, meanwhile = policy_in(tmp_path).settings, anyio.Event()
+
+    async def another() -> None:
+        meanwhile.set()
+        await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(another)
+        assert "[tiers.1]" in await read_policy_text(settings)
+        assert meanwhile.is_set()
 
 
 async def test_a_policy_whose_file_is_gone_says_so(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from claudeops.app import policy as in_force
 from claudeops.app.policy import PolicyInForce
-from claudeops.domain.model import Verdict
+from claudeops.domain.policy.judge import TierVerdict
 from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.web.login import Role
+from claudeops.engine.cell.cell import workspace_places
 from support.hostile import MARK, TEXTS
 from support.listening import Answered, bearer, token_for
 from support.paged import SiteDoor, site_door
@@ -103,8 +104,8 @@ async def test_a_policy_that_is_tried_comes_into_force_nowhere(site: SiteDoor, d
     before = policy.text
     await send(site, WITHOUT_DF)
     verdict = await policy.judged("df -h", 1)
-    assert isinstance(verdict, Verdict)
-    assert (policy.text, verdict.kind.value) == (before, "allow")
+    assert isinstance(verdict, TierVerdict)
+    assert (policy.text, verdict.verdict.value) == (before, "allow")
 
 
 async def test_what_the_policy_in_force_says_too_is_not_laid_to_the_edit(site: SiteDoor, database: Database) -> None:
@@ -121,6 +122,20 @@ async def test_the_answer_of_a_person_is_no_verdict_of_the_policy(site: SiteDoor
     answer = await send(site, ASKING)
     assert counts(answer) == {"unchanged": 1}
     assert answer.json["on_record"] == 1
+
+
+@pytest.mark.parametrize("place", range(2), ids=["as the daemon's user", "as a user of its own"])
+async def test_the_own_files_of_a_session_are_its_own_whatever_its_cell_was(
+    site: SiteDoor, database: Database, tmp_path: Path, place: int
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "disk")
+    directory = workspace_places(tmp_path / "state" / "sessions")[place]
+    for number, at in enumerate((directory, directory.resolve())):
+        put(database, f"docker ps > {at}/000001/state/handoff.json", use=f"call {number}")
+    assert counts(await send(site, 'extends = "default"\n')) == {"unchanged": 2}
+    put(database, f"docker ps > {directory}/000002/state/handoff.json")
+    assert counts(await send(site, 'extends = "default"\n')) == {"unchanged": 2, "newly_denied": 1}
 
 
 async def test_calls_from_before_are_left_out(site: SiteDoor, database: Database) -> None:
@@ -191,7 +206,7 @@ class Waiting:
         self.begun = anyio.Event()
         self.goes_on = anyio.Event()
 
-    async def judged(self, command: str, tier: int) -> Verdict | str:
+    async def judged(self, command: str, tier: int) -> TierVerdict | str:
         """Judge nothing."""
         raise NotImplementedError(command, tier)
 

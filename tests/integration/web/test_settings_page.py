@@ -27,7 +27,7 @@ def environ_in(directory: Path) -> dict[str, str]:
     del made["CLAUDE_CODE_OAUTH_TOKEN"], made["ANTHROPIC_API_KEY"]
     return made | {
         "ANTHROPIC_API_KEY_FILE": str(key),
-        "ANTHROPIC_BASE_URL": f"https://ann:{PLANTED}@gateway.example",
+        "ANTHROPIC_BASE_URL": f"https://ann:{PLANTED}@gateway.example/v1?key={PLANTED}",
         "CLAUDEOPS_DATABASE_URL": f"postgresql://ann:{PLANTED}@db.example/ops?password={PLANTED}",
         "CLAUDEOPS_APPRISE_URLS": f"json://{PLANTED}@receiver.example",
         "CLAUDEOPS_STATE_DIR": str(directory / "state"),
@@ -46,6 +46,7 @@ async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
 
 async def test_no_secret_reaches_the_page_nor_the_api_not_even_an_admins(site: SiteDoor, tmp_path: Path) -> None:
     cookie = await site.login(Role.ADMIN)
+    assert "gateway.example/v1" in (await site.get("/settings?name=BASE_URL", cookie)).body.decode()
     assert PLANTED not in repr(shown(environ_in(tmp_path), None))  # where nothing is known to be a secret
     for path in ("/settings", "/settings?set=true", "/settings?name=KEY", "/api/v1/settings"):
         for headers in (cookie, bearer(2)):

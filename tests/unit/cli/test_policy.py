@@ -64,6 +64,8 @@ def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.Capt
             "writes": [],
             "runs": f"{docker} 'ps'\n{docker} 'restart' '--' 'web'",
             "needed": 0,
+            "names": [],
+            "hosts": [],
         }
     ]
 

@@ -72,14 +72,14 @@ AGAIN = NewSession(
 
 def test_a_failed_look_is_tried_once_more_with_what_it_was_asked_and_a_failed_retry_is_not() -> None:
     end = ending(running(), None, outcome=Outcome.NO_RESULT)
-    asked = running(prompt_text="look at web", harness="codex", model="mini")
+    asked = running(prompt_text="look at web", harness="codex", model="mini", started_by="ada")
 
     first = escalation.decide(session=asked, ending=end, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
     second = escalation.decide(
         session=running(trigger=Trigger.RETRY), ending=end, rules=rules(), ledger=(), now=NOW, proof=PROVEN
     )
 
-    assert first.next == replace(AGAIN, prompt_text="look at web", harness="codex", model="mini")
+    assert first.next == replace(AGAIN, prompt_text="look at web", harness="codex", model="mini", started_by="ada")
     assert second.next is None
     levels = [decision.events[0].level for decision in (first, second)]
     assert levels == [Level.WARNING, Level.CRITICAL]

@@ -99,7 +99,6 @@ SMALL: Final = {
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
     "claudeops.engine.owners": "quick commands ask whether a daemon lives, and import no event loop for that",
     "claudeops.domain.text.answers": "the one door by which values leave as documents: commands and pages share it",
-    "claudeops.store.reading.silences": "one subject; the commands and pages read it",
     "claudeops.store.reading.calls": "one subject; streams and pages read it",
     "claudeops.notify.addresses": "a loop of its own beside the sender; the courier's side knows Apprise",
     "claudeops.notify.digest": "a loop of its own beside the sender",

@@ -5,7 +5,6 @@ Works with and without a running daemon, which reads tokens and logins again eve
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -122,7 +121,7 @@ async def _linked(name: str | None, settings: Settings, store: SqlStore) -> Comm
     user = None if name is None else await store.users.named(name)
     if name is not None and user is None:
         return user_not_found(name)
-    link, url = await make_link(store, base_url(settings), user=user)
+    link, url = await make_link(store, settings.pages_url, user=user)
     return CommandResult(
         text=f"{url}\nlogs one browser in as {link.name} ({link.role}), once, within {LINK_SECONDS} s",
         body={
@@ -148,13 +147,3 @@ async def make_link(store: SqlStore, base: str, *, user: User | None = None) -> 
     )
     await store.logins.make_link(link)
     return link, f"{base}/setup/{secret}"
-
-
-def base_url(settings: Settings) -> str:
-    """Return where people reach the pages: as the operator says, else on this machine."""
-    if settings.public_url is not None:
-        return settings.public_url
-    address = ipaddress.ip_address(settings.dashboard_host)
-    is_here = address.is_loopback or address.is_unspecified  # passkeys work for a name, and for no address
-    host = "localhost" if is_here else f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004
-    return f"http://{host}:{settings.dashboard_port}"

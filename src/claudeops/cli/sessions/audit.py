@@ -8,7 +8,8 @@ from pathlib import Path
 
 from claudeops.cli.operator import CommandResult, not_found, run_on_database
 from claudeops.cli.output import Exit
-from claudeops.errors import MissingInputError
+from claudeops.engine.gate.approvals import read_key
+from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent
 from claudeops.settings import Settings
 from claudeops.store.store import SqlStore
@@ -22,9 +23,10 @@ def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> 
     )
 
 
-async def _verify(session_id: int | None, log: Path | None, _settings: Settings, store: SqlStore) -> CommandResult:
+async def _verify(session_id: int | None, log: Path | None, settings: Settings, store: SqlStore) -> CommandResult:
     logged = {} if log is None else heads(log)
-    found = await store.audit.verify(session_id=session_id, logged=logged)
+    key, keyless = _approval_key(settings)
+    found = await store.audit.verify(session_id=session_id, logged=logged, key=key)
     if session_id is not None and not found.sessions and not found.faults:
         return not_found("session_not_found", str(session_id), f"There is no session {session_id}.")
     looked_at = f"{found.sessions} sessions, {found.calls} tool calls, {found.tombstones} tombstones"
@@ -32,13 +34,15 @@ async def _verify(session_id: int | None, log: Path | None, _settings: Settings,
         looked_at += f", {len(logged)} heads of the log"
     lines = [f"{fault.kind.value}: {fault.message}" for fault in found.faults]
     verdict = f"{len(lines)} faults in {looked_at}" if lines else f"as it was written: {looked_at}"
+    unproven = f"not checked: whether signatures of passkeys are those that were given: {keyless}"
     return CommandResult(
-        text="\n".join([*lines, verdict]),
+        text="\n".join([*lines, *([unproven] if found.unproven else []), verdict]),
         body={
             "verified": not lines,
             "sessions": found.sessions,
             "calls": found.calls,
             "tombstones": found.tombstones,
+            "unproven": keyless if found.unproven else None,
             "faults": [
                 {
                     "kind": fault.kind.value,
@@ -51,6 +55,14 @@ async def _verify(session_id: int | None, log: Path | None, _settings: Settings,
         },
         exit_code=Exit.UNRESOLVED if lines else Exit.OK,
     )
+
+
+def _approval_key(settings: Settings) -> tuple[bytes | None, str]:
+    """Return the key by which answers are proven, or why there is none at hand."""
+    try:
+        return read_key(settings.state_dir), ""
+    except ClaudeopsError as error:
+        return None, str(error)
 
 
 def heads(log: Path) -> dict[int, Logged]:

@@ -14,7 +14,7 @@ import click
 
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.cli.bootstrap import run_anywhere, session_body
-from claudeops.cli.operator import CommandResult, not_found, refused, run_on_database
+from claudeops.cli.operator import CommandResult, not_found, operators_name, refused, run_on_database
 from claudeops.cli.output import ErrorKind, Exit, StopReason, error_body, print_document, print_failure
 from claudeops.cli.start import read_settings, start
 from claudeops.cli.terminal import beside_progress
@@ -35,6 +35,7 @@ from claudeops.engine.system import SystemClock
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
 from claudeops.logs import Logger
 from claudeops.settings import Settings
+from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.locks import is_claimed
 from claudeops.store.store import SqlStore
 
@@ -79,7 +80,7 @@ def execute(order: Order, *, as_json: bool) -> int:
         refusal = _refusal(order, tier, settings)
         if refusal is not None or tier is None:
             return _print(refusal or _unknown(order), as_json=as_json)
-        new = root_session(settings, tier, Trigger.MANUAL, order.prompt or None)
+        new = root_session(settings, tier, Trigger.MANUAL, order.prompt or None, by=operators_name())
         if not order.wait:
             return _leave(order, new, settings, as_json=as_json)
         settings, log = start(
@@ -174,7 +175,7 @@ def _leave(order: Order, new: NewSession, settings: Settings, *, as_json: bool) 
                 hint="Leave --no-wait away to run it here, or start `claudeops run`.",
             )
         rules = escalation_rules(settings)
-        queued = await store.queue.enqueue(new, rules=rules, now=SystemClock().now())
+        queued = await queue_unless_held(store, new, rules=rules, now=SystemClock().now())
         if isinstance(queued, Suppressed):
             return _answer(order, queued, settings)
         message = f"queued as session {queued.id}"

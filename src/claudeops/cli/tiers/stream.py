@@ -315,7 +315,7 @@ class Here:
 
     async def run(self, text: str, queued: Queued) -> Sequence[Session] | Suppressed:
         """Run one chain on the node."""
-        new = root_session(self._settings, self._tier, Trigger.MANUAL, text)
+        new = root_session(self._settings, self._tier, Trigger.MANUAL, text, by=operators_name())
         self._running = Shutdown()
         try:
             return await run_chain(self._node, new, self._running, lambda _: None, queued=queued)
@@ -337,7 +337,7 @@ class Beside:
 
     async def run(self, text: str, queued: Queued) -> Sequence[Session] | Suppressed:
         """Queue one chain for the daemon and wait for its end."""
-        new = root_session(self._settings, self._tier, Trigger.MANUAL, text)
+        new = root_session(self._settings, self._tier, Trigger.MANUAL, text, by=operators_name())
         self._stop = anyio.Event()
         async with open_tasks() as tasks:
 

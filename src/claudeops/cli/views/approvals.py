@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from claudeops.cli.text.layout import Looks, relative
@@ -22,6 +24,7 @@ from claudeops.domain.gate.approval import (
 )
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.text.answers import plain
+from claudeops.errors import ClaudeopsError
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
 
@@ -34,26 +37,43 @@ def print_approvals(wanted: Listing, *, everything: bool, shape: Shape) -> int:
     def ask(_: datetime) -> Answer:
         with opened(database_url()) as connection:
             found = listed(connection, wanted, everything=everything)
+        base = pages_url(found.items)
         shown = [plain(to_entry(approval)) for approval in reversed(found.items)]
         return Answer(
             body={"approvals_count": len(shown), "approvals": shown, "before": found.before},
-            draw=partial(_drawn, found),
+            draw=partial(_drawn, found, base),
         )
 
     return present(_NAME, ask, shape)
 
 
-def _drawn(found: Page[Approval], looks: Looks) -> Sequence[str]:
+def _drawn(found: Page[Approval], base: str, looks: Looks) -> Sequence[str]:
     """Return the oldest first: it is the first that expires."""
     lines: list[str] = []
     for approval in reversed(found.items):
-        lines += [*([""] if lines else []), *approval_text(approval, looks.now, utc=looks.utc).split("\n")]
+        lines += [*([""] if lines else []), *approval_text(approval, looks.now, utc=looks.utc, base=base).split("\n")]
     return [*(lines or ["no call waits for an answer"]), *more(_NAME, found.before, looks)]
 
 
-def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str:
-    """Return an approval for people to read: in full, without control characters that a terminal would obey."""
-    waits = approval.status is ApprovalStatus.PENDING and not utc
+def pages_url(found: Sequence[Approval]) -> str:
+    """Return where people reach the pages, if one of these calls can be approved there alone; empty: not known."""
+    if not any(approval.passkey and approval.status is ApprovalStatus.PENDING for approval in found):
+        return ""
+    from claudeops.settings import load_settings  # noqa: PLC0415 - other lists need no more than the database
+
+    try:
+        return load_settings(os.environ, cwd=Path.cwd()).settings.pages_url
+    except ClaudeopsError:
+        return ""
+
+
+def approval_text(approval: Approval, now: datetime, *, utc: bool = True, base: str = "") -> str:
+    """Return an approval for people to read: in full, without control characters that a terminal would obey.
+
+    ``base`` is where people reach the pages.
+    """
+    is_pending = approval.status is ApprovalStatus.PENDING
+    waits = is_pending and not utc
     left = f" ({relative(approval.expires_at, now)})" if waits else ""
     so_far = f" ({progress_of(approval)})" if approval.needed > 1 else ""
     lines = [
@@ -67,8 +87,11 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
         *(_field(name, value) for name, value in input_of(approval).items()),
     ]
     if approval.hidden:
-        remedy = f", so no chat takes a yes; `claudeops approve {approval.id} --unseen` says yes all the same"
-        lines.append(f"  not whole: {UNSEEN}{remedy if approval.status is ApprovalStatus.PENDING else ''}")
+        by_shell = "" if approval.passkey else f"; `claudeops approve {approval.id} --unseen` says yes all the same"
+        remedy = f", so no chat takes a yes{by_shell}"
+        lines.append(f"  not whole: {UNSEEN}{remedy if is_pending else ''}")
+    if approval.passkey and is_pending:
+        lines.append(f"  takes a yes with a passkey alone, on its page: {base}/approvals/{approval.id}")
     for script in scripts_of(approval):
         path = unmistakable_line(script.path)
         lines += [f"  script {path} (sha256 {script.sha256}):", _indented(unmistakable(script.text))]

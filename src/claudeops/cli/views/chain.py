@@ -56,7 +56,7 @@ def _drawn(shown: ChainTree, looks: Looks) -> Sequence[str]:
     first, last = shown.sessions[0], shown.sessions[-1]
     facts = [
         f"chain {shown.chain}",
-        first.trigger,
+        _started(first),
         count_of(shown.sessions_count, "session"),
         usd(shown.cost_usd),
         looks.time(first.created_at),
@@ -71,6 +71,10 @@ def _drawn(shown: ChainTree, looks: Looks) -> Sequence[str]:
         chains = ", ".join(map(str, shown.followed_up_by))
         lines += ["", f"Whether its repairs held: claudeops chain {chains}"]
     return lines
+
+
+def _started(session: ChainSession) -> str:
+    return f"{session.trigger} by {visible(session.started_by)}" if session.started_by else session.trigger
 
 
 def _walk(shown: ChainTree) -> Iterator[tuple[ChainSession, int]]:
@@ -90,7 +94,7 @@ def _walk(shown: ChainTree) -> Iterator[tuple[ChainSession, int]]:
 def _session(session: ChainSession, depth: int, looks: Looks) -> list[str]:
     indent = "   " * max(depth - 1, 0)
     branch = (("└─ " if looks.ellipsis == "…" else "`- ") if depth else "") + f"session {session.session_id}"
-    tier = f"tier {session.tier} · {visible(session.model)} · {session.trigger}"
+    tier = f"tier {session.tier} · {visible(session.model)} · {_started(session)}"
     ran = None if session.duration_ms is None else session.duration_ms * _MILLISECOND
     used = " · ".join(
         part

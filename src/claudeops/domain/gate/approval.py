@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -161,7 +161,23 @@ def answer(
     return replace(said, mac=_mac(key, asked, said))
 
 
-def proven(key: bytes, asked: Approval, said: Answer) -> bool:
+class Asked(Protocol):
+    """A question, as far as the proof of an answer names it."""
+
+    @property
+    def id(self) -> int:
+        """The question."""
+
+    @property
+    def session_id(self) -> int:
+        """The session."""
+
+    @property
+    def call_hash(self) -> str:
+        """The call."""
+
+
+def proven(key: bytes, asked: Asked, said: Answer) -> bool:
     """Tell whether an answer to this question carries the valid MAC of a holder of the key."""
     expected = _mac(key, asked, said)
     return hmac.compare_digest(expected.encode(), said.mac.encode("utf-8", "replace"))
@@ -223,7 +239,7 @@ def unmistakable_line(text: str) -> str:
     return "".join(_escape(sign) if sign in _KEPT else sign for sign in unmistakable(text))
 
 
-def _mac(key: bytes, row: Approval, said: Answer) -> str:
+def _mac(key: bytes, row: Asked, said: Answer) -> str:
     moment = said.decided_at.astimezone(UTC).isoformat(timespec="microseconds")
     content = (row.id, row.session_id, row.call_hash, said.status.value, said.decided_by, moment)
     signed = (*content, said.assertion) if said.assertion else content

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
@@ -40,6 +42,21 @@ class Judgement:
     parts: tuple[str, ...] = ()  # the commands in a Bash call, wrapped ones too
     writes: tuple[str, ...] = ()  # what it would change in addition to its actions
     runs: str = ""  # the command text that runs instead of the given one; "" = it does not run
+
+
+class TierVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate would say of a call at a tier."""
+
+    tier: int
+    verdict: VerdictKind
+    reason: str
+    parts: tuple[str, ...]  # the commands in a Bash call, wrapped ones too
+    actions: tuple[Action, ...]
+    writes: tuple[str, ...]  # what it would change in addition to its actions
+    runs: str  # the command text that runs instead of the given one; empty: it does not run
+    needed: int  # how many people must say yes; 0: it asks for none
+    names: tuple[str, ...] = ()  # of the services, containers and the like at which it looks
+    hosts: tuple[str, ...] = ()  # on which it looks, or which it asks over the network
 
 
 def judge(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
@@ -74,6 +91,23 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
         ran = {**call.input, "command": runs}
         verdict = replace(verdict, ran=ran, looks_run=tuple(finding.runs_apart))
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
+
+
+def tier_verdict(tier: int, found: Judgement) -> TierVerdict:
+    """Return a judgement as it is shown."""
+    verdict, look = found.verdict, found.verdict.look
+    return TierVerdict(
+        tier=tier,
+        verdict=verdict.kind,
+        reason=verdict.reason,
+        parts=found.parts,
+        actions=verdict.actions,
+        writes=found.writes,
+        runs=found.runs,
+        needed=verdict.needed if verdict.kind is VerdictKind.ASK else 0,
+        names=() if look is None else tuple(sorted(look.names)),
+        hosts=() if look is None else tuple(sorted({*look.hosts, *(address.host for address in look.addresses)})),
+    )
 
 
 def _place(tier: TierPolicy, scope: Scope, call: ToolCall) -> Place:

@@ -51,6 +51,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     chain: int | None = None  # its first session's id
     incident: int | None = None  # its number
     event_id: int | None = None
+    silence: int | None = None  # its number
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):

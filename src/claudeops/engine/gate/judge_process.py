@@ -5,7 +5,7 @@ its length in eight bytes and a pickle: first the judge, then one call after ano
 verdict, or by the reason why there is none, which is the last answer. The process ends at the end of its messages.
 
 What it judges was written by a model, and the parsers that read it are written in C. So it holds no secret and has no
-environment, and the daemon takes from it the values of a verdict and nothing else (`read_answer`).
+environment, and the daemon takes from it the values of a verdict or judgement and nothing else (`read_answer`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Final
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Address, Look, LookCall
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.policy import Judgement
 
 HEADER_BYTES: Final = 8
 
@@ -32,7 +33,7 @@ MEMORY_BYTES: Final = 256 * 1024 * 1024
 
 _ANSWER_CLASSES: Final = {
     (each.__module__, each.__qualname__): each
-    for each in (Action, Address, Look, LookCall, Stranger, Verdict, VerdictKind)
+    for each in (Action, Address, Judgement, Look, LookCall, Stranger, Verdict, VerdictKind)
 }
 _REASON_CHARACTERS: Final = 500
 _GRACE: Final = 1.2  # times a call's bound: the daemon, which says why, comes first
@@ -48,13 +49,13 @@ def message(content: object) -> bytes:
     return bytes(packed)
 
 
-def read_answer(body: bytes) -> Verdict | str:
-    """Return the verdict, or the reason why there is none; that is what an unreadable answer becomes, too."""
+def read_answer(body: bytes) -> Verdict | Judgement | str:
+    """Return the verdict or judgement, or why there is none, which is what an unreadable answer becomes, too."""
     try:
         answer = _AnswerReader(io.BytesIO(body)).load()
     except Exception as error:  # noqa: BLE001 - a damaged pickle raises anything
         return f"its answer cannot be read: {_line(error)}"
-    return answer if isinstance(answer, Verdict | str) else f"its answer is a {type(answer).__name__}"
+    return answer if isinstance(answer, Verdict | Judgement | str) else f"its answer is a {type(answer).__name__}"
 
 
 def main() -> None:
@@ -63,7 +64,7 @@ def main() -> None:
     with socket.socket(fileno=0) as connection, connection.makefile("rb") as messages:
         if (first := _next(messages)) is None:
             return
-        judge: Callable[[ToolCall], Verdict] = pickle.loads(first)  # noqa: S301 - the daemon wrote it
+        judge: Callable[[ToolCall], Verdict | Judgement] = pickle.loads(first)  # noqa: S301 - the daemon wrote it
         _bind()  # not before: what has been imported may be compiled and cached
         while (body := _next(messages)) is not None:
             # The kernel ends a call that never ends even if the daemon has gone, and whatever the code is busy with.
@@ -86,7 +87,7 @@ def _next(messages: io.BufferedReader) -> bytes | None:
     return messages.read(int.from_bytes(header, "big")) if len(header) == HEADER_BYTES else None
 
 
-def _answer(judge: Callable[[ToolCall], Verdict], call: ToolCall) -> Verdict | str:
+def _answer(judge: Callable[[ToolCall], Verdict | Judgement], call: ToolCall) -> Verdict | Judgement | str:
     try:
         return judge(call)
     except Exception as error:  # noqa: BLE001 - memory included: the daemon denies the call, and starts another process

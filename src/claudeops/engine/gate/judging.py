@@ -13,13 +13,14 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import anyio
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict
+from claudeops.domain.policy import Judgement
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.process.leaders import end_leader, open_leader
 
@@ -35,6 +36,8 @@ USED_UP: Final = (
 )
 
 _MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
+
+A = TypeVar("A", Verdict, Judgement)
 
 SessionJudge = Callable[[ToolCall], Verdict]
 """The policy as it applies to the calls of one session."""
@@ -57,7 +60,7 @@ async def judge_in_process(judge: SessionJudge) -> AsyncIterator[Judging]:
 
     The judge is pickled: it and the functions that it holds must be importable by name.
     """
-    judging = JudgeProcess(judge=judge)
+    judging = JudgeProcess(judge=judge, answers=Verdict)
     try:
         yield judging.judge_call
     finally:
@@ -65,10 +68,11 @@ async def judge_in_process(judge: SessionJudge) -> AsyncIterator[Judging]:
 
 
 @dataclass(kw_only=True, slots=True)
-class JudgeProcess:
+class JudgeProcess(Generic[A]):
     """The process that judges the calls of one session."""
 
-    judge: SessionJudge
+    judge: Callable[[ToolCall], A]
+    answers: type[A]  # a verdict, or that with all that it is based on
     call_seconds: float = CALL_SECONDS
     session_seconds: float = SESSION_SECONDS
     _spent_seconds: float = 0.0
@@ -80,7 +84,7 @@ class JudgeProcess:
         """The pid of the process, if one runs."""
         return None if self._running is None else self._running.process.pid
 
-    async def judge_call(self, call: ToolCall) -> Verdict:
+    async def judge_call(self, call: ToolCall) -> A:
         """Return the verdict on a call within ``call_seconds``; raises `NotJudgedError`."""
         if call.tool_name == STRUCTURED_OUTPUT_TOOL:
             return self.judge(call)  # no rule looks into a report, and a session whose judging fails still delivers it
@@ -97,7 +101,7 @@ class JudgeProcess:
         if running is not None:
             await running.end()
 
-    async def _judged(self, call: ToolCall) -> Verdict:
+    async def _judged(self, call: ToolCall) -> A:
         if self._spent_seconds >= self.session_seconds:
             raise NotJudgedError(f"the session has used up its {self.session_seconds:g} s of judging", answer=USED_UP)
         began, answer = anyio.current_time(), None
@@ -111,11 +115,13 @@ class JudgeProcess:
             raise NotJudgedError(f"the process that judges ended: {error!r}") from error
         finally:
             self._spent_seconds += anyio.current_time() - began
-            if not isinstance(answer, Verdict):  # cancelled, too: an answer that comes late would be the next call's
+            if not isinstance(
+                answer, self.answers
+            ):  # cancelled, too: an answer that comes late would be the next call's
                 await self.end()
-        if isinstance(answer, str):
-            raise NotJudgedError(answer)
-        return answer
+        if isinstance(answer, self.answers):
+            return answer
+        raise NotJudgedError(answer if isinstance(answer, str) else f"its answer is a {type(answer).__name__}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,8 +132,8 @@ class _Running:
     stream: UNIXSocketStream
     answers: BufferedByteReceiveStream
 
-    async def ask(self, call: ToolCall) -> Verdict | str:
-        """Return its verdict, or why there is none."""
+    async def ask(self, call: ToolCall) -> Verdict | Judgement | str:
+        """Return its answer, or why there is none."""
         await self.stream.send(message(call))
         length = int.from_bytes(await self.answers.receive_exactly(HEADER_BYTES), "big")
         if length > _MOST_ANSWER_BYTES:
@@ -139,7 +145,7 @@ class _Running:
         await self.stream.aclose()
 
 
-async def _start(judge: SessionJudge, call_seconds: float) -> _Running:
+async def _start(judge: Callable[[ToolCall], Verdict | Judgement], call_seconds: float) -> _Running:
     """Start a process; raises `OSError`. It imports the policy while its first call is on the way."""
     given = message(judge)
     ours, theirs = socket.socketpair()  # not pipes: through /proc a session could open those of its own user

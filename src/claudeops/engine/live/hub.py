@@ -231,6 +231,7 @@ def session_began(session: Session, redact: Redact, at: datetime) -> SessionBega
         at=at,
         model=session.model,
         trigger=session.trigger,
+        started_by=session.started_by,
         reason=None if reason is None else _one_line(reason, redact),
     )
 

@@ -132,7 +132,8 @@ class Lines:
         self._tiers[fact.session_id] = fact.tier
         self._running.add(fact.session_id)
         self._now(f"{_tier(fact.tier)} starts")
-        body = f"session {fact.session_id} · {escaped(fact.model)} · {fact.trigger}"
+        by = f" by {escaped(fact.started_by)}" if fact.started_by else ""
+        body = f"session {fact.session_id} · {escaped(fact.model)} · {fact.trigger}{by}"
         line = Line(
             at=fact.at,
             tag=self._tag(fact.session_id, fact.tier),

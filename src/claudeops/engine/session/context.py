@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, ToolCall, Verdict
-from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
+from claudeops.domain.policy import Judgement, NodeScope, Scope, TierPolicy, explain, judge
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.bubblewrap import Mount
@@ -49,6 +49,13 @@ class Judge(Protocol):
         """Return the verdict on a call. It may access the disk, and a hostile call may keep it busy."""
 
 
+class Explain(Protocol):
+    """The same, with what a verdict is based on, through `claudeops.domain.policy.explain`."""
+
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
+        """Return the judgement of a call, as above."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierSetup:
     """A tier as the engine runs it."""
@@ -58,6 +65,7 @@ class TierSetup:
     policy: TierPolicy
     scope: NodeScope
     judge: Judge = judge
+    explain: Explain = explain
     max_turns: int
     max_budget_usd: float
     passed_env: Mapping[str, str] = field(default_factory=dict)
@@ -68,11 +76,18 @@ class TierSetup:
 
         ``mounts``: what it sees of the machine's files; None: all of them.
         """
+        return partial(self.judge, tier=self.policy, scope=self._scope_in(workspace, estate, mounts))
+
+    def explain_in(self, workspace: Workspace, estate: Estate) -> Callable[[ToolCall], Judgement]:
+        """Return what judges as `judge_in` does and says what it is based on."""
+        return partial(self.explain, tier=self.policy, scope=self._scope_in(workspace, estate))
+
+    def _scope_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> Scope:
         scope = session_scope(self.scope, workspace, estate)
         if mounts is not None:
             view = SessionView(mounts=mounts)
             scope = replace(scope, resolve=view.resolve, is_file=view.is_file, expand=view.expand)
-        return partial(self.judge, tier=self.policy, scope=scope)
+        return scope
 
 
 def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scope:

@@ -156,7 +156,10 @@ class Supervisor:
         self._trouble.over()
         for session in claimed:
             log_context(self.log, session).info(
-                LogEvent.SESSION_CLAIMED, trigger=session.trigger.value, attempt=session.attempt
+                LogEvent.SESSION_CLAIMED,
+                trigger=session.trigger.value,
+                attempt=session.attempt,
+                started_by=session.started_by,
             )
         return claimed
 

@@ -57,7 +57,9 @@ async def answer_approval(
     the caller. Whether this person may answer is the caller's to know.
     """
     asked = await store.verdicts.approval(approval_id)
-    if asked is not None and status is ApprovalStatus.APPROVED and not unseen and _is_hidden(asked, now):
+    # A yes that lacks its passkey is refused for that: to say it once more for what is hidden would not help.
+    is_yes = status is ApprovalStatus.APPROVED and (assertion is not None or asked is None or not asked.passkey)
+    if asked is not None and is_yes and not unseen and _is_hidden(asked, now):
         return Unseen(approval=asked)
     result = await answer_question(
         store.verdicts,

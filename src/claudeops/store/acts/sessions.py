@@ -36,11 +36,21 @@ class StopAct(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None  # what the daemon says
 
 
+async def queue_unless_held(
+    store: SqlStore, new: NewSession, *, rules: EscalationRules, now: datetime
+) -> Session | Suppressed:
+    """Queue a session for whoever wants one now: while sessions are held, none is queued.
+
+    Every way of starting one by hand comes here, so that all of them keep the same rule.
+    """
+    return await start_refusal(store.holds, now) or await store.queue.enqueue(new, rules=rules, now=now)
+
+
 async def start_session(
     store: SqlStore, new: NewSession, *, rules: EscalationRules, now: datetime
 ) -> ListedSession | Refusal:
     """Queue a session for the daemon."""
-    queued = await start_refusal(store.holds, now) or await store.queue.enqueue(new, rules=rules, now=now)
+    queued = await queue_unless_held(store, new, rules=rules, now=now)
     if isinstance(queued, Suppressed):
         hint = "`claudeops list-actions` shows what is left of the limits, `claudeops status` what holds sessions."
         return refused("session", "", queued.message, hint=hint)

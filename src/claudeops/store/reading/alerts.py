@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, Select, or_, select
 
 from claudeops.domain.alerts.model import AlertStatus, Decision
 from claudeops.domain.listing import Listing, Page, levels_from
@@ -50,10 +51,18 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool = False)
     if wanted.service is not None:
         query = query.where(or_(*either)) if either else query
         either = [alerts.c.service == name for name in named(connection, alerts.c.service, wanted.service)]
-    return page(connection, query, alerts.c.id, wanted, _entry, either=either)
+    return page(connection, query, alerts.c.id, wanted, alert_entry, either=either)
 
 
-def _entry(row: TableRow) -> AlertEntry:
+def silenced_alerts() -> Select[Any]:
+    """Return the question for alerts that fire and that a silence holds back."""
+    return select(alerts, alerts.c.count.label("times")).where(
+        alerts.c.status == AlertStatus.FIRING.value, alerts.c.decision == Decision.SILENCED.value
+    )
+
+
+def alert_entry(row: TableRow) -> AlertEntry:
+    """Return an alert as lists show it."""
     return AlertEntry(
         alert_id=row.id,
         source=row.source,

@@ -55,6 +55,7 @@ class ChainSession(msgspec.Struct, frozen=True, kw_only=True):
     parent_session_id: int | None
     tier: int
     trigger: str
+    started_by: str | None  # the person or token; None: the daemon itself
     model: str
     harness: str
     status: Status
@@ -186,6 +187,7 @@ def _session(row: TableRow, of: _Details) -> ChainSession:
         parent_session_id=row.parent_session_id,
         tier=row.tier,
         trigger=row.trigger,
+        started_by=row.started_by,
         model=row.model,
         harness=row.harness,
         status=Status(row.status),

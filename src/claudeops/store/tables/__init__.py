@@ -40,7 +40,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base, learnt, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0028"
+HEAD: Final = "0029"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -128,6 +128,7 @@ sessions = _table(
     Column("budget_usd", Usd),
     Column("incident_id", Integer),  # no reference: an incident is written with what leads to it
     Column("services", CleanText),
+    Column("started_by", Name),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     _one_of("status", Status),
     _one_of("outcome", Outcome),

@@ -1,16 +1,20 @@
 """What passkeys have signed: kept with the answers, and checked again from what is on record alone.
 
-A second check needs no library but the one for keys: the public key stands beside the signature.
+A second check needs no library but the one for keys: the public key stands beside the signature. Whoever can write to
+the database can write a key and a signature of his own there, and a passkey into its table as well, so comparing the
+two would prove nothing. What he lacks is the approval key, which is no part of the database: the proof of the answer
+names the digest of the signature, public key included. So with that key the proof is checked, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, select, update
 
-from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus
+from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, proven
 from claudeops.domain.gate.passkey import YES, Assertion, Challenge, content_fault, unpacked
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approval_answers, approvals, passkey_assertions, passkeys
@@ -59,14 +63,26 @@ def keep_signature(connection: Connection, row: Approval, said: Answer, made: As
     return True
 
 
-def signature_faults(connection: Connection, session_id: int | None) -> Iterator[SignatureFault]:
-    """Yield the answers of a session, or of all, whose passkey has not signed what they say."""
+def has_signatures(connection: Connection) -> bool:
+    """Tell whether any answer names a passkey's signature."""
+    signed = select(approval_answers.c.id).where(approval_answers.c.assertion.is_not(None)).limit(1)
+    return connection.execute(signed).first() is not None
+
+
+def signature_faults(connection: Connection, session_id: int | None, key: bytes | None) -> Iterator[SignatureFault]:
+    """Yield the answers of a session, or of all, whose passkey has not signed what they say.
+
+    ``key`` is the one by which answers are proven; None: it is not at hand, and the proofs are not checked.
+    """
     query = (
         select(
             approvals.c.session_id,
             approvals.c.call_hash.label("asked"),
             approval_answers.c.approval_id.label("question"),
             approval_answers.c.status,
+            approval_answers.c.decided_by,
+            approval_answers.c.decided_at,
+            approval_answers.c.mac,
             approval_answers.c.assertion,
             passkey_assertions,
         )
@@ -79,7 +95,10 @@ def signature_faults(connection: Connection, session_id: int | None) -> Iterator
     if session_id is not None:
         query = query.where(approvals.c.session_id == session_id)
     for row in connection.execute(query):
-        if fault := _fault(row):
+        fault = _fault(row)
+        if not fault and key is not None and not _is_proven(key, row):
+            fault = "is not the one that the person gave, or the approval key has been replaced since"
+        if fault:
             says = f"the passkey's signature under the yes to approval {row.question} {fault}"
             yield SignatureFault(session_id=row.session_id, is_missing=row.digest is None, says=says)
 
@@ -115,6 +134,24 @@ def _fault(row: TableRow) -> str:
     if fault := content_fault(made):
         return fault
     return "" if _is_signed(made) else "does not hold"
+
+
+class _Asked(NamedTuple):
+    id: int
+    session_id: int
+    call_hash: str
+
+
+def _is_proven(key: bytes, row: TableRow) -> bool:
+    """Return whether the answer with this signature was given by a holder of the key."""
+    said = Answer(
+        status=ApprovalStatus(row.status),
+        decided_by=row.decided_by,
+        decided_at=row.decided_at,
+        mac=row.mac,
+        assertion=row.assertion,
+    )
+    return proven(key, _Asked(id=row.question, session_id=row.session_id, call_hash=row.asked), said)
 
 
 def _is_signed(made: Assertion) -> bool:

@@ -28,7 +28,7 @@ from claudeops.store.reading.planned.notices import NoticeEntry
 from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.store.reading.services import ActionEntry, CheckEntry
 from claudeops.store.reading.session_rows import ListedSession
-from claudeops.store.reading.silences import SilenceEntry
+from claudeops.store.reading.silences import SilenceEntry, SilenceStory
 from claudeops.store.reading.spending import Spending
 from claudeops.store.reading.uptime import ServiceNow
 from claudeops.web.api import lists, things
@@ -116,6 +116,7 @@ def _things(site: Site) -> Sequence[Endpoint]:
         one("/incidents/{number}", things.incident, TimedIncident, "One incident, and all that happened in order."),
         one("/approvals/{id}", approval_answer, ApprovalStory, "One call for a person to answer, and what it reaches."),
         one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
+        one("/silences/{id}", things.silence, SilenceStory, "One silence, and what it holds back now."),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),
         one(

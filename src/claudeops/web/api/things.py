@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from claudeops.store.acts.holds import holding
 from claudeops.store.holds import standing
-from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows
+from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows, silences
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
@@ -73,6 +73,13 @@ async def memory(site: Site, call: Call) -> Response:
     number = call.number("id")
     read = partial(memories.story, memory_id=number, now=call.at)
     return await read_one(site, call, read, f"There is no memory {number}.")
+
+
+async def silence(site: Site, call: Call) -> Response:
+    """Answer with a silence."""
+    number = call.number("id")
+    read = partial(silences.story, silence_id=number, now=call.at)
+    return await read_one(site, call, read, f"There is no silence {number}.")
 
 
 async def spend(site: Site, call: Call) -> Response:

@@ -30,7 +30,7 @@ from claudeops.web.pages.lists import action_list, event_list, page_list, sessio
 from claudeops.web.pages.more.approval import approval_page
 from claudeops.web.pages.more.memories import memory_list, memory_page
 from claudeops.web.pages.more.passkeys import passkey_list
-from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list
+from claudeops.web.pages.more.planned import audit_list, notice_list, schedule_list, silence_list, silence_page
 from claudeops.web.pages.more.policy import OfPolicy, policy_page
 from claudeops.web.pages.more.policy_replay import REPLAYS, replay_page
 from claudeops.web.pages.more.settings import OfSettings, setting_page
@@ -75,6 +75,7 @@ def page_endpoints(site: Site) -> Sequence[Endpoint]:
         page("/memories", memory_list, "What the agents believe, and how firmly.", query=OfMemories),
         page("/memories/{id}", memory_page, "One memory: its grounds, what it supersedes, who was shown it."),
         page("/silences", silence_list, "Which alerts are held back, by whom and how long.", query=OfSilences),
+        page("/silences/{id}", silence_page, "One silence: what it holds back, by whom and how long."),
         page("/schedule", schedule_list, "When each schedule fires next, and what came of its last fire."),
         page(
             "/notifications", notice_list, "Which notices wait, which were sent, which failed and why.", query=OfNotices

@@ -59,21 +59,21 @@ HOSTILE, PLAIN = bash("hostile"), bash("uptime")
 
 
 @asynccontextmanager
-async def judging(expression: str = ENDLESS) -> AsyncIterator[JudgeProcess]:
-    process = JudgeProcess(judge=Written(expression), call_seconds=PATIENCE_SECONDS)
+async def judging(expression: str = ENDLESS) -> AsyncIterator[JudgeProcess[Verdict]]:
+    process = JudgeProcess(judge=Written(expression), answers=Verdict, call_seconds=PATIENCE_SECONDS)
     try:
         yield process
     finally:
         await process.end()
 
 
-async def refusal(process: JudgeProcess, call: ToolCall = HOSTILE) -> NotJudgedError:
+async def refusal(process: JudgeProcess[Verdict], call: ToolCall = HOSTILE) -> NotJudgedError:
     with pytest.raises(NotJudgedError) as raised:
         await process.judge_call(call)
     return raised.value
 
 
-def running(process: JudgeProcess) -> psutil.Process:
+def running(process: JudgeProcess[Verdict]) -> psutil.Process:
     assert process.pid is not None
     return psutil.Process(process.pid)
 
@@ -81,7 +81,7 @@ def running(process: JudgeProcess) -> psutil.Process:
 async def test_eight_calls_whose_judging_never_ends_keep_no_other_session_waiting() -> None:
     ended: list[str] = []
 
-    async def ask(process: JudgeProcess) -> None:
+    async def ask(process: JudgeProcess[Verdict]) -> None:
         await process.judge_call(HOSTILE)
         ended.append("hostile")
 

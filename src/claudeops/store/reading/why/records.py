@@ -163,7 +163,7 @@ def silenced(asked: Asked) -> Iterator[Reason]:
     for one in map(to_silence, asked.rows(query.order_by(silences.c.ends_at.desc(), silences.c.id), most=MOST)):
         if _fits(one, asked.service):
             text, level = words.silence(one)
-            yield Reason(at=one.starts_at, kind=WhyKind.SILENCE, text=text, level=level)
+            yield Reason(at=one.starts_at, kind=WhyKind.SILENCE, text=text, level=level, silence=one.id)
 
 
 def checked(asked: Asked) -> Iterator[Reason]:

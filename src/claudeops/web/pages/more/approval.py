@@ -74,9 +74,7 @@ async def _reach(site: Site, asked: ApprovalStory, command: str) -> Reach:
     verdict = await site.policy.judged(command, tier)
     if isinstance(verdict, str):
         return NOTHING
-    look = verdict.look
-    hosts = set() if look is None else {*look.hosts, *(address.host for address in look.addresses)}
     if len(site.reached) >= _MOST:
         site.reached.clear()
-    site.reached[asked.call_hash] = found = (tuple(sorted(hosts)), verdict.actions)
+    site.reached[asked.call_hash] = found = (verdict.hosts, verdict.actions)
     return found

@@ -11,6 +11,7 @@ from claudeops.store.reading.planned import notices
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfAudit, OfNotices, OfSilences, listing, older
 from claudeops.web.pages.site import Site
+from claudeops.web.problems import RefusedError
 
 
 async def schedule_list(site: Site, call: Call) -> Response:
@@ -34,6 +35,15 @@ async def silence_list(site: Site, call: Call) -> Response:
     found = await site.database.read(read)
     values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
     return await site.page(call, "silences.html", title="Silences", values=values)
+
+
+async def silence_page(site: Site, call: Call) -> Response:
+    """Answer with one silence, and what it holds back."""
+    number = call.number("id")
+    found = await site.database.read(partial(silences.story, silence_id=number, now=call.at))
+    if found is None:
+        raise RefusedError(404, f"There is no silence {number}.")
+    return await site.page(call, "silence.html", title=f"Silence {number}", values={"silence": found})
 
 
 async def audit_list(site: Site, call: Call) -> Response:
