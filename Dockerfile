@@ -5,7 +5,7 @@
 # a digest can only be taken from the registry that you trust, and none is written here unseen.
 ARG BASE=docker.io/library/debian:12.11-slim
 
-# --- build: everything that is installed is checked against the hashes of the locks --------------------
+# --- build: everything that is installed, the extras too, is checked against the hashes of the locks ------
 
 FROM ${BASE} AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

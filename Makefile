@@ -25,7 +25,8 @@ LONG_FILE ?= build/test-long.txt
 ARGS ?=
 
 PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
-LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+# With the extras: the image has them, since nothing can be installed there, and the tests need them.
+LOCK := $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
 
 # What `make run` looks for, and the scenarios that it plays without. Each step waits a moment, for whoever reads along.

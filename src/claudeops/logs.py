@@ -240,6 +240,10 @@ class LogEvent(StrEnum):
         "caller_refused",
         "a call without a good token, login, password or secret of the proxy; `count` since the line before",
     )
+    PROVIDER_LOGIN_FAILED = (
+        "provider_login_failed",
+        "a person could not log in at the identity provider, for the reason in `error`; `count` since the line before",
+    )
     REQUEST_CRASHED = "request_crashed", "our own code failed while it answered a request; the sender was told so"
     HEARTBEAT_FAILED = "heartbeat_failed", "the outside health check could not be pinged, after several tries"
 

@@ -1,6 +1,7 @@
 """Pages over a database in which something has happened, served by a process of their own.
 
-``python served_pages.py DIRECTORY`` prints the address, and serves until its standard input ends.
+``python served_pages.py DIRECTORY`` prints the address, and serves until its standard input ends. With ``provider``
+after it people may log in at an identity provider as well, which vouches for ``bea``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import anyio.to_thread
 from claudeops.domain.web.login import Role
 from claudeops.loopback import listen
 from support.hostile import TEXTS
+from support.identity_provider import IdentityProvider, listening, login_at
 from support.listening import TestClock
 from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import secret_for, site_door
@@ -41,11 +43,11 @@ class Served:
 
 
 @contextmanager
-def served_pages(directory: Path) -> Iterator[Served]:
-    """Serve pages for the length of the block."""
+def served_pages(directory: Path, *extras: str) -> Iterator[Served]:
+    """Serve pages for the length of the block; ``provider``: with an identity provider."""
     tests = Path(__file__).parents[1]
     with subprocess.Popen(
-        [sys.executable, __file__, str(directory)],
+        [sys.executable, __file__, str(directory), *extras],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": str(tests)},
@@ -71,8 +73,8 @@ class ServedClock(TestClock):
         return time.monotonic()
 
 
-async def _serve(directory: Path) -> None:
-    async with site_door(directory, clock=ServedClock()) as site:
+async def _serve(directory: Path, *extras: str) -> None:
+    async with site_door(directory, clock=ServedClock()) as site, listening(IdentityProvider()) as provider:
         site.door.clock.at = NOW
         session = await something_of_everything(site.store)
         said = " ".join(TEXTS)
@@ -83,10 +85,14 @@ async def _serve(directory: Path) -> None:
         for approver in ("cleo", "dora"):
             await site.user(approver, Role.APPROVER, password=PASSWORD)
         async with listen(site.door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:
+            if "provider" in extras:
+                provider.now = site.door.clock.now
+                public = url.replace("127.0.0.1", "localhost")  # another site than the provider's, as a browser sees it
+                site.site.provider = login_at(site, provider, public_url=public)
             sys.stdout.write(f"{url}\n")
             sys.stdout.flush()
             await anyio.to_thread.run_sync(sys.stdin.read)
 
 
 if __name__ == "__main__":
-    anyio.run(_serve, Path(sys.argv[1]))
+    anyio.run(_serve, Path(sys.argv[1]), *sys.argv[2:])

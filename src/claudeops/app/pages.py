@@ -33,7 +33,7 @@ from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
 from claudeops.web.passkeys import Passkeys
 from claudeops.web.password_login import PasswordLogin
-from claudeops.web.ports import Clock, Logins, LogLines
+from claudeops.web.ports import Clock, Logins, LogLines, ProviderLogin
 from claudeops.web.streams import Streams, stream_endpoints
 
 _GLANCE_SECONDS: Final = 5.0
@@ -53,6 +53,7 @@ async def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
         plans=lambda: keeper.plans,
         acting=_acting(node),
         passwords=PasswordLogin(users=node.users, logins=node.logins, clock=node.clock),
+        provider=_provider(node),
     )
     estates = node.context.estates
     site.policy = PolicyInForce(
@@ -90,6 +91,7 @@ def site_of(
     acting: Acting | None = None,
     plans: Callable[[], Sequence[Plan]] = tuple,
     passwords: PasswordLogin | None = None,
+    provider: ProviderLogin | None = None,
 ) -> Site:
     """Return what pages are made of; without ``acting`` they can only look."""
     return Site(
@@ -110,7 +112,16 @@ def site_of(
         tls_hosts=settings.tls_hosts,
         acting=acting,
         passwords=passwords,
+        provider=provider,
     )
+
+
+def _provider(node: Node) -> ProviderLogin | None:
+    if node.settings.oidc is None:
+        return None
+    from claudeops.app.oidc import oidc_login  # noqa: PLC0415 - an extra
+
+    return oidc_login(node, node.settings.oidc)
 
 
 def _acting(node: Node) -> Acting:

@@ -85,6 +85,10 @@ class HeldLogins:
         """Return None: rehearsals have no users."""
         return None
 
+    async def log_in_by(self, provider: str, user: User, new: NewLogin) -> Login | None:  # noqa: ARG002 - the port's
+        """Return None: rehearsals have no users."""
+        return None
+
     async def end(self, login_id: int, *, now: datetime) -> None:
         """Let a login open nothing from now on."""
         self.changes += 1

@@ -54,6 +54,8 @@ from claudeops.settings.ladder import (
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.notify import read_digest_cron, read_notify
+from claudeops.settings.oidc import SECRET as OIDC_SECRET
+from claudeops.settings.oidc import read_oidc
 from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
 from claudeops.settings.reader import (
     Reader,
@@ -222,6 +224,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         tls_hosts=frozenset(urlsplit(url).netloc.lower() for url in public_urls if url.startswith("https:")),
         dashboard_insecure=reader.switch("CLAUDEOPS_DASHBOARD_INSECURE"),
         trusted_proxy_secret=read_long_token(reader, "CLAUDEOPS_TRUSTED_PROXY_SECRET"),
+        oidc=read_oidc(reader, public_urls),
         metrics_allow=read_networks(reader, "CLAUDEOPS_METRICS_ALLOW"),
         chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
         log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
@@ -299,7 +302,7 @@ def _ungated(reader: Reader) -> tuple[str, ...]:
 def _secrets(
     reader: Reader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    for name in (_KEY, _TOKEN, "CLAUDEOPS_CHAT_API_KEY", "CLAUDEOPS_TRUSTED_PROXY_SECRET"):
+    for name in (_KEY, _TOKEN, "CLAUDEOPS_CHAT_API_KEY", "CLAUDEOPS_TRUSTED_PROXY_SECRET", OIDC_SECRET):
         yield name, reader.secret(name) or ""
     for name in ("CLAUDEOPS_DATABASE_URL", "ANTHROPIC_BASE_URL"):
         yield from in_url(name, reader.secret(name) or "")

@@ -12,6 +12,7 @@ from claudeops.domain.notice.approving import Approver
 from claudeops.domain.notice.model import Target
 from claudeops.domain.policy import Policy
 from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.web.oidc import OidcClient
 from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
 
 
@@ -156,6 +157,7 @@ class Settings:
     tls_hosts: frozenset[str]  # those with https, as a Host header has them
     dashboard_insecure: bool  # the network is trusted: plain HTTP from another machine is as good as TLS
     trusted_proxy_secret: str | None = field(repr=False)
+    oidc: OidcClient | None  # None: no identity provider says who people are
     metrics_allow: tuple[str, ...]  # networks, as CIDR: their peers read the metrics without a token
     chat_api_key: str | None = field(repr=False)
     # --- the daemon's own log

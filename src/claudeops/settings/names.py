@@ -301,6 +301,20 @@ GENERAL: Final[tuple[Variable, ...]] = (
     ),
     _secret("CLAUDEOPS_TRUSTED_PROXY_SECRET", "secret by which a proxy may say who a person is, in `Remote-User`"),
     _given(
+        "CLAUDEOPS_OIDC_ISSUER",
+        Kind.URL,
+        "identity provider at which people log in by OpenID Connect, exactly as it writes itself; needs "
+        "`CLAUDEOPS_PUBLIC_URL` and `claudeops[oidc]`",
+    ),
+    _given("CLAUDEOPS_OIDC_CLIENT_ID", Kind.TEXT, "by which the identity provider knows claudeops"),
+    _secret("CLAUDEOPS_OIDC_CLIENT_SECRET", "secret of that client"),
+    Variable(
+        name="CLAUDEOPS_OIDC_CLAIM",
+        kind=Kind.TEXT,
+        defaults=("preferred_username",),
+        meaning="claim of the ID token that names the user; `email` counts once the provider has verified it",
+    ),
+    _given(
         "CLAUDEOPS_METRICS_ALLOW",
         Kind.NAMES,
         "networks whose peers read `/metrics` without a token, as 10.1.0.0/16; sessions call from 127.0.0.1",

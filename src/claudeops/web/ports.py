@@ -16,6 +16,7 @@ from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCoun
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.login import Login, NewLogin
+from claudeops.domain.web.oidc import Begun, Ended, NotLoggedIn, Returned
 from claudeops.domain.web.token import ApiToken
 from claudeops.domain.web.user import User
 from claudeops.store.reading.calls import CallVerdict
@@ -83,6 +84,9 @@ class Logins(Protocol):
     async def log_in(self, user: User, new: NewLogin) -> Login | None:
         """Begin the login of a user whose password was right; ``None``: the user is not as it was then."""
 
+    async def log_in_by(self, provider: str, user: User, new: NewLogin) -> Login | None:
+        """Begin the login of a user for whom a provider vouches; ``None``: the user was removed."""
+
     async def end(self, login_id: int, *, now: datetime) -> None:
         """Let a login open nothing from now on."""
 
@@ -95,6 +99,22 @@ class Users(Protocol):
 
     async def named(self, name: str) -> User | None:
         """Return the user in force of a name, whatever its capitals."""
+
+
+class ProviderLogin(Protocol):
+    """Logins at an identity provider. What serves it imports the libraries of an extra."""
+
+    host: str
+    """The provider's, as people know it."""
+
+    def begins_at(self, host: str) -> str:
+        """Return the public address at which a login begins and ends, by the Host header of a request."""
+
+    async def begin(self, *, host: str, wanted: str, peer: str, at: datetime) -> Begun | NotLoggedIn:
+        """Begin a login in a browser. Raises `RefusedError` for one try too many."""
+
+    async def end(self, returned: Returned, *, secret: str, new: NewLogin) -> Ended | NotLoggedIn:
+        """End the login that was begun in the browser with this secret. Raises `RefusedError`, and `StoreError`."""
 
 
 class Sources(Protocol):

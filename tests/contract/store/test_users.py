@@ -113,6 +113,26 @@ async def test_a_user_without_a_password_has_none_that_could_be_right(store: Sql
     assert await store.logins.log_in(user, NewLogin(digest="cookie", at=NOW)) is None
 
 
+async def test_a_provider_vouches_for_a_user_with_or_without_a_password_and_the_event_names_it(
+    store: SqlStore, database: Database
+) -> None:
+    for name, hashed in (("Bea", None), ("Cleo", "hash")):
+        user = await added(store, name, hashed=hashed)
+        before = store.logins.changes
+        login = await store.logins.log_in_by("id.example.com", user, NewLogin(digest=name, at=NOW))
+        assert login is not None
+        assert (login.name, login.user_id, store.logins.changes) == (name, user.id, before + 1)
+        assert f"{name} has logged in as operator by id.example.com" in deeds(database)
+    assert set(await store.logins.active(NOW)) == {"Bea", "Cleo"}
+
+
+async def test_no_provider_vouches_for_a_user_who_was_removed(store: SqlStore) -> None:
+    user = await added(store, hashed=None)
+    await store.users.remove("bea", by="ada", now=NOW)
+    await added(store, hashed=None)  # another person of that name
+    assert await store.logins.log_in_by("id.example.com", user, NewLogin(digest="late", at=NOW)) is None
+
+
 async def test_what_may_look_only_stays_so(store: SqlStore) -> None:
     user = await added(store, role=Role.ADMIN)
     await store.logins.log_in(user, NewLogin(digest="cookie", at=NOW, look_only=True))

@@ -18,7 +18,8 @@ from support.listening import bearer, token_for
 from support.paged import SiteDoor, secret_for, site_door
 
 HEALTH = {"GET /health", "GET /api/v1/health", "GET /healthz", "GET /readyz"}
-OPEN = {*HEALTH, "GET /static/{name}", "GET /login", "POST /login", "GET /setup/{once}", "POST /setup/{once}"}
+LOGINS = {"GET /login", "POST /login", "GET /login/oidc", "GET /login/oidc/callback"}
+OPEN = {*HEALTH, *LOGINS, "GET /static/{name}", "GET /setup/{once}", "POST /setup/{once}"}
 PARAMS = {
     "once": secret_for("link-none"),
     "name": "style.css",

@@ -30,6 +30,9 @@ def environ_in(directory: Path) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": f"https://ann:{PLANTED}@gateway.example/v1?key={PLANTED}",
         "CLAUDEOPS_DATABASE_URL": f"postgresql://ann:{PLANTED}@db.example/ops?password={PLANTED}",
         "CLAUDEOPS_APPRISE_URLS": f"json://{PLANTED}@receiver.example",
+        "CLAUDEOPS_OIDC_ISSUER": "https://id.example.com",
+        "CLAUDEOPS_OIDC_CLIENT_ID": "ops",
+        "CLAUDEOPS_PUBLIC_URL": "https://ops.example.com",
         "CLAUDEOPS_STATE_DIR": str(directory / "state"),
         "CLAUDEOPS_DAILY_BUDGET_USD": "3",
     }

@@ -18,6 +18,7 @@ from support.checkout import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
 DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
 DOMAIN_MAY_USE = {
     "cronsim",
@@ -41,8 +42,8 @@ def pins(lock: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("lock", "required"),
     [
-        pytest.param("requirements.lock", RUNTIME, id="runtime"),
-        pytest.param("requirements-dev.lock", [*RUNTIME, *DEV], id="development"),
+        pytest.param("requirements.lock", [*RUNTIME, *EXTRAS], id="runtime"),  # in the image nothing can be installed
+        pytest.param("requirements-dev.lock", [*RUNTIME, *EXTRAS, *DEV], id="development"),
     ],
 )
 def test_lock_answers_what_the_project_asks_for(lock: str, required: list[Requirement]) -> None:
@@ -93,13 +94,20 @@ def test_domain_is_forbidden_every_library_that_is_not_for_parsing() -> None:
         for distribution in distributions:
             modules_of.setdefault(canonicalize_name(distribution), set()).add(module)
 
-    for requirement in RUNTIME:
+    for requirement in (*RUNTIME, *EXTRAS):
         name = canonicalize_name(requirement.name)
         importable = {module for module in modules_of[name] if module.isidentifier()} - set(sys.stdlib_module_names)
         if name in DOMAIN_MAY_USE:
             assert not importable & forbidden, f"the domain may use {name}"
         else:
             assert importable & forbidden, f"{name} is missing from the domain's import contract"
+
+
+def test_an_extra_is_no_dependency_of_everybody() -> None:
+    needed, extra = ({one.name for one in given} for given in (RUNTIME, EXTRAS))
+
+    assert extra == {"authlib", "joserfc", "webauthn"}
+    assert not needed & extra
 
 
 # --- where tests stand ------------------------------------------------------------------------------------

@@ -89,6 +89,30 @@ def test_networks_that_read_the_metrics_are_listed_and_there_are_none_by_default
     assert listed == ("10.1.0.0/16", "192.0.2.7/32", "fd00::/64")
 
 
+OIDC = {
+    "CLAUDEOPS_OIDC_ISSUER": "https://id.example.com/realms/ops/",
+    "CLAUDEOPS_OIDC_CLIENT_ID": "claudeops",
+    "CLAUDEOPS_OIDC_CLIENT_SECRET": "0123456789",
+    "CLAUDEOPS_PUBLIC_URL": "https://ops.example.com, http://10.0.0.5:8080",
+}
+
+
+def test_an_identity_provider_is_one_value_and_none_by_default(world: World) -> None:
+    assert world.settings().oidc is None
+    client = world.settings(OIDC).oidc
+    assert client is not None
+    assert (client.issuer, client.claim) == ("https://id.example.com/realms/ops/", "preferred_username")
+    assert client.public_urls == ("https://ops.example.com", "http://10.0.0.5:8080")
+    assert client.configuration == "https://id.example.com/realms/ops/.well-known/openid-configuration"
+
+
+def test_an_identity_provider_without_its_libraries_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claudeops.settings.oidc.find_spec", lambda _: None)
+    assert world.settings().oidc is None
+    with pytest.raises(ConfigurationError, match=r"CLAUDEOPS_OIDC_ISSUER is set.* install claudeops\[oidc\]"):
+        world.settings(OIDC)
+
+
 def test_tiers_that_demand_a_passkey_are_listed_and_a_slip_switches_none_off(world: World) -> None:
     assert world.settings().approval_passkey == frozenset()
     assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="off").approval_passkey == frozenset()

@@ -28,6 +28,10 @@ FIELDS = {
     "CLAUDEOPS_POLICY_PATH": "policy",
     "CLAUDEOPS_MEMORY_BUDGET": "memory_budget_tokens",
     "CLAUDEOPS_APPRISE_URLS": "addresses",
+    "CLAUDEOPS_OIDC_ISSUER": "oidc",  # one value: all of them or none
+    "CLAUDEOPS_OIDC_CLIENT_ID": "oidc",
+    "CLAUDEOPS_OIDC_CLIENT_SECRET": "oidc",
+    "CLAUDEOPS_OIDC_CLAIM": "oidc",
 }
 
 

@@ -40,6 +40,13 @@ def case(name: str, *told: str, **environ: str) -> object:
     return pytest.param(environ, told, id=name)
 
 
+OIDC = {
+    "CLAUDEOPS_OIDC_ISSUER": "https://id.example.com/realms/ops/",
+    "CLAUDEOPS_OIDC_CLIENT_ID": "claudeops",
+    "CLAUDEOPS_OIDC_CLIENT_SECRET": "hunter22-of-the-client",
+    "CLAUDEOPS_PUBLIC_URL": "https://ops.example.com",
+}
+
 REFUSED = [
     # --- names
     case("misspelt", "CLAUDEOPS_INTERVALL", "nearest known name: CLAUDEOPS_INTERVAL)", CLAUDEOPS_INTERVALL="5"),
@@ -71,6 +78,28 @@ REFUSED = [
     case("no-public-url", "CLAUDEOPS_PUBLIC_URL", "https://ops", CLAUDEOPS_PUBLIC_URL="https://a.example, ops"),
     case("password-in-a-link", "CLAUDEOPS_PUBLIC_URL", "secret", CLAUDEOPS_PUBLIC_URL="https://ada:hunter22@ops"),
     case("guessable-proxy", "CLAUDEOPS_TRUSTED_PROXY_SECRET", "openssl", CLAUDEOPS_TRUSTED_PROXY_SECRET="hunter22"),
+    case(
+        "oidc-alone", "OIDC_CLIENT_ID and CLAUDEOPS_OIDC_CLIENT_SECRET", CLAUDEOPS_OIDC_ISSUER="https://id.example.com"
+    ),
+    case("oidc-claim-alone", "CLAUDEOPS_OIDC_CLAIM is set", "CLAUDEOPS_OIDC_ISSUER", CLAUDEOPS_OIDC_CLAIM="email"),
+    case(
+        "oidc-without-secret",
+        "CLAUDEOPS_OIDC_ISSUER is set, and CLAUDEOPS_OIDC_CLIENT_SECRET is not",
+        "or unset",
+        **{name: value for name, value in OIDC.items() if "SECRET" not in name},
+    ),
+    case("oidc-in-the-clear", "OIDC_ISSUER", "https", **{**OIDC, "CLAUDEOPS_OIDC_ISSUER": "http://id.example.com"}),
+    case(
+        "oidc-no-address",
+        "OIDC_ISSUER",
+        "such as",
+        **{**OIDC, "CLAUDEOPS_OIDC_ISSUER": "https://a:hunter22@id/?x=hunter22"},
+    ),
+    case("oidc-no-claim", "OIDC_CLAIM is 'e mail'", "email", **{**OIDC, "CLAUDEOPS_OIDC_CLAIM": "e mail"}),
+    case("oidc-nowhere", "CLAUDEOPS_PUBLIC_URL is not", **{**OIDC, "CLAUDEOPS_PUBLIC_URL": ""}),
+    case(
+        "oidc-odd-secret", "OIDC_CLIENT_SECRET", "not shown", **{**OIDC, "CLAUDEOPS_OIDC_CLIENT_SECRET": "hunter22 x"}
+    ),
     case("no-switch", "CLAUDEOPS_DRY_RUN is 'maybe'", "true or false", CLAUDEOPS_DRY_RUN="maybe"),
     case("no-level", "CLAUDEOPS_LOG_LEVEL is 'loud'", "info, debug", CLAUDEOPS_LOG_LEVEL="loud"),
     case("no-isolation", "CLAUDEOPS_ISOLATION is 'jail'", "bubblewrap", CLAUDEOPS_ISOLATION="jail"),

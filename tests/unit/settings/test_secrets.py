@@ -32,6 +32,16 @@ SECRET_PLACES = [
     pytest.param({"CLAUDEOPS_CHAT_API_KEY": "chat-0123456789"}, {"chat-0123456789"}, id="chat"),
     pytest.param({"CLAUDEOPS_TRUSTED_PROXY_SECRET": "proxy-0123456789"}, {"proxy-0123456789"}, id="trusted-proxy"),
     pytest.param(
+        {
+            "CLAUDEOPS_OIDC_ISSUER": "https://id.example.com",
+            "CLAUDEOPS_OIDC_CLIENT_ID": "ops",
+            "CLAUDEOPS_OIDC_CLIENT_SECRET": "oidc-0123456789",
+            "CLAUDEOPS_PUBLIC_URL": "https://ops.example.com",
+        },
+        {"oidc-0123456789"},
+        id="oidc",
+    ),
+    pytest.param(
         {"CLAUDEOPS_APPRISE_URLS": "discord://1234/averyverylongtoken, mailto://me:mailsecret@example.com"},
         {
             "discord://1234/averyverylongtoken",

@@ -77,7 +77,6 @@ async def listener(_case: Case, settings: Settings) -> Finding:
     return fine(
         f"The daemon can listen to {place}; every program needs a token (`claudeops token list`), and every person a "
         "login (`claudeops login-link`)."
-        "login (`claudeops login-link`)."
     )
 
 

@@ -23,6 +23,7 @@ from claudeops import logs
 from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.estate import estate
+from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, exit_for, print_document
@@ -36,6 +37,9 @@ _SECONDS: Final = 60.0  # for one check
 _SAID: Final = "The message says what to mend."
 
 _OURS: Final = ("CLAUDEOPS_", "ANTHROPIC_", "CLAUDE_", "BROWSER_CRED_", "WATCHDOG_")
+
+_TOGETHER: Final = ("CLAUDEOPS_OIDC_",)
+"""How variables begin that mean something only together: where one is wrong, the others alone are no second fault."""
 
 _WORST_FIRST: Final = (Exit.CONFIGURATION, Exit.UNAVAILABLE, Exit.TRY_LATER)
 
@@ -86,6 +90,7 @@ CHECKS: Final = (
             "CLAUDEOPS_TRUSTED_PROXY_SECRET*",
         ),
     ),
+    Check("login provider", login_provider, ("CLAUDEOPS_OIDC_*",)),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
@@ -134,6 +139,8 @@ def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> Case:
                 return Case(settings=None, fault=str(error), refused=refused, warnings=(), now=now)
             refused[culprit] = str(error)
             del left[culprit]
+            together = tuple(begin for begin in _TOGETHER if culprit.startswith(begin))
+            left = {name: value for name, value in left.items() if not name.startswith(together)}
         else:
             return Case(settings=loaded.settings, fault=None, refused=refused, warnings=loaded.warnings, now=now)
 

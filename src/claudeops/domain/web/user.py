@@ -23,7 +23,7 @@ class NewUser:
 
     name: str
     role: Role
-    password_hash: str | None = field(default=None, repr=False)  # None: logs in by links, or by way of a proxy
+    password_hash: str | None = field(default=None, repr=False)  # None: logs in by links, a proxy or a provider
     created_at: datetime
     created_by: str
 

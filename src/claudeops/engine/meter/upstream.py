@@ -160,12 +160,15 @@ class ModelApi:
         return await self._pool.handle_async_request(request)
 
 
-def connection_pool(url: str, network: Mapping[str, str]) -> httpcore2.AsyncConnectionPool:
+def connection_pool(
+    url: str, network: Mapping[str, str], *, trusted: ssl.SSLContext | None = None
+) -> httpcore2.AsyncConnectionPool:
     """Return the connections to a server, through its proxy; ``network`` has proxies and CA files, by variable.
 
+    ``trusted``: what `trusted_certificates` has read, which takes time, for whoever opens more than one.
     Raises `ConfigurationError` if the proxy or a file of certificates cannot be used.
     """
-    certificates = _certificates(network)
+    certificates = trusted or trusted_certificates(network)
     if (through := _proxy(network, url)) is None:
         return httpcore2.AsyncConnectionPool(ssl_context=certificates, **_KEPT)
     proxy = urlsplit(through)
@@ -233,8 +236,11 @@ def _is_excepted(url: SplitResult, no_proxy: str) -> bool:
     return False
 
 
-def _certificates(network: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the trusted certificates; ``SSL_CERT_*`` replace the system's, the other variables add to them."""
+def trusted_certificates(network: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the trusted certificates; ``SSL_CERT_*`` replace the system's, the other variables add to them.
+
+    Raises `ConfigurationError` if a file cannot be used.
+    """
     file, directory = network.get("SSL_CERT_FILE"), network.get("SSL_CERT_DIR")
     try:
         context = ssl.create_default_context(cafile=file, capath=directory)

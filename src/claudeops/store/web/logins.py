@@ -78,6 +78,19 @@ class SqlLogins:
         self.changes += 1
         return begun
 
+    async def log_in_by(self, provider: str, user: User, new: NewLogin) -> Login | None:
+        """Begin the login of a user for whom a provider vouches; None: the user was removed."""
+
+        def write(connection: Connection) -> Login | None:
+            found = connection.execute(_active_user(user.id)).one_or_none()
+            if found is None:
+                return None
+            return _begin(connection, found.name, Role(found.role), new, user_id=found.id, way=f" by {provider}")
+
+        begun = await self._database.write(write)
+        self.changes += 1
+        return begun
+
     async def active(self, now: datetime) -> Mapping[str, Login]:
         """Return the logins that open something now, by the digest of their cookie; users have the role of now."""
         columns = web_sessions.c
@@ -122,8 +135,10 @@ def _active_user(user_id: int) -> Select[Any]:
     return select(users).where(users.c.id == user_id, users.c.disabled_at.is_(None))
 
 
-def _begin(connection: Connection, name: str, role: Role, new: NewLogin, *, user_id: int | None = None) -> Login:
-    note_deed(connection, f"{name} has logged in as {role.value}", at=new.at)
+def _begin(
+    connection: Connection, name: str, role: Role, new: NewLogin, *, user_id: int | None = None, way: str = ""
+) -> Login:
+    note_deed(connection, f"{name} has logged in as {role.value}{way}", at=new.at)
     values = {
         "name": name,
         "role": role.value,

@@ -1,20 +1,26 @@
-"""Logging in by a link or a password, and out.
+"""Logging in by a link, a password or an identity provider, and out.
 
 A link is used by pressing a button on its page: programs that look at links before people do (chats, browsers that read
 ahead) would use it up.
+
+A login at a provider begins by a link and not by a form: under `form-action 'self'` a form must not lead to another
+site, neither by itself nor by a redirect.
 """
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
+from starlette.requests import cookie_parser
 from starlette.responses import Response
 
 from claudeops.domain.web.login import COOKIE, LONGEST, SECURE_COOKIE, NewLogin, next_path, secret_of
+from claudeops.domain.web.oidc import PENDING_TIME, NotLoggedIn, Returned
 from claudeops.domain.web.token import SECRET_BYTES, digest_of
 from claudeops.errors import ErrorKind
 from claudeops.web.connection import NOT_ENCRYPTED
@@ -22,6 +28,7 @@ from claudeops.web.doorkeeper import NO_ROW
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
+from claudeops.web.ports import ProviderLogin
 from claudeops.web.problems import RefusedError
 
 _WRONG: Final = "The name or the password is wrong."
@@ -29,6 +36,12 @@ _IN_THE_CLEAR: Final = (
     "No password is taken here: this connection is not encrypted, so others could read it. Open the pages by https, or "
     "on the machine itself; where the network is trusted, CLAUDEOPS_DASHBOARD_INSECURE=true says so."
 )
+_NO_PROVIDER: Final = "People log in by links or passwords here."
+_BEGIN: Final = "/login/oidc"
+_PENDING: Final = "claudeops_login"
+_SECURE_PENDING: Final = "__Host-claudeops_login"
+"""The cookies of a login that was begun at the provider."""
+
 _OVER: Final = "This link was used, or is over: `claudeops login-link` makes another."
 
 
@@ -36,6 +49,15 @@ class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where to go after the login."""
 
     next: str = "/"
+
+
+class Back(msgspec.Struct, frozen=True, kw_only=True):
+    """What a browser brings back from the identity provider; what else it brings says nothing to us."""
+
+    code: str = ""
+    state: str = ""
+    error: str = ""
+    iss: str | None = None
 
 
 async def login_page(site: Site, call: Call) -> Response:
@@ -63,11 +85,77 @@ async def use_password(site: Site, call: Call) -> Response:
     return _begin(site, call, secret, wanted)
 
 
+async def begin_at_provider(site: Site, call: Call) -> Response:
+    """Lead a browser to the identity provider. Raises `RefusedError` for one try too many."""
+    provider, wanted = _provider(site), next_path(call.asked(After).next)
+    if call.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        return see_other(_with_next("/login", wanted))  # a person begins a login, no other site does
+    host, peer = call.headers.get("host", ""), call.connection.peer
+    begun = await provider.begin(host=host, wanted=wanted, peer=peer, at=call.at)
+    if isinstance(begun, NotLoggedIn):
+        return _not_logged_in(site, call, begun, wanted)
+    answer = see_other(begun.address)
+    tls, seconds = site.is_tls(call), int(PENDING_TIME.total_seconds())
+    # Lax, not strict: it has to come along when the provider leads the browser back.
+    answer.set_cookie(
+        _pending_cookie(tls=tls), begun.secret, max_age=seconds, path="/", httponly=True, samesite="lax", secure=tls
+    )
+    return answer
+
+
+async def end_at_provider(site: Site, call: Call) -> Response:
+    """Log a browser in that comes back from the identity provider. Raises `RefusedError`."""
+    provider, back, tls = _provider(site), call.asked(Back), site.is_tls(call)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    new = NewLogin(digest=digest_of(secret), at=call.at, look_only=not call.connection.is_private)
+    ended = await provider.end(
+        Returned(state=back.state, code=back.code, error=back.error, issuer=back.iss),
+        secret=cookie_parser(call.headers.get("cookie", "")).get(_pending_cookie(tls=tls), ""),
+        new=new,
+    )
+    if isinstance(ended, NotLoggedIn):
+        return _not_logged_in(site, call, ended, "/")
+    return _begin(site, call, secret, ended.wanted)
+
+
+def _provider(site: Site) -> ProviderLogin:
+    if site.provider is None:
+        raise RefusedError(HTTPStatus.NOT_FOUND, _NO_PROVIDER, kind=ErrorKind.AUTH)
+    return site.provider
+
+
+def _pending_cookie(*, tls: bool) -> str:
+    return _SECURE_PENDING if tls else _PENDING
+
+
+def _not_logged_in(site: Site, call: Call, why: NotLoggedIn, wanted: str) -> Response:
+    """Answer with the login page, which says why, and has nothing of the address, in which there may be a code."""
+    answer = _login_form(site, replace(call, path="/login", query={}), wanted=wanted, wrong=why.sentence)
+    answer.status_code = HTTPStatus.FORBIDDEN if why.is_refused else HTTPStatus.SERVICE_UNAVAILABLE
+    return answer
+
+
+def _with_next(path: str, wanted: str) -> str:
+    return f"{path}?next={quote(wanted, safe='')}"
+
+
+def _provider_link(provider: ProviderLogin, call: Call, wanted: str) -> str:
+    """Return where a login begins: by the name by which it ends, since the cookie is of that name."""
+    host, public = call.headers.get("host", ""), provider.begins_at(call.headers.get("host", ""))
+    is_there = urlsplit(public).netloc.lower() == host.lower()
+    return _with_next(_BEGIN if is_there else public + _BEGIN, wanted)
+
+
 def _login_form(site: Site, call: Call, *, wanted: str, name: str = "", wrong: str = "") -> Response:
+    wanted, is_private = next_path(wanted), call.connection.is_private
+    provider = site.provider
     values = {
-        "next": next_path(wanted),
-        "has_form": site.passwords is not None and call.connection.is_private,
-        "refusal": _IN_THE_CLEAR if site.passwords is not None and not call.connection.is_private else "",
+        "next": wanted,
+        "provider": "" if provider is None else provider.host,
+        "provider_link": "" if provider is None else _provider_link(provider, call, wanted),
+        "warning": "" if provider is None or is_private else NOT_ENCRYPTED,
+        "has_form": site.passwords is not None and is_private,
+        "refusal": _IN_THE_CLEAR if site.passwords is not None and not is_private else "",
         "name": name[:100],
         "wrong": wrong,
     }

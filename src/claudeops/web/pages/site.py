@@ -25,7 +25,7 @@ from claudeops.web.acts import Acting
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
 from claudeops.web.password_login import PasswordLogin
-from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce
+from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce, ProviderLogin
 
 LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""
@@ -70,6 +70,7 @@ class Site:
     acting: Acting | None = None  # None: pages and API can only look
     reached: dict[str, Reach] = field(default_factory=dict, init=False)  # by the hashes of calls
     passwords: PasswordLogin | None = None  # None: people log in by links alone
+    provider: ProviderLogin | None = None  # None: no provider says who people are
     _seen: tuple[float, Glance] | None = field(default=None, init=False)  # at that monotonic second
 
     async def seen(self) -> Glance:

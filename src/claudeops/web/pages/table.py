@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from claudeops.domain.web.oidc import CALLBACK
 from claudeops.domain.web.token import ScopeKind
 from claudeops.web.endpoints import Call, Endpoint, Handler, Query
 from claudeops.web.listings import (
@@ -118,6 +119,7 @@ def _replay(site: Site) -> Endpoint:
 def _logins(site: Site) -> Sequence[Endpoint]:
     link, out = "/setup/{once}", "Ends the login of the browser."
     link_page, use_link = partial(login.link_page, site), partial(login.use_link, site)
+    begin, end, back = partial(login.begin_at_provider, site), partial(login.end_at_provider, site), CALLBACK
     return (
         Endpoint(
             method="GET",
@@ -132,13 +134,17 @@ def _logins(site: Site) -> Sequence[Endpoint]:
             "GET", "/login", partial(login.login_page, site), "How to log in, and the form to do so.", query=login.After
         ),
         _open("POST", "/login", partial(login.use_password, site), "Logs a browser in by name and password."),
+        _open("GET", "/login/oidc", begin, "Leads a browser to the identity provider.", query=login.After, status=303),
+        _open("GET", back, end, "Logs a browser in that comes back from there.", query=login.Back, status=303),
         _open("GET", link, link_page, "A link of `claudeops login-link`: the button that uses it.", query=login.After),
         _open("POST", link, use_link, "Logs a browser in by a link, which is used up."),
         _open("POST", "/logout", partial(login.log_out, site), out),
     )
 
 
-def _open(method: str, path: str, handler: Handler, summary: str, *, query: Query = None) -> Endpoint:
+def _open(
+    method: str, path: str, handler: Handler, summary: str, *, query: Query = None, status: int = 200
+) -> Endpoint:
     is_form = method == "POST"
     return Endpoint(
         method=method,
@@ -148,7 +154,7 @@ def _open(method: str, path: str, handler: Handler, summary: str, *, query: Quer
         query=query,
         body=bytes if is_form else None,
         answer=str,
-        status=303 if is_form else 200,
+        status=303 if is_form else status,
         handler=handler,
         summary=summary,
     )

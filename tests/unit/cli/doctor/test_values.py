@@ -54,6 +54,22 @@ def test_every_fault_is_found_and_the_rest_is_read(tmp_path: Path) -> None:
     assert (case.settings.max_tier, case.settings.oauth_token) == (2, "oauth-two")
 
 
+def test_of_variables_that_mean_something_only_together_one_fault_is_said(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    environ = {
+        "PATH": str(world.claude.parent),
+        "CLAUDEOPS_REPOS_DIR": str(world.root / "repos"),
+        "CLAUDEOPS_PUBLIC_URL": "https://ops.example.com",
+        "CLAUDEOPS_OIDC_ISSUER": "http://id.example.com",
+        "CLAUDEOPS_OIDC_CLIENT_ID": "ops",
+        "CLAUDEOPS_OIDC_CLIENT_SECRET": "0123456789",
+    }
+    case = gather(environ, cwd=world.cwd, now=NOW)
+    assert list(case.refused) == ["CLAUDEOPS_OIDC_ISSUER"]
+    assert case.settings is not None
+    assert case.settings.public_hosts == ("ops.example.com",)
+
+
 def test_only_command_lines_are_taken_for_programs() -> None:
     text = "Use `curl -sS URL`, never `sudo`. `services_checked` and `service:category` are none, nor is `GET /x`."
     assert mentioned([text]) == {"curl"}
