@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from claudeops.domain.commands import Command
 from claudeops.domain.gate.approval import proven_yes
 from claudeops.domain.model import Status
+from claudeops.domain.retention import KEYS_KEPT
 from claudeops.domain.web.login import Role
 from claudeops.domain.web.token import PERSONS_SCOPES, ScopeKind
 from claudeops.store.reading import silences
 from claudeops.store.tables import api_tokens, idempotency_keys
-from claudeops.store.web.idempotency import KEPT
 from claudeops.web.acting import ACTS
 from claudeops.web.endpoints import Endpoint
 from support.checkout import ROOT
@@ -384,7 +384,7 @@ async def test_a_call_with_a_key_is_made_once_and_answered_as_before(site: SiteD
     site.door.clock.go_on(2)
     assert (await send(site, "POST", "/sessions", {"prompt": "look"}, token=6, key="k-1")).status == 201
     assert await sessions_of(site) == before + 2  # another caller's key is another
-    site.door.clock.go_on(KEPT.total_seconds() + 1)
+    site.door.clock.go_on(KEYS_KEPT.total_seconds() + 1)
     assert (await send(site, "POST", "/sessions", {"prompt": "another"}, key="k-1")).status == 201
 
 
