@@ -44,6 +44,12 @@ def newest(connection: Connection, wanted: Listing, *, now: datetime, everything
     return page(connection, query, silences.c.id, wanted, lambda row: to_entry(to_silence(row)))
 
 
+def one(connection: Connection, silence_id: int) -> SilenceEntry | None:
+    """Return a silence; None: there is none of this id."""
+    row = connection.execute(select(silences).where(silences.c.id == silence_id)).one_or_none()
+    return None if row is None else to_entry(to_silence(row))
+
+
 def to_entry(silence: Silence) -> SilenceEntry:
     """Return a silence as an entry."""
     return SilenceEntry(
