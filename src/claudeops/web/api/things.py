@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from claudeops.store.acts.holds import holding
 from claudeops.store.holds import standing
-from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows
+from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows, silences
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
+from claudeops.store.verify import Verified, verify
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
 from claudeops.web.endpoints import Call
@@ -73,6 +74,23 @@ async def memory(site: Site, call: Call) -> Response:
     number = call.number("id")
     read = partial(memories.story, memory_id=number, now=call.at)
     return await read_one(site, call, read, f"There is no memory {number}.")
+
+
+async def silence(site: Site, call: Call) -> Response:
+    """Answer with a silence."""
+    number = call.number("id")
+    return await read_one(site, call, partial(silences.one, silence_id=number), f"There is no silence {number}.")
+
+
+async def verified(site: Site, call: Call) -> Response:
+    """Answer whether the record of a session's tool calls is as it was written."""
+    number = call.number("id")
+
+    def read(connection: Connection) -> Verified | None:
+        found = verify(connection, session_id=number)
+        return found if found.sessions or found.faults else None
+
+    return await read_one(site, call, read, f"There is no session {number}.")
 
 
 async def spend(site: Site, call: Call) -> Response:
