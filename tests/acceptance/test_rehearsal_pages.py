@@ -80,6 +80,11 @@ async def test_the_pages_of_rehearsals_have_one_address_and_one_login_until_ctrl
         page = await ask(f"{url}/sessions/1", method="GET", headers=cookie)
         assert page.status == 200
         assert "healthy" in page.body.decode()
+        more = (await ask(f"{url}/more", method="GET", headers=cookie)).body.decode()
+        targets = re.findall(r'class="card" href="(/\w+)"', more)
+        assert "/api" in targets
+        for target in targets:
+            assert (await ask(f"{url}{target}", method="GET", headers=cookie)).status == 200, target
         assert (await ask(f"{url}/", method="GET", headers={})).status == 303
         os.killpg(terminal.process.pid, signal.SIGINT)
         with anyio.fail_after(PATIENCE_SECONDS):
