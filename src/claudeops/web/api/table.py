@@ -82,7 +82,7 @@ def api_endpoints(site: Site) -> Sequence[Endpoint]:
         handler=partial(replay_answer, site),
         summary=REPLAYS,
     )
-    return (*_lists(site), *_things(site), replay)
+    return (*_lists(site), *_things(site), *_sums(site), replay)
 
 
 def _lists(site: Site) -> Sequence[Endpoint]:
@@ -116,10 +116,6 @@ def _lists(site: Site) -> Sequence[Endpoint]:
 
 def _things(site: Site) -> Sequence[Endpoint]:
     one = partial(_one, site)
-    limits = "The limits that actions have touched."
-    settings = "The settings in effect; of secrets only whether they are set."
-    policy = "The policy in force, and the verdict on a command, which is not run."
-    stats = "Figures for Homepage, by the names that Claude Ops gave them."
     return (
         one("/sessions/{id}", things.session, ListedSession, "One session."),
         one("/chains/{root}", things.chain, ChainTree, "A chain: what its sessions saw, did and cost, and why."),
@@ -130,13 +126,23 @@ def _things(site: Site) -> Sequence[Endpoint]:
         one("/memories/{id}", things.memory, MemoryStory, "One memory, and what it has to do with others."),
         one("/sessions/{id}/film", film_answer, Film, "The lines of a session that has ended, with their times."),
         one("/services/{name}", service_answer, ServiceStory, "One service, and the latest on record about it."),
-        one("/why", why_answer, WhyAnswer, "Why nothing was done: the recorded reasons in order.", query=OfWhy),
         one(
             "/sessions/{id}/audit",
             things.verified,
             Verified,
             "Whether a session's calls of tools are on record as they were written.",
         ),
+    )
+
+
+def _sums(site: Site) -> Sequence[Endpoint]:
+    one = partial(_one, site)
+    limits = "The limits that actions have touched."
+    settings = "The settings in effect; of secrets only whether they are set."
+    policy = "The policy in force, and the verdict on a command, which is not run."
+    stats = "Figures for Homepage, by the names that Claude Ops gave them."
+    return (
+        one("/why", why_answer, WhyAnswer, "Why nothing was done: the recorded reasons in order.", query=OfWhy),
         one("/policy", policy_answer, PolicyAnswer, policy, query=OfPolicy, refusals=(404,)),
         one("/passkeys", passkey_answer, Items[PasskeyEntry], "The passkeys of whoever is logged in."),
         one("/sources", lists.source_list, Items[SourceEntry], "Who sends alerts, and what of it could not be read."),
