@@ -187,7 +187,8 @@ class HeldPings:
         return name == "backup"
 
 
-async def _figures() -> bytes:
+async def figures() -> bytes:
+    """Return what Prometheus is given."""
     return b"claudeops_paused 0.0\n"
 
 
@@ -248,7 +249,7 @@ class Door:
             intake=self.intake,
             interactions=self.presses,
             pages=stream_endpoints(self.streams),
-            metrics=_figures,
+            metrics=figures,
             scrapers=tuple(map(ip_network, self.scrapers)),
         )
         self.listener = Listener(

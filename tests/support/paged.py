@@ -35,7 +35,7 @@ from claudeops.web.password_login import PasswordLogin
 from claudeops.web.passwords import Passwords
 from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
-from support.listening import NOON, Answered, Door, TestClock
+from support.listening import NOON, Answered, Door, TestClock, figures
 from support.migrated import write_migrated
 from support.store_values import RULES
 
@@ -65,6 +65,7 @@ class SiteDoor:
     door: Door
     store: SqlStore
     site: Site
+    streams: Streams
 
     async def link(self, name: str, role: Role = Role.VIEWER) -> str:
         """Make the link ``link-<name>``; return the digest of its secret."""
@@ -149,13 +150,16 @@ async def site_door(
                 users=store.users, logins=store.logins, clock=door.clock, passwords=Passwords(check=is_same)
             ),
         )
+        streams = Streams(live=door.hub, logs=site.logs, render=site.pages.lines)
         rooms = Rooms(
             readiness=lambda: door.checks,
             pings=door.pings,
             sources=door.sources,
             intake=door.intake,
+            interactions=door.presses,
+            metrics=figures,
             pages=(
-                *stream_endpoints(Streams(live=door.hub, logs=site.logs, render=site.pages.lines)),
+                *stream_endpoints(streams),
                 *page_endpoints(site),
                 *api_endpoints(site),
                 *act_endpoints(site),
@@ -169,6 +173,7 @@ async def site_door(
             sources=door.sources,
             clock=door.clock,
             log=door.doorkeeper.log,
+            slack=door.doorkeeper.slack,
         )
         door.listener = replace(
             door.listener,
@@ -177,6 +182,6 @@ async def site_door(
             refused_page=site.pages.refused,
             connections=ConnectionRules(proxy_secret=PROXY_SECRET),
         )
-        yield SiteDoor(door, store, site)
+        yield SiteDoor(door, store, site, streams)
     finally:
         await store.close()

@@ -106,7 +106,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
                 sources=_sources(node, desk),
                 intake=desk,
                 interactions=people if node.settings.slack else None,
-                pages=partial(_pages, node, keeper),
+                pages=partial(_pages, node, keeper, desk),
             ),
         )
         manager.ready()
@@ -135,10 +135,10 @@ def _spare_pauses() -> None:
     gc.set_threshold(2_000, 10, 25)
 
 
-async def _pages(node: Node, keeper: ScheduleKeeper) -> Parts:
+async def _pages(node: Node, keeper: ScheduleKeeper, desk: AlertDesk) -> Parts:
     from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
 
-    return await pages_of(node, keeper)
+    return await pages_of(node, keeper, sources=lambda: desk.rules().sources)
 
 
 def _sources(node: Node, desk: AlertDesk) -> FileSources:

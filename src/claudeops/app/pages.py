@@ -14,6 +14,7 @@ from claudeops.app.node import Node
 from claudeops.app.policy import PolicyInForce, read_policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules, root_session
+from claudeops.domain.alerts.rules import Source
 from claudeops.domain.model import LOWEST_TIER, Trigger
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.spending.budget import last_midnight
@@ -39,8 +40,8 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-async def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
-    """Return what pages add to a daemon's listener."""
+async def pages_of(node: Node, keeper: ScheduleKeeper, *, sources: Callable[[], Sequence[Source]]) -> Parts:
+    """Return what pages add to a daemon's listener; ``sources`` are those that the operator's file declares."""
     text = await read_policy_text(node.settings)
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
     site = site_of(
@@ -55,6 +56,7 @@ async def pages_of(node: Node, keeper: ScheduleKeeper) -> Parts:
         passwords=PasswordLogin(users=node.users, logins=node.logins, clock=node.clock),
         provider=_provider(node),
     )
+    site.sources = sources
     estates = node.context.estates
     site.policy = PolicyInForce(
         settings=node.settings,

@@ -34,6 +34,8 @@ from claudeops.settings import Settings
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store
 from claudeops.tasks import open_tasks
+from claudeops.web.api.description import description_endpoints
+from claudeops.web.api.table import api_endpoints
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener
@@ -128,10 +130,10 @@ class RehearsalPages:
             clock=self._clock,
             next_fires=dict,
         )
-        site.pages.has_api = False
         streams = Streams(live=self.hub, logs=logs, render=site.pages.lines)
         self._shown = (store, streams)
-        table = Table((*page_endpoints(site), *stream_endpoints(streams)))
+        rows = (*page_endpoints(site), *stream_endpoints(streams), *api_endpoints(site))
+        table = Table((*rows, *description_endpoints(site, rows)))
         if self._listener is not None:
             self._listener.table = table
             return

@@ -13,6 +13,10 @@ AUDIT_DAYS: Final = 90
 """The least time for which tool calls with their verdicts, and the session rows around them, are kept."""
 
 
+KEYS_KEPT: Final = timedelta(hours=24)
+"""For which the answer to a call with an `Idempotency-Key` is kept."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cutoffs:
     """What is older than these is removed. UTC; age counts from the end of a session, or of a condition."""
@@ -21,6 +25,7 @@ class Cutoffs:
     audit: datetime  # for whole chains with their tool calls, which leave a tombstone
     fine_history: datetime  # for the short stretches of a probe's history
     history: datetime  # for the hours of it
+    keys: datetime  # for what was answered to calls with a key
 
 
 def cutoffs(now: datetime, *, retention_days: int) -> Cutoffs:
@@ -30,6 +35,7 @@ def cutoffs(now: datetime, *, retention_days: int) -> Cutoffs:
         audit=now - timedelta(days=max(retention_days, AUDIT_DAYS)),
         fine_history=now - KEPT_BUCKETS,
         history=now - KEPT_HOURS,
+        keys=now - KEYS_KEPT,
     )
 
 
@@ -44,6 +50,7 @@ class Aged(StrEnum):
     STRETCHES = "stretches_removed"  # of a probe's history, short ones
     HOURS = "hours_removed"  # of a probe's history
     NOTICES = "notices_removed"  # that are no longer on their way
+    KEYS = "idempotency_keys_removed"
     FIRES = "fires_removed"  # of schedules; the latest of each schedule stays
     DECISIONS = "alert_decisions_removed"
     BODIES = "alert_bodies_removed"  # once no decision names them

@@ -37,6 +37,7 @@ from claudeops.store.tables import (
     alert_queue,
     cooldown_actions,
     events,
+    idempotency_keys,
     metadata,
     outbox,
     probe_history,
@@ -65,6 +66,7 @@ _TABLES: Final = {
     Aged.STRETCHES: probe_history,
     Aged.HOURS: probe_history,
     Aged.NOTICES: outbox,
+    Aged.KEYS: idempotency_keys,
     Aged.FIRES: schedule_fires,
     Aged.DECISIONS: alert_decisions,
     Aged.BODIES: alert_deliveries,
@@ -188,6 +190,11 @@ def _over(over_at: Column[datetime], cutoffs: Cutoffs) -> Select[Key]:
     return select(over_at.table.c.id).where(over_at < cutoffs.details).order_by(over_at)
 
 
+def _old_keys(cutoffs: Cutoffs) -> Select[Key]:
+    keys = idempotency_keys.c
+    return select(keys.id).where(keys.created_at <= cutoffs.keys).order_by(keys.created_at)
+
+
 def _old_bodies(cutoffs: Cutoffs) -> Select[Key]:
     bodies = alert_deliveries.c
     named = select(alert_decisions.c.id).where(alert_decisions.c.delivery_id == bodies.id)
@@ -214,6 +221,7 @@ _OLD: Final[Mapping[Aged, Callable[[Cutoffs], Select[Key]]]] = {
     Aged.NOTICES: lambda cutoffs: _over(outbox.c.delivered_at, cutoffs),
     Aged.DECISIONS: lambda cutoffs: _over(alert_decisions.c.at, cutoffs),
     Aged.BODIES: _old_bodies,
+    Aged.KEYS: _old_keys,
     Aged.FIRES: _old_fires,
 }
 

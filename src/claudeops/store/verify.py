@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
+import msgspec
 from sqlalchemy import Connection, select, text
 
 from claudeops.domain.gate.audit import row_hash, seal, tombstone_hash
@@ -31,8 +32,7 @@ class FaultKind(StrEnum):
     ADDED = "added"  # a row was inserted
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One deviation from what was written."""
 
     kind: FaultKind
@@ -49,10 +49,10 @@ class Logged:
     audit_results: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """How much was checked, and the faults that were found."""
 
+    verified: bool  # there are none
     sessions: int
     calls: int
     tombstones: int
@@ -109,6 +109,7 @@ def verify(
         if session_id in {None, number}:
             faults += _against_log(number, said, marks.get(number), buried.get(number))
     return Verified(
+        verified=not faults,
         sessions=len(found),
         calls=sum(map(len, calls.values())),
         tombstones=len(stones),

@@ -32,7 +32,7 @@ from claudeops.web import acts
 from claudeops.web.acts import Acting, done_or_refused
 from claudeops.web.api.answers import Items, whole
 from claudeops.web.api.table import BASE
-from claudeops.web.endpoints import Call, Endpoint
+from claudeops.web.endpoints import IDEMPOTENCY_KEY, PREFER, Call, Endpoint
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
 from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, SignatureChallenge
@@ -56,7 +56,13 @@ class Act:
     then: str = ""  # the page that is shown after it, with the parameters of the path
     status: int = 200  # of the API
     secret: bool = False  # the answer has a secret, which is kept nowhere
+    takes: tuple[str, ...] = ()  # headers of its own
     summary: str
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers that its endpoint of the API takes: only what may not be sent twice has a key."""
+        return (IDEMPOTENCY_KEY, *self.takes) if self.method == "POST" else self.takes
 
 
 _INCIDENT: Final = "/incidents/{number}"
@@ -72,6 +78,7 @@ ACTS: Final = (
         page="/sessions",
         then="/sessions/{id}",
         status=201,
+        takes=(PREFER,),
         summary="Queues a session on a request; `Prefer: respond-if-busy` refuses where others run or wait.",
     ),
     Act(
@@ -297,6 +304,7 @@ def _api(site: Site) -> Sequence[Endpoint]:
             body=act.body,
             answer=act.answer,
             status=act.status,
+            headers=act.headers,
             handler=partial(_by_program, site, act),
             summary=act.summary,
         )
@@ -325,8 +333,8 @@ def _pages(site: Site) -> Sequence[Endpoint]:
 
 async def _by_program(site: Site, act: Act, call: Call) -> Response:
     body = call.sent(act.body)
-    key = call.headers.get("idempotency-key", "")
-    if not key or act.method != "POST":
+    key = call.headers.get(IDEMPOTENCY_KEY.lower())
+    if key is None or IDEMPOTENCY_KEY not in act.headers:
         return answer(await _done(site, act, call, body), status=act.status)
     if not _KEY.fullmatch(key):
         raise RefusedError(422, "Idempotency-Key has 1 to 255 visible characters of ASCII.")

@@ -30,7 +30,8 @@ from claudeops.store.acts.tokens import MadeToken, TokenAct
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import SqlStore
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import PREFER, Call
+from claudeops.web.listings import Length
 from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, Passkeys, SignatureChallenge
 from claudeops.web.ports import Clock
 from claudeops.web.problems import RefusedError
@@ -47,7 +48,14 @@ _BUSY: Final = "respond-if-busy"
 Id = Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)]
 Line = Annotated[str, msgspec.Meta(max_length=300)]
 Note = Annotated[str, msgspec.Meta(max_length=2000)]
-Credential = Annotated[str, msgspec.Meta(max_length=20_000)]
+Credential = Annotated[str, msgspec.Meta(max_length=20_000, extra_json_schema={"format": "credential"})]
+MatcherText = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"format": "matcher"})]
+"""As in `alerts.toml`: `service="shop"`."""
+
+ScopeText = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"format": "scope"})]
+"""Of a token: `read`, `alerts:grafana`."""
+
+Lifetime = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"format": "lifetime"})]
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -111,8 +119,8 @@ class PasskeyBody(Body, frozen=True, kw_only=True):
 class SilenceBody(Body, frozen=True, kw_only=True):
     """What is to be held back, and for how long."""
 
-    matchers: Annotated[list[Line], msgspec.Meta(min_length=1, max_length=20)] | Line  # `service="shop"`
-    lasts: Line = "2h"
+    matchers: Annotated[list[MatcherText], msgspec.Meta(min_length=1, max_length=20)] | MatcherText
+    lasts: Length = "2h"
     comment: Note = ""
     preview: bool = False  # only say what it would hold back
 
@@ -145,8 +153,8 @@ class TokenBody(Body, frozen=True, kw_only=True):
     """A token that is to be made."""
 
     name: Line
-    scopes: Annotated[list[Line], msgspec.Meta(min_length=1, max_length=50)] | Line
-    expires: Line = "365d"  # after which time it ends, or `never`
+    scopes: Annotated[list[ScopeText], msgspec.Meta(min_length=1, max_length=50)] | ScopeText
+    expires: Lifetime = "365d"  # after which time it ends, or `never`
 
 
 # --- acts -------------------------------------------------------------------------------------------------
@@ -156,7 +164,7 @@ async def start(acting: Acting, call: Call, body: Request) -> ListedSession | Re
     """Queue a session for the daemon."""
     if body.start_tier > acting.highest_tier:
         raise RefusedError(409, f"Tier {body.start_tier} may not run here.", kind=ErrorKind.POLICY)
-    if _BUSY in call.headers.get("prefer", "") and await _is_busy(acting):
+    if _BUSY in call.headers.get(PREFER.lower(), "") and await _is_busy(acting):
         raise RefusedError(409, "Sessions run or wait already.", kind=ErrorKind.POLICY)
     new = replace(acting.root(body.start_tier, body.prompt), started_by=by(call))
     if service := body.service.strip():

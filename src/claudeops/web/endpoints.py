@@ -22,8 +22,26 @@ from claudeops.web.problems import RefusedError
 
 T = TypeVar("T")
 
-_PART: Final = regex.Pattern(r"[A-Za-z0-9_-][A-Za-z0-9._:@-]{0,99}")  # of a path; secrets may begin with any letter
-_LARGEST: Final = 2**31 - 1
+PART: Final = "[A-Za-z0-9_-][A-Za-z0-9._:@-]{0,99}"
+"""A parameter of a path, as an expression; secrets may begin with any letter."""
+
+LARGEST: Final = 2**31 - 1
+"""The largest number that a path may have."""
+
+JSON: Final = "application/json"
+
+IF_NONE_MATCH: Final = "If-None-Match"
+"""The header by which a caller names the answer that it has: see `Endpoint.headers`."""
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+"""The header by which a call is made once, however often it is sent."""
+
+LAST_EVENT_ID: Final = "Last-Event-ID"
+"""The header by which a reader says up to where it has a stream."""
+
+PREFER: Final = "Prefer"
+
+_PART: Final = regex.Pattern(PART)
 _MOST_FIELDS: Final = 100  # of a form
 
 ANY: Final = "any"
@@ -85,7 +103,7 @@ class Call:
     def number(self, name: str) -> int:
         """Return a number in the path. Raises `RefusedError` for what is none."""
         text = self.params[name]
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= _LARGEST):
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= LARGEST):
             raise RefusedError(404, f"{text} is no number of anything here.")
         return int(text)
 
@@ -96,14 +114,18 @@ class Call:
         """
         given = {name: value for name, value in self.query.items() if value}
         try:
-            return msgspec.convert(given, wanted, strict=False)
+            found = msgspec.convert(given, wanted, strict=False)
         except msgspec.ValidationError as error:
             raise RefusedError(422, f"The query is not as it should be: {error}.") from None
+        # Read loosely, as texts of an address are, the word null is None.
+        if null := next((name for name in given if getattr(found, name) is None), ""):
+            raise RefusedError(422, f"The query is not as it should be: `{null}` is {given[null]}; leave it out.")
+        return found
 
     def sent(self, wanted: type[T]) -> T:
         """Return the body, which is JSON, as a value; an empty one says nothing. Raises `RefusedError`."""
         try:
-            return msgspec.json.decode(self.body or b"{}", type=wanted)
+            return msgspec.convert(_with_integers(msgspec.json.decode(self.body or b"{}")), wanted)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise RefusedError(422, f"The body is not as it should be: {str(error)[:200]}.") from None
 
@@ -144,8 +166,11 @@ class Endpoint:
     page: bool = False  # for people: without a login they are led to one, and what is refused is a page too
     query: Query = None
     body: Body = None
-    answer: type
+    answer: Any  # a type
+    media: str = JSON  # of a good answer
     status: int = 200
+    headers: tuple[str, ...] = ()  # that it takes, besides those that prove who calls
+    refusals: tuple[int, ...] = ()  # statuses by which it refuses and others do not
     handler: Handler = field(repr=False)
     summary: str  # one sentence
 
@@ -193,11 +218,16 @@ class Table:
     def __init__(self, rows: Sequence[Endpoint]) -> None:
         self.rows = tuple(rows)
         self._routes = [(Route(row.path, _unused, methods=[row.method]), row) for row in rows]
+        # By whole paths: what has an address of its own is no parameter of another one.
+        self._at: dict[str, list[tuple[Route, Endpoint]]] = {}
+        for route, row in self._routes:
+            if "{" not in row.path:
+                self._at.setdefault(row.path, []).append((route, row))
 
     def find(self, scope: Scope) -> Found:
         """Return the row for a request. Raises `RefusedError`: 404, or 405 with the methods that there are."""
         allowed: list[str] = []
-        for route, row in self._routes:
+        for route, row in self._at.get(scope["path"], self._routes):
             matched, child = route.matches(scope)
             if matched is Match.NONE:
                 continue
@@ -228,6 +258,18 @@ def query_of(path: str, wanted: Query, pairs: Sequence[tuple[str, str]]) -> Mapp
 
 
 _SECRETS: Final = frozenset({"token", "access_token", "api_key", "apikey", "authorization"})
+
+
+def _with_integers(value: object) -> object:
+    """Return a JSON value with its whole numbers as integers, however they are written: 3.0 is one."""
+    match value:
+        case float():
+            return int(value) if value.is_integer() else value
+        case list():
+            return [_with_integers(item) for item in value]
+        case dict():
+            return {name: _with_integers(item) for name, item in value.items()}
+    return value
 
 
 async def _unused(_: object) -> None:

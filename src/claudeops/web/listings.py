@@ -27,21 +27,28 @@ _LARGEST: Final = 2**63 - 1
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Text = Annotated[str, msgspec.Meta(max_length=300)]
 Tier = Annotated[int, msgspec.Meta(ge=1, le=99)]
+Moment = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"format": "moment"})]
+"""An age (2h, 7d) or a time of ISO 8601."""
+
+Length = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"format": "length-of-time"})]
+"""A length of time (30m, 2h, 7d)."""
+
+Cursor = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"format": "cursor"})]
 
 
 class Paged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A list without filters."""
 
     limit: Limit = 50  # entries
-    before: Text = ""  # the cursor at which the page before this one has ended; empty: the newest entries
-    after: Text = ""  # the cursor of the newest entry that is known; empty: from the first one on
+    before: Cursor = ""  # the cursor at which the page before this one has ended; empty: the newest entries
+    after: Cursor = ""  # the cursor of the newest entry that is known; empty: from the first one on
 
 
 class Timed(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A list of what has happened."""
 
-    since: Text = ""  # an age (2h, 7d) or a time of ISO 8601
-    until: Text = ""
+    since: Moment = ""
+    until: Moment = ""
 
 
 class OfService(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,8 +125,8 @@ def listing(query: Paged, now: datetime) -> Listing:
     given = msgspec.structs.asdict(query)
     return Listing(
         limit=query.limit,
-        before=_key(query.before),
-        after=_key(query.after),
+        before=_key("before", query.before),
+        after=_key("after", query.after),
         since=_moment("since", given.get("since", ""), now),
         until=_moment("until", given.get("until", ""), now),
         service=given.get("service") or None,
@@ -142,7 +149,7 @@ def older(path: str, query: Mapping[str, str], key: int | None) -> str | None:
     return None if found is None else f"{path}?{urlencode({**given, 'before': found})}"
 
 
-def _key(text: str) -> int | None:
+def _key(name: str, text: str) -> int | None:
     if not text:
         return None
     try:
@@ -150,7 +157,7 @@ def _key(text: str) -> int | None:
     except (binascii.Error, ValueError):
         decoded = ""
     if not decoded.isdigit() or not 0 < int(decoded[:20]) <= _LARGEST or cursor(int(decoded)) != text:
-        raise RefusedError(422, "before is no cursor: take it from `next` of the page before.")
+        raise RefusedError(422, f"{name} is no cursor: take it from `next` or `newest` of a page of this list.")
     return int(decoded)
 
 

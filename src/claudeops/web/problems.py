@@ -99,6 +99,9 @@ def problem(error: RefusedError, *, instance: str, operation: str) -> Response:
 
 def answer(value: object, *, status: int) -> Response:
     """Return a value as a JSON answer."""
-    return Response(
-        msgspec.json.encode(value), status_code=status, media_type="application/json", headers=dict(_HEADERS)
-    )
+    return encoded(msgspec.json.encode(value), status=status)
+
+
+def encoded(content: bytes, *, status: int, media: str = "application/json") -> Response:
+    """Return bytes as an answer that a browser neither guesses at nor shows as a page."""
+    return Response(content, status_code=status, media_type=media, headers=dict(_HEADERS))

@@ -12,10 +12,14 @@ from typing import Final
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from claudeops.loopback import disconnected, drop
+
+EVENTS: Final = "text/event-stream"
+"""The media type."""
 
 RETRY_MILLISECONDS: Final = 2000
 HEARTBEAT_SECONDS: Final = 15.0
@@ -27,13 +31,21 @@ SEND_SECONDS: Final = 60.0
 _BYE_SECONDS: Final = 0.3
 _MOST_DIGITS: Final = 18
 _HEADERS: Final = {
-    "Content-Type": "text/event-stream",
+    "Content-Type": EVENTS,
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
     "X-Content-Type-Options": "nosniff",
 }
 
 Write = Callable[[bytes], Awaitable[None]]
+
+
+class StreamedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a stream, as a reader has it once its lines are put together."""
+
+    data: str
+    id: str = ""  # empty: as before
+    event: str = "message"
 
 
 def frame(frame_id: str, event: str, data: str) -> bytes:

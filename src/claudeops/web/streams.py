@@ -17,11 +17,21 @@ from starlette.responses import Response
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import StoreError
-from claudeops.web.endpoints import Call, Endpoint
+from claudeops.web.endpoints import LAST_EVENT_ID, Call, Endpoint
 from claudeops.web.feed import Feed
 from claudeops.web.ports import Live, LogLines, OpenLog
 from claudeops.web.problems import RefusedError, later
-from claudeops.web.sse import HEARTBEAT_SECONDS, EventStream, Write, frame, natural, number_after, opening
+from claudeops.web.sse import (
+    EVENTS,
+    HEARTBEAT_SECONDS,
+    EventStream,
+    StreamedEvent,
+    Write,
+    frame,
+    natural,
+    number_after,
+    opening,
+)
 from claudeops.web.tail import LinesReader, Render, Tail, plain
 
 MOST_STREAMS: Final = 200
@@ -32,14 +42,17 @@ FULL_SECONDS: Final = 15
 """After which a reader may try again for whom there was no room."""
 
 _PAGE: Final = 200  # lines
-_LAST_ID: Final = "last-event-id"
+_LAST_ID: Final = LAST_EVENT_ID.lower()
 _MOST_LINE: Final = 10**18
+
+
+EventId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "event-id"})]
 
 
 class StreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a stream is wanted."""
 
-    after: str = ""  # the line, or the id, up to which the reader has all; the header `Last-Event-ID` wins
+    after: EventId = ""  # the line, or the id, up to which the reader has all; the header `Last-Event-ID` wins
     format: Literal["html", "json"] | None = None
 
 
@@ -214,7 +227,9 @@ def stream_endpoints(streams: Streams) -> Sequence[Endpoint]:
             path="/stream",
             scope=read,
             query=StreamQuery,
-            answer=str,
+            answer=StreamedEvent,
+            media=EVENTS,
+            headers=(LAST_EVENT_ID,),
             handler=streams.fleet,
             summary="Streams what all sessions do, from now on or from an id on.",
         ),
@@ -223,7 +238,9 @@ def stream_endpoints(streams: Streams) -> Sequence[Endpoint]:
             path="/sessions/{id}/stream",
             scope=read,
             query=StreamQuery,
-            answer=str,
+            answer=StreamedEvent,
+            media=EVENTS,
+            headers=(LAST_EVENT_ID,),
             handler=streams.session,
             summary="Streams the log of a session line by line, from a line on and as it grows.",
         ),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -154,7 +155,8 @@ def _metrics(rooms: Rooms) -> Sequence[Endpoint]:
             path="/metrics",
             scope=ScopeKind.METRICS.value,
             networks=rooms.scrapers,
-            answer=bytes,
+            answer=str,
+            media="text/plain",
             handler=partial(_scrape, rooms.metrics),
             summary="What the daemon counts of itself, as Prometheus reads it.",
         ),
@@ -190,6 +192,7 @@ def _alerts(rooms: Rooms, intake: Intake) -> Sequence[Endpoint]:
             query=ANY,
             answer=Receipt,
             status=202,
+            refusals=(HTTPStatus.METHOD_NOT_ALLOWED,),
             handler=partial(_take_address, rooms.sources, intake),
             summary="The same for sources of the kind `healthchecks`, which may say all in the address.",
         ),

@@ -9,9 +9,10 @@ import pytest
 
 from claudeops.domain.model import Escalation, Level, ReportedEvent, ReportedMemory, ServiceStatus, Session
 from claudeops.domain.notice.model import Notice, Topic
-from claudeops.domain.retention import Aged, Cutoffs, Expired, cutoffs
+from claudeops.domain.retention import KEYS_KEPT, Aged, Cutoffs, Expired, cutoffs
 from claudeops.domain.schedule.plan import Fire
 from claudeops.engine.ports import Store
+from claudeops.store.web.idempotency import KeyState
 from support.store_values import (
     NOW,
     OWNER,
@@ -158,6 +159,20 @@ async def test_the_latest_fire_of_each_schedule_stays(store: Store) -> None:
     assert found[Aged.FIRES] == 4
     last = await store.schedules.last_fires()
     assert last["one"].due_at == last["other"].due_at == after(hours=2)
+
+
+async def test_what_was_answered_to_a_call_with_a_key_goes_with_its_time_and_not_before(database: Database) -> None:
+    store = database.open()
+    try:
+        kept = await store.idempotency.begin("token 1", "k-1", "of a call", now=NOW)
+        await store.idempotency.answered(kept, 201, "{}")
+        early = await expired(store, cutoffs(NOW + KEYS_KEPT - timedelta(seconds=1), retention_days=30))
+        again = await store.idempotency.begin("token 1", "k-1", "of a call", now=NOW)
+        late = await expired(store, cutoffs(NOW + KEYS_KEPT, retention_days=30))
+    finally:
+        await store.close()
+    assert (early, again.state, late) == ({}, KeyState.ANSWERED, {Aged.KEYS: 1})
+    assert database.rows("idempotency_keys") == []
 
 
 async def test_a_step_is_small_and_the_next_one_goes_on(store: Store, database: Database) -> None:

@@ -117,6 +117,7 @@ def plan(database: Database, query: sa.sql.ClauseElement) -> list[str]:
         (Aged.CHECKS, "ix_service_checks_checked_at"),
         (Aged.CHAINS, "ix_sessions_ended_at"),
         (Aged.TEXTS, "ix_sessions_ended_at"),
+        (Aged.KEYS, "ix_idempotency_keys_created_at"),
     ],
 )
 def test_what_is_old_is_found_without_reading_what_is_not(sqlite: Database, aged: Aged, index: str) -> None:

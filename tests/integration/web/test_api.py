@@ -17,8 +17,9 @@ from claudeops.web.api.answers import Items
 from claudeops.web.endpoints import Endpoint
 from support.commanding import Document, Shell, shell_in
 from support.listening import Answered, bearer
-from support.lived_in import something_of_everything
+from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import SiteDoor, site_door
+from support.policy_in_force import policy_in
 from support.store_values import after, one_session, report
 
 pytest_plugins = ("support.store_fixtures",)
@@ -34,6 +35,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, bool]]] = {
     "/api/v1/actions": ("list-actions", "actions", False),
     "/api/v1/approvals": ("list-approvals", "approvals", True),
     "/api/v1/memories?all=true": ("memories list --all", "memories", True),
+    "/api/v1/sources": ("list-sources", "sources", False),
     "/api/v1/services/web/checks": ("list-checks web", "checks", False),
 }
 """Lists, the command that prints the same, the key of its list, and whether it has the oldest first."""
@@ -45,6 +47,7 @@ SAME: Final[Mapping[str, str]] = {
     "/api/v1/figures?since=2026-02-01": "stats --since 2026-02-01",
     "/api/v1/spend?since=2026-02-01": "spend --since 2026-02-01",
     "/api/v1/status": "status",
+    "/api/v1/sessions/1/audit": "audit verify --session 1",
 }
 
 OF_NOW: Final = {"since", "lasted_s", "days", "today_usd", "confidence", "info"}
@@ -61,8 +64,10 @@ async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
 
 
 @pytest.fixture
-async def lived_in(site: SiteDoor) -> SiteDoor:
-    await something_of_everything(site.store)
+async def lived_in(site: SiteDoor, tmp_path: Path) -> SiteDoor:
+    session = await something_of_everything(site.store)
+    await with_log(site.store, session, tmp_path / "session-000001.ndjson", log_of(session))
+    site.site.policy = policy_in(tmp_path)
     return site
 
 
@@ -124,6 +129,16 @@ async def test_single_things_are_what_the_commands_print(lived_in: SiteDoor, she
             assert without(answers[path][name], OF_NOW) == without(printed[name], OF_NOW), (path, name)
 
 
+async def test_the_reasons_are_those_that_the_command_prints(lived_in: SiteDoor, shell: Callable[[], Shell]) -> None:
+    lived_in.door.clock.go_on(7200)  # the command asks long after it
+    found = (await ask(lived_in, "/api/v1/why?service=web&at=2026-03-01T13:00Z&within=7d")).json
+    await lived_in.store.close()
+    command = partial(shell().ask, "why", "web", "--at", "2026-03-01T13:00Z", "--within", "7d")
+    printed: Document = await anyio.to_thread.run_sync(command)
+    assert found["reasons"]
+    assert {name: printed[name] for name in found} == found
+
+
 async def test_every_list_is_walked_to_its_end_without_a_gap_or_a_repetition(lived_in: SiteDoor) -> None:
     walked = {}
     for row in lists(lived_in):
@@ -159,6 +174,8 @@ async def test_every_list_is_walked_to_its_end_without_a_gap_or_a_repetition(liv
 
 
 async def test_one_thing_that_is_known_is_not_sent_again(lived_in: SiteDoor) -> None:
+    for row in rows(lived_in):
+        assert ("etag" in (await ask(lived_in, row.path.format_map(PARAMS))).headers) == (row not in lists(lived_in))
     path = "/api/v1/chains/1"
     first = await ask(lived_in, path)
     tag = first.headers["etag"]
@@ -168,6 +185,16 @@ async def test_one_thing_that_is_known_is_not_sent_again(lived_in: SiteDoor) -> 
         assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
     assert (await ask(lived_in, path, if_none_match='"x"')).body == first.body
     assert (await ask(lived_in, "/api/v1/chains/2")).headers["etag"] != tag
+
+
+async def test_an_address_of_its_own_is_no_parameter_of_another(lived_in: SiteDoor) -> None:
+    for method, path, allowed in (
+        ("GET", "/api/v1/sessions/trigger", "POST"),
+        ("DELETE", "/api/v1/passkeys/challenge", "POST"),
+        ("POST", "/api/v1/sessions/1", "GET"),
+    ):
+        answer = await lived_in.door.ask(method, path, headers=bearer(2))
+        assert (answer.status, answer.headers["allow"]) == (405, allowed), path
 
 
 async def test_what_is_not_there_and_what_is_not_known_is_refused_by_a_problem(lived_in: SiteDoor) -> None:
@@ -184,6 +211,13 @@ async def test_what_is_not_there_and_what_is_not_known_is_refused_by_a_problem(l
         "/api/v1/events?since=yesterday": 422,
         "/api/v1/events?level=bad&level=bad": 422,
         "/api/v1/events?tier=1;DROP": 422,
+        "/api/v1/events?tier=null": 422,
+        "/api/v1/spend?by=null": 422,
+        "/api/v1/services/nowhere": 404,
+        "/api/v1/silences/99": 404,
+        "/api/v1/sessions/99/audit": 404,
+        "/api/v1/sessions/99/film": 404,
+        "/api/v1/policy?command=ls&tier=9": 404,
         "/api/v1/status?x=1": 422,
         "/api/v1/spend?by=colour": 422,
         "/api/v1/spend?since=2000d": 422,

@@ -14,7 +14,6 @@ from claudeops.domain.notice.model import Delivery, Notice, Topic, encoded
 from claudeops.domain.schedule import Cron, Interval, Schedule
 from claudeops.domain.schedule.plan import Overlap, Plan
 from claudeops.domain.web.login import Role
-from claudeops.web.pages.rendering import Pages
 from support.listening import bearer
 from support.lived_in import something_of_everything
 from support.paged import SiteDoor, site_door
@@ -129,14 +128,6 @@ async def test_a_notice_that_nobody_gets_waits_for_no_target(site: SiteDoor, dat
     text = await text_of(site, "/notifications")
     assert "no target wants it" in text
     assert "not chosen yet" not in text
-
-
-async def test_where_no_page_describes_the_api_no_link_leads_there(site: SiteDoor) -> None:
-    cookie = await site.login()
-    for has_api, links in ((True, {"/": 1, "/more": 2}), (False, {"/": 0, "/more": 0})):
-        site.site.pages = Pages(version="0.0", has_api=has_api)
-        for path, count in links.items():
-            assert (await site.get(path, cookie)).body.decode().count('href="/api"') == count
 
 
 async def test_a_row_that_is_no_notice_hides_no_other(site: SiteDoor, database: Database) -> None:

@@ -135,4 +135,4 @@ async def test_a_policy_whose_file_is_gone_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_tier_that_there_is_not_is_refused(site: SiteDoor) -> None:
-    assert (await site.get("/policy?tier=9", bearer(2))).status == 422
+    assert (await site.get("/policy?tier=9", bearer(2))).status == 404

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, wrapped
-from claudeops.cli.views import Answer, Body, Shape, database_url, present
+from claudeops.cli.views import Answer, Shape, database_url, present
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.answers import plain
-from claudeops.domain.why import Tone, Why, window
-from claudeops.domain.why.words import nothing
+from claudeops.domain.text.answers import document
+from claudeops.domain.why import Tone, window
+from claudeops.domain.why.words import WhyAnswer, answer_of
 from claudeops.store.reading import opened
 from claudeops.store.reading.why import reasons
 
@@ -27,29 +27,16 @@ def print_why(service: str | None, *, at: datetime | None, within: timedelta, li
         since, until = window(at, within, now)
         with opened(database_url()) as connection:
             found = reasons(connection, service=service, since=since, until=until, limit=limit)
-        return Answer(body=_body(found), draw=partial(_drawn, found))
+        answer = answer_of(found)
+        return Answer(body=document(answer), draw=partial(_drawn, answer))
 
     return present(_NAME, ask, shape, target=service)
-
-
-def _body(found: Why) -> Body:
-    return {
-        "service": plain(found.service),
-        "since": found.since,
-        "until": found.until,
-        "reasons_count": len(found.reasons),
-        "reasons": plain(found.reasons),
-        "cut": found.cut,
-        "silent": found.silent,
-        "nothing": plain(nothing(found)) if found.silent else None,
-        "before": plain(found.before),
-    }
 
 
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _drawn(found: Why, looks: Looks) -> Sequence[str]:
+def _drawn(found: WhyAnswer, looks: Looks) -> Sequence[str]:
     columns = [
         Column("WHEN"),
         Column("WHAT"),
@@ -68,8 +55,8 @@ def _drawn(found: Why, looks: Looks) -> Sequence[str]:
         for reason in found.reasons
     ]
     lines = table(columns, rows, looks)
-    if found.silent:
-        lines = [*lines, *([""] if lines else []), *wrapped(visible(nothing(found)), looks.width)]
+    if found.nothing is not None:
+        lines = [*lines, *([""] if lines else []), *wrapped(visible(found.nothing), looks.width)]
     if found.cut:
         lines += ["", looks.styled("There are more: ask for a shorter time (--within), or a longer list.", Style.QUIET)]
     return lines

@@ -279,6 +279,19 @@ def nothing(why: Why) -> str:
     return f"{sentence} The last before, at {minute(why.before.at)}: {why.before.text}"
 
 
+class WhyAnswer(Why, frozen=True, kw_only=True):
+    """The reasons, as they are shown."""
+
+    reasons_count: int
+    nothing: str | None  # the sentence for a time without any; None: there are reasons
+
+
+def answer_of(why: Why) -> WhyAnswer:
+    """Return the reasons as they are shown."""
+    given = {name: getattr(why, name) for name in why.__struct_fields__}
+    return WhyAnswer(**given, reasons_count=len(why.reasons), nothing=nothing(why) if why.silent else None)
+
+
 def _ended(text: str) -> str:
     """Return a sentence with one mark at its end."""
     return text if text.endswith((".", "!", "?", "...")) else f"{text}."

@@ -7,16 +7,15 @@ leaves a key without an answer: nothing is known of that call then, and it is no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from claudeops.domain.retention import KEYS_KEPT
 from claudeops.store.database import Database
 from claudeops.store.tables import idempotency_keys
-
-KEPT: Final = timedelta(hours=24)
 
 _COLUMNS: Final = idempotency_keys.c
 
@@ -50,7 +49,7 @@ class SqlIdempotency:
         """Keep a key before its call is made; ``digest`` is of the call."""
 
         def write(connection: Connection) -> KeyedCall:
-            connection.execute(delete(idempotency_keys).where(_COLUMNS.created_at <= now - KEPT))
+            connection.execute(delete(idempotency_keys).where(_COLUMNS.created_at <= now - KEYS_KEPT))
             named = select(idempotency_keys).where(_COLUMNS.caller == caller, _COLUMNS.key == key)
             row = connection.execute(named).one_or_none()
             if row is None:

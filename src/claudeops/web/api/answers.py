@@ -13,10 +13,10 @@ from starlette.responses import Response
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.text.answers import document, plain
 from claudeops.store.reading import Connection
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import JSON, Call
 from claudeops.web.listings import Paged, cursor, listing
 from claudeops.web.pages.site import Site
-from claudeops.web.problems import RefusedError, answer
+from claudeops.web.problems import RefusedError, answer, encoded
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Paged)
@@ -55,14 +55,20 @@ def single(call: Call, value: msgspec.Struct | None, missing: str = "") -> Respo
     """
     if value is None:
         raise RefusedError(404, missing)
-    found = answer(document(value), status=HTTPStatus.OK)
-    found.headers["ETag"] = tag = f'"{sha256(bytes(found.body)).hexdigest()[:32]}"'
-    found.headers["Cache-Control"] = "no-cache"
+    return tagged(call, msgspec.json.encode(document(value)))
+
+
+def tagged(call: Call, content: bytes, *, media: str = JSON) -> Response:
+    """Return an answer with its `ETag`; without a body where the caller has this very one."""
+    tag = f'"{sha256(content).hexdigest()[:32]}"'
     known = [each.strip().removeprefix("W/") for each in call.headers.get("if-none-match", "").split(",")]
-    if tag not in known and "*" not in known:
-        return found
-    headers = {name: found.headers[name] for name in ("ETag", "Cache-Control")}
-    return Response(status_code=NOT_MODIFIED, headers=headers)
+    is_known = tag in known or "*" in known
+    found = encoded(b"" if is_known else content, status=NOT_MODIFIED if is_known else HTTPStatus.OK, media=media)
+    found.headers["ETag"] = tag
+    found.headers["Cache-Control"] = "no-cache"
+    if is_known:
+        del found.headers["Content-Type"]
+    return found
 
 
 async def read_one(

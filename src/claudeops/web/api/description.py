@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import yaml
 from starlette.responses import Response
 
 from claudeops.domain.web.token import ScopeKind
-from claudeops.web.api.openapi import described
+from claudeops.tasks import Threads
+from claudeops.web.api.answers import tagged
+from claudeops.web.api.openapi import described, for_programs
 from claudeops.web.api.table import BASE
-from claudeops.web.endpoints import ANY, Call, Endpoint
+from claudeops.web.endpoints import ANY, IF_NONE_MATCH, JSON, Call, Endpoint
 from claudeops.web.pages.site import Site
-from claudeops.web.problems import answer
 
 _YAML: Final = "application/yaml"
 _READ: Final = ScopeKind.READ.value
+_SECONDS: Final = 10.0
+_THREADS: Final = Threads(most=1)
 
 
 def description_endpoints(site: Site, rows: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """Return the endpoints that describe others, and themselves."""
 
     @cache
-    def document() -> dict[str, Any]:
-        return described((*rows, *own), site.pages.version)
+    def as_json() -> bytes:
+        return msgspec.json.encode(described((*rows, *own), site.pages.version))
+
+    @cache
+    def as_yaml() -> bytes:
+        return yaml.safe_dump(msgspec.json.decode(as_json()), sort_keys=False, allow_unicode=True).encode()
 
     own = (
-        _row("openapi.json", partial(_as_json, document), "This description: OpenAPI 3.1."),
-        _row("openapi.yaml", partial(_as_yaml, document), "The same as YAML."),
+        _row("openapi.json", JSON, as_json, "This description: OpenAPI 3.1."),
+        _row("openapi.yaml", _YAML, as_yaml, "The same as YAML."),
     )
     page = Endpoint(
         method="GET",
@@ -44,24 +51,26 @@ def description_endpoints(site: Site, rows: Sequence[Endpoint]) -> Sequence[Endp
     return (*own, page)
 
 
-def _row(name: str, handler: Callable[[Call], Any], summary: str) -> Endpoint:
-    path = f"{BASE}/{name}"
-    return Endpoint(method="GET", path=path, scope=_READ, answer=dict, handler=handler, summary=summary)
+def _row(name: str, media: str, text: Callable[[], bytes], summary: str) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=f"{BASE}/{name}",
+        scope=_READ,
+        answer=dict,
+        media=media,
+        headers=(IF_NONE_MATCH,),
+        handler=partial(_described, text, media),
+        summary=summary,
+    )
 
 
-async def _as_json(document: Callable[[], dict[str, Any]], _: Call) -> Response:
-    return answer(document(), status=200)
-
-
-async def _as_yaml(document: Callable[[], dict[str, Any]], _: Call) -> Response:
-    found = answer(document(), status=200)
-    text = yaml.safe_dump(msgspec.json.decode(found.body), sort_keys=False, allow_unicode=True)
-    headers = {name: value for name, value in found.headers.items() if name.startswith(("cache", "content-s", "x-"))}
-    return Response(text, media_type=_YAML, headers=headers)
+async def _described(text: Callable[[], bytes], media: str, call: Call) -> Response:
+    # Made once, which takes a quarter of a second as YAML.
+    return tagged(call, await _THREADS.run(text, seconds=_SECONDS, what="describing the API"), media=media)
 
 
 async def _page(site: Site, rows: Sequence[Endpoint], call: Call) -> Response:
-    shown = [row for row in rows if not row.page and not row.path.startswith("/static/")]
+    shown = for_programs(rows)
     values = {"found": shown, "names": {row.label: _names(row) for row in shown}}
     return await site.page(call, "api.html", title="API", values=values)
 

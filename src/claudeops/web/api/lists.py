@@ -21,13 +21,23 @@ from claudeops.store.reading import (
     services,
     session_rows,
     silences,
+    sources,
     uptime,
 )
 from claudeops.store.reading.planned import notices
 from claudeops.web.api.answers import whole
 from claudeops.web.api.queries import OfCooldowns
 from claudeops.web.endpoints import Call
-from claudeops.web.listings import OfAlerts, OfApprovals, OfEvents, OfIncidents, OfMemories, OfNotices, OfSilences
+from claudeops.web.listings import (
+    OfAlerts,
+    OfApprovals,
+    OfAudit,
+    OfEvents,
+    OfIncidents,
+    OfMemories,
+    OfNotices,
+    OfSilences,
+)
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -74,6 +84,11 @@ def read_silences(
     return silences.newest(connection, wanted, now=call.at, everything=asked.all)
 
 
+def read_audit(connection: Connection, wanted: Listing, asked: OfAudit, _: Call) -> Page[calls_made.AuditLink]:
+    """Return a page of the links of the audit chains."""
+    return calls_made.audit_links(connection, wanted, session_id=asked.session)
+
+
 def read_notices(connection: Connection, wanted: Listing, asked: OfNotices, _: Call) -> Page[notices.NoticeEntry]:
     """Return a page of notices."""
     return notices.listed(connection, wanted, target=asked.target or None, waiting=asked.waiting)
@@ -112,6 +127,11 @@ def _session(connection: Connection, call: Call) -> int:
 async def service_list(site: Site, _: Call) -> Response:
     """Answer with the services that probes watch."""
     return whole(await site.database.read(uptime.services_now))
+
+
+async def source_list(site: Site, _: Call) -> Response:
+    """Answer with who sends alerts."""
+    return whole(await site.database.read(partial(sources.listed, declared=site.sources())))
 
 
 async def cooldown_list(site: Site, call: Call) -> Response:

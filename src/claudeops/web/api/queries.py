@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from claudeops.domain.listing import moment
-from claudeops.web.listings import Limit, Text
+from claudeops.web.listings import Limit, Moment, Text
 from claudeops.web.problems import RefusedError
 
 LONGEST = timedelta(days=400)
@@ -27,13 +27,13 @@ class OfCooldowns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class OfFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sums over a time."""
 
-    since: Text = ""  # an age (2h, 7d) or a time of ISO 8601
+    since: Moment = ""
 
 
 class OfSums(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was spent over a time."""
 
-    since: Text = ""
+    since: Moment = ""
     by: Literal["day", "tier", "model", "service", "verdict", "chain"] | None = (
         None  # this sum alone; the others are empty
     )

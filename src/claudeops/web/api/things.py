@@ -12,6 +12,7 @@ from claudeops.store.acts.holds import holding
 from claudeops.store.holds import standing
 from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows, silences
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
+from claudeops.store.verify import Verified, verify
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
 from claudeops.web.endpoints import Call
@@ -80,6 +81,18 @@ async def silence(site: Site, call: Call) -> Response:
     number = call.number("id")
     read = partial(silences.story, silence_id=number, now=call.at)
     return await read_one(site, call, read, f"There is no silence {number}.")
+
+
+async def verified(site: Site, call: Call) -> Response:
+    """Answer whether the record of a session's tool calls is as it was written."""
+    number = call.number("id")
+
+    def read(connection: Connection) -> Verified | None:
+        key = None if site.acting is None else site.acting.key
+        found = verify(connection, session_id=number, key=key)
+        return found if found.sessions or found.faults else None
+
+    return await read_one(site, call, read, f"There is no session {number}.")
 
 
 async def spend(site: Site, call: Call) -> Response:

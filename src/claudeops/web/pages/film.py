@@ -22,6 +22,7 @@ from claudeops.domain.model import Status
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.store.reading.chain_calls import audit_head
+from claudeops.web.api.answers import single
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.chains import session_of
 from claudeops.web.pages.site import Site
@@ -77,6 +78,11 @@ async def film_page(site: Site, call: Call) -> Response:
     number = call.number("id")
     values = {"film": await _film(site, number), "number": number}
     return await site.page(call, "film.html", title=f"Film of session {number}", values=values)
+
+
+async def film_answer(site: Site, call: Call) -> Response:
+    """Answer with the same for programs."""
+    return single(call, await _film(site, call.number("id")))
 
 
 async def film_file(site: Site, call: Call) -> Response:

@@ -10,7 +10,7 @@ from claudeops.domain.model import Level, Outcome
 from claudeops.store.reading import events, services, session_rows
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfEvents, OfService, OfSessions, listing, older
-from claudeops.web.pages.navigation import API, MORE
+from claudeops.web.pages.navigation import MORE
 from claudeops.web.pages.site import Site
 
 
@@ -43,5 +43,4 @@ async def session_list(site: Site, call: Call) -> Response:
 
 async def page_list(site: Site, call: Call) -> Response:
     """Answer with links to the pages that the navigation itself does not name."""
-    links = [one for one in MORE if site.pages.has_api or one[1] != API]
-    return await site.page(call, "more.html", title="More", values={"links": links})
+    return await site.page(call, "more.html", title="More", values={"links": MORE})

@@ -54,7 +54,6 @@ class Pages:
     """Renders pages."""
 
     version: str
-    has_api: bool = True  # the page that describes it is served beside these
     files: Files = field(default_factory=Files)
 
     @cached_property
@@ -71,7 +70,6 @@ class Pages:
         made.globals |= {
             "file": self.files.address,
             "version": self.version,
-            "has_api": self.has_api,
             "count_of": count_of,
             "decisions": DECISIONS,
             "categories": tuple(Category),

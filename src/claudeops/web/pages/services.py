@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 from starlette.responses import Response
 
+from claudeops.domain.cases import Case
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.listing import Listing
 from claudeops.domain.probe.history import HOUR
@@ -18,6 +19,7 @@ from claudeops.domain.text import casefold_key
 from claudeops.store.knowledge.history import cases_about
 from claudeops.store.reading import Connection, events, memories, services, uptime
 from claudeops.store.reading.uptime import Bar
+from claudeops.web.api.answers import single
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
@@ -37,6 +39,24 @@ class DrawnBar(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # what a pointer on it shows
 
 
+class ServiceStory(msgspec.Struct, frozen=True, kw_only=True):
+    """A service: how it is, and the latest of all that is on record about it."""
+
+    service: str  # as it was asked for
+    probes: tuple[services.ProbeEntry, ...]
+    bars: tuple[Bar, ...]  # what its probes saw in the last seven days, oldest first
+    checks: tuple[services.CheckEntry, ...]
+    actions: tuple[services.ActionEntry, ...]
+    events: tuple[events.EventEntry, ...]
+    memories: tuple[memories.MemoryEntry, ...]
+    cases: tuple[Case, ...]  # earlier ones
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is on record about it."""
+        return any((self.probes, self.checks, self.actions, self.events, self.memories))
+
+
 async def service_list(site: Site, call: Call) -> Response:
     """Answer with the services that probes watch."""
     now, bars = await site.database.read(partial(_all, since=call.at - SHOWN))
@@ -46,14 +66,23 @@ async def service_list(site: Site, call: Call) -> Response:
 
 async def service_page(site: Site, call: Call) -> Response:
     """Answer with one service. Raises `RefusedError` where nothing is on record of it."""
+    found = await _story(site, call)
+    values = {"found": found, "bars": drawn_bars(found.bars, call.at), "state_of": memories.state_of}
+    return await site.page(call, "service.html", title=found.service, values=values)
+
+
+async def service_answer(site: Site, call: Call) -> Response:
+    """Answer with the same for programs."""
+    return single(call, await _story(site, call))
+
+
+async def _story(site: Site, call: Call) -> ServiceStory:
     name = unquote(call.params["name"])
     read = partial(_one, name=name, since=call.at - SHOWN, now=call.at, rules=site.rules)
     found = await site.database.read(read)
-    if not any(found[kind] for kind in ("probes", "checks", "actions", "events", "memories")):
+    if not found.is_known:
         raise RefusedError(404, f"Nothing is on record of a service {name}.")
-    bars = drawn_bars(found["bars"], call.at)
-    values = {**found, "name": name, "bars": bars, "state_of": memories.state_of}
-    return await site.page(call, "service.html", title=name, values=values)
+    return found
 
 
 def drawn_bars(found: Sequence[Bar], now: datetime) -> Sequence[DrawnBar]:
@@ -89,16 +118,17 @@ def _all(connection: Connection, since: datetime) -> tuple[Sequence[uptime.Servi
     return uptime.services_now(connection), uptime.bars(connection, since=since)
 
 
-def _one(connection: Connection, name: str, since: datetime, now: datetime, rules: EscalationRules) -> dict[str, Any]:
+def _one(connection: Connection, name: str, since: datetime, now: datetime, rules: EscalationRules) -> ServiceStory:
     wanted = Listing(service=name, limit=_MOST)
     same = casefold_key(name)
     bars = uptime.bars(connection, since=since)
-    return {
-        "probes": services.probes_of(connection, name),
-        "checks": services.checks(connection, wanted).items,
-        "actions": services.actions(connection, wanted).items,
-        "events": events.listed(connection, wanted).items,
-        "memories": memories.listed(connection, wanted, now=now).items,
-        "cases": cases_about(connection, name, rules=rules, now=now),
-        "bars": next((found for service, found in bars.items() if casefold_key(service) == same), ()),
-    }
+    return ServiceStory(
+        service=name,
+        probes=tuple(services.probes_of(connection, name)),
+        bars=tuple(next((found for service, found in bars.items() if casefold_key(service) == same), ())),
+        checks=services.checks(connection, wanted).items,
+        actions=services.actions(connection, wanted).items,
+        events=events.listed(connection, wanted).items,
+        memories=memories.listed(connection, wanted, now=now).items,
+        cases=cases_about(connection, name, rules=rules, now=now),
+    )

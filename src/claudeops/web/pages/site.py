@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from claudeops.domain.alerts.rules import Source
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Action
 from claudeops.domain.schedule.plan import Plan
@@ -64,6 +65,7 @@ class Site:
     interval_seconds: float  # between two whole rounds, where no cron says when they are
     plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
     settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
+    sources: Callable[[], Sequence[Source]] = tuple  # of alerts, as the operator's file declares them
     policy: PolicyInForce | None = None  # None: of several daemons, one after another
     is_replaying: bool = field(default=False, init=False)  # a policy against calls on record
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from claudeops.domain.listing import duration, moment
 from claudeops.domain.why import window
-from claudeops.domain.why.words import nothing
+from claudeops.domain.why.words import WhyAnswer, answer_of
 from claudeops.store.reading.why import reasons
+from claudeops.web.api.answers import single
 from claudeops.web.endpoints import Call
-from claudeops.web.listings import Limit, Text
+from claudeops.web.listings import Length, Limit, Moment, Text
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -25,22 +26,30 @@ class OfWhy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the address says."""
 
     service: Text = ""
-    at: Text = ""  # an age (2h) or a time of ISO 8601; empty: until now
-    within: Text = "6h"  # how far it looks back
+    at: Moment = ""  # empty: until now
+    within: Length = "6h"  # how far it looks back
     limit: Limit = 200
 
 
 async def why_page(site: Site, call: Call) -> Response:
     """Answer with the reasons."""
     query = call.asked(OfWhy)
+    found = await _reasons(site, query, call.at)
+    return await site.page(call, "why.html", title="Why", values={"found": found, "asked": query})
+
+
+async def why_answer(site: Site, call: Call) -> Response:
+    """Answer with the same for programs."""
+    return single(call, await _reasons(site, call.asked(OfWhy), call.at))
+
+
+async def _reasons(site: Site, query: OfWhy, now: datetime) -> WhyAnswer:
     try:
-        at, within = moment(query.at, call.at) if query.at else None, duration(query.within)
+        at, within = moment(query.at, now) if query.at else None, duration(query.within)
     except (ValueError, OverflowError) as error:
         raise RefusedError(422, str(error)) from None
     if not timedelta(0) < within <= LONGEST:
         raise RefusedError(422, "within: write 30m, 6h or 7d, up to a year.")
-    since, until = window(at, within, call.at)
+    since, until = window(at, within, now)
     ask = partial(reasons, service=query.service or None, since=since, until=until, limit=query.limit)
-    found = await site.database.read(ask)
-    values = {"found": found, "asked": query, "nothing": nothing(found) if found.silent else ""}
-    return await site.page(call, "why.html", title="Why", values=values)
+    return answer_of(await site.database.read(ask))

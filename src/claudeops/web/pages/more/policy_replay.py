@@ -17,6 +17,7 @@ from claudeops.domain.text.answers import document
 from claudeops.errors import ConfigurationError
 from claudeops.store.reading import calls_made
 from claudeops.web.endpoints import Call
+from claudeops.web.listings import Moment
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError, answer, later
 
@@ -27,11 +28,15 @@ _BATCH: Final = 200  # calls
 _AGAIN_SECONDS: Final = 20
 
 
+PolicyText = Annotated[str, msgspec.Meta(min_length=1, max_length=500_000, extra_json_schema={"format": "policy"})]
+"""A policy file's text, TOML."""
+
+
 class ReplayBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A policy, and to which calls it is put."""
 
-    policy: Annotated[str, msgspec.Meta(min_length=1, max_length=500_000)]  # the file's text, TOML
-    since: Annotated[str, msgspec.Meta(max_length=100)] = "30d"  # an age, or a time of ISO 8601
+    policy: PolicyText
+    since: Moment = "30d"
 
 
 async def replay_page(site: Site, call: Call) -> Response:
