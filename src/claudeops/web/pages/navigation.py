@@ -18,9 +18,6 @@ OFTEN: Final = (
 )
 """Name and address of each."""
 
-API: Final[str] = "/api"
-"""The page that describes the API; not every listener has one."""
-
 MORE: Final = (
     ("Memories", "/memories", "What the agents believe, and on what grounds."),
     ("Silences", "/silences", "Which alerts are held back, by whom and how long."),
@@ -30,7 +27,7 @@ MORE: Final = (
     ("Policy", "/policy", "The rules by tier, and what the gate would say of a command."),
     ("Passkeys", "/passkeys", "Yours, by which a yes is signed where the operator demands it."),
     ("Settings", "/settings", "The settings in effect, and where each comes from."),
-    ("API", API, "The same for programs."),
+    ("API", "/api", "The same for programs."),
 )
 """Name and address of each, and what it shows."""
 
