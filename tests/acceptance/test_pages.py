@@ -94,7 +94,7 @@ async def test_an_afternoon_at_the_pages(tmp_path: Path) -> None:
             incident = await browser.open("/incidents/1")
             assert "Down of" in incident
             assert "no person" in incident
-            assert "no person has acknowledged it" in await browser.open("/")
+            assert "no person has acknowledged it" in await browser.until("/", "no person has")
             assert ", since" in await browser.send("/incidents/1/ack")
 
             asking = await browser.until("/approvals", UNCLEAR)
