@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +15,9 @@ from support.checkout import ROOT
 from support.loopback_http import ask
 from support.operating import COMMAND, conclude, look, operator, say
 from support.ports import kept_port
-from support.senders import token, url_of
-from support.waiting import until_it
+from support.senders import starts_nothing, token, url_of
+from support.streaming import reading
+from support.waiting import PATIENCE_SECONDS, until_it
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +92,17 @@ async def test_health_is_told_while_the_database_is_away(tmp_path: Path) -> None
             await until_status(url, "/readyz", 503)
             assert await status_of(url, "/healthz") == 200
         await until_status(url, "/readyz", 200)
+
+
+async def test_a_stop_says_bye_to_those_who_read_and_waits_for_no_drain_because_of_them(tmp_path: Path) -> None:
+    patient = {**LISTENS, **starts_nothing(tmp_path), "CLAUDEOPS_DRAIN_TIMEOUT": str(100 * PATIENCE_SECONDS)}
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon(**patient) as daemon:
+        _, header = await token(node, "read")
+        url = await url_of(daemon)
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(reading(f"{url}/stream", header)) for _ in range(10)]
+            assert await daemon.stop() == 0
+            assert [(await stream.to_end())[-1].name for stream in streams] == ["bye"] * 10
 
 
 async def test_a_port_that_is_taken_does_not_keep_the_daemon_from_its_work(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ from benchmarks import (
     recovery,
     sessions,
     start,
+    stopping,
     stream,
+    watched_gate,
     watching,
 )
 from benchmarks.table import Setup, Table
@@ -52,6 +54,8 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "commands": commands.answered,
     "pages": pages.loads,
     "pages-watched": pages.watched,
+    "pages-gate": watched_gate.latency,
+    "pages-stop": stopping.stopped,
     "pages-memory": pages.memory,
     "lists": lists.paged,
 }

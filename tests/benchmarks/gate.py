@@ -6,14 +6,16 @@ import json
 import os
 import socket
 import tempfile
-import threading
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import UNIXSocketStream
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
@@ -35,7 +37,7 @@ from claudeops.harness.protocol import GateRequest, Spec
 from claudeops.settings.files import packaged
 from claudeops.settings.load import default_text
 from claudeops.store.migrate import migrate
-from claudeops.store.store import open_store
+from claudeops.store.store import SqlStore, open_store
 
 TARGET_MILLISECONDS: Final = 10.0
 """On top of one fsync of this disk, at the 99th percentile."""
@@ -59,7 +61,7 @@ def latency(setup: Setup) -> Table:
     """Measure with one call at a time, as a model mostly makes them, and print the disk's fsync beside it."""
     taken = anyio.run(_measured, setup)
     started = anyio.run(_starts, setup)
-    synced = _fsyncs(setup.directory, len(taken))
+    synced = fsyncs(setup.directory, len(taken))
     p99, disk = percentile(taken, 0.99), percentile(synced, 0.99)
     met = verdict(met=p99 <= TARGET_MILLISECONDS + disk)
     return Table(
@@ -78,7 +80,8 @@ def latency(setup: Setup) -> Table:
     )
 
 
-def _fsyncs(directory: Path, count: int) -> list[float]:
+def fsyncs(directory: Path, count: int) -> list[float]:
+    """Return milliseconds that appending 4 KiB and its fsync take on a directory's disk, each time."""
     taken = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(count):
@@ -104,40 +107,65 @@ async def _starts(setup: Setup) -> list[float]:
 async def _measured(setup: Setup) -> list[float]:
     """Return milliseconds a call, in the order of the calls."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-        directory = Path(name)
-        url = f"sqlite:///{directory / 'claudeops.db'}"
-        migrate(url, migrations_dir=packaged("migrations"), backup_dir=directory)
-        store = open_store(url)
-        try:
-            ours, theirs = socket.socketpair()
-            client = _Client(theirs, calls=_WARM_UP + _CALLS_A_REPEAT * setup.repeats)
-            async with judge_in_process(_policy(directory)) as judging:
-                gate = await _gate(store, judging)
-                client.start()
-                await _serve(ours, gate, directory)
-                client.join()
-        finally:
-            await store.close()
-    return client.taken[_WARM_UP:]
+        async with answering(Path(name)) as asked:
+            return await asked.calls(_CALLS_A_REPEAT * setup.repeats)
 
 
-class _Client(threading.Thread):
-    """The CLI's side: asks, waits for the answer, asks again."""
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A session's gate that answers on this event loop, and the CLI that asks it."""
 
-    def __init__(self, connection: socket.socket, *, calls: int) -> None:
-        super().__init__(daemon=True)
+    store: SqlStore
+    client: Client
+
+    async def calls(self, count: int) -> list[float]:
+        """Make calls, one after the other; return milliseconds for each."""
+        return await anyio.to_thread.run_sync(self.client.calls, count)
+
+
+@asynccontextmanager
+async def answering(directory: Path) -> AsyncIterator[Asked]:
+    """Have a gate answer, warmed up, over a database of its own."""
+    url = f"sqlite:///{directory / 'claudeops.db'}"
+    migrate(url, migrations_dir=packaged("migrations"), backup_dir=directory)
+    store = open_store(url)
+    try:
+        ours, theirs = socket.socketpair()
+        with closing(Client(theirs)) as client:
+            async with judge_in_process(_policy(directory)) as judging, anyio.create_task_group() as tasks:
+                tasks.start_soon(_serve, ours, await _gate(store, judging), directory)
+                asked = Asked(store=store, client=client)
+                await asked.calls(_WARM_UP)
+                yield asked
+                client.close()
+    finally:
+        await store.close()
+
+
+class Client:
+    """The CLI's side: asks, waits for the answer, asks again. It blocks, for a thread of its own."""
+
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._calls = calls
-        self.taken: list[float] = []  # milliseconds
+        self._answers = connection.makefile("rb")
+        self._asked = 0
 
-    def run(self) -> None:
-        with closing(self._connection), self._connection.makefile("rb") as answers:
-            for number in range(self._calls):
-                line = _request(number)
-                started = time.perf_counter()
-                self._connection.sendall(line)
-                answers.readline()
-                self.taken.append((time.perf_counter() - started) * 1000)
+    def calls(self, count: int) -> list[float]:
+        """Make calls, one after the other; return milliseconds for each."""
+        taken = []
+        for number in range(self._asked, self._asked + count):
+            line = _request(number)
+            started = time.perf_counter()
+            self._connection.sendall(line)
+            self._answers.readline()
+            taken.append((time.perf_counter() - started) * 1000)
+        self._asked += count
+        return taken
+
+    def close(self) -> None:
+        """Go, which ends the conversation."""
+        self._answers.close()
+        self._connection.close()
 
 
 def _request(number: int) -> bytes:

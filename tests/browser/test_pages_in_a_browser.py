@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final, Self
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, sync_playwright
 
 from claudeops.domain.web.login import COOKIE
 from support.hostile import MARK, TEXTS, fill
@@ -48,6 +49,13 @@ PATHS: Final = (
     ),
 )
 LOGIN: Final = ("/login", f"/setup/{secret_for('link-eve')}")
+MAY_HAVE_BEGUN: Final = "htmx would have begun by now"
+SAY_WHEN_IT_MAY_HAVE_BEGUN: Final = f"""
+  const looking = setInterval(() => {{
+    if (window.htmx) setTimeout(() => console.log("{MAY_HAVE_BEGUN}"), 1);
+  }}, 1);
+  window.addEventListener("load", () => clearInterval(looking));
+"""
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium on PATH: install chromium (Debian).")
 
@@ -298,3 +306,38 @@ def test_the_browser_recomputes_the_audit_chain_and_names_a_link_that_was_change
         page.locator("#computed.bad").wait_for()
         assert "no longer says what it said" in page.locator("li").first.inner_text()
         assert visit.complaints == []
+
+
+def test_a_page_whose_scripts_come_late_has_its_stream_all_the_same(browser: Browser, served: Served) -> None:
+    late: list[Route] = []
+
+    def let_come(message: ConsoleMessage) -> None:
+        while message.text == MAY_HAVE_BEGUN and late:
+            late.pop().continue_()
+
+    with Visit(browser, served) as visit:
+        visit.log_in()
+        visit.page.add_init_script(SAY_WHEN_IT_MAY_HAVE_BEGUN)
+        visit.page.route(re.compile("/static/hx-"), lambda route: late.append(route))  # noqa: PLW0108 - of a method it wants an attribute
+        visit.page.on("console", let_come)
+        with visit.page.expect_response(lambda answer: "/stream" in answer.url):
+            visit.open("/sessions/3")
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["no-room", "unreachable"])
+@pytest.mark.parametrize("path", ["/sessions/3", "/"])
+def test_a_stream_that_cannot_be_opened_at_first_is_opened_later_and_says_nothing_on_the_page(
+    path: str, refused: bool, browser: Browser, served: Served
+) -> None:
+    def first(route: Route) -> None:
+        if refused:
+            route.fulfill(status=503, content_type="application/problem+json", body='{"title": "no room here"}')
+        else:
+            route.abort("connectionrefused")
+
+    with Visit(browser, served) as visit:
+        visit.log_in()
+        visit.page.route(re.compile("/stream"), first, times=1)
+        with visit.page.expect_response(lambda answer: "/stream" in answer.url and answer.status == 200):
+            page = visit.open(path)
+        assert "no room" not in page.locator("body").inner_text()

@@ -8,6 +8,7 @@ from stdin like the real one, and then does one step after the other:
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
 ``{"raw": "...", "times": n}`` print text as it is, n times
 ``{"line_of": n}``            print one assistant frame of n bytes of text
+``{"count_to": n, "every": s}``    say the numbers from 1 on, a line each
 ``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open", "ran"}}``  ask the gate, run
                               nothing, print call and result; ``permission_input`` is what it asks for after an
                               ``ask``, ``within`` the call of the subagent that makes it
@@ -197,6 +198,11 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
         case {"line_of": size}:
             text = {"type": "text", "text": "x" * size}
             emit({"type": "assistant", "message": {"role": "assistant", "content": [text]}})
+        case {"count_to": last, "every": seconds}:
+            for number in range(1, last + 1):
+                text = {"type": "text", "text": f"this is number {number}"}
+                emit({"type": "assistant", "message": {"role": "assistant", "content": [text]}})
+                time.sleep(seconds)
         case {"tool": tool}:
             ask_tool(tool)
         case {"result": overrides}:

@@ -69,17 +69,23 @@ class Known(Generic[K, R]):
 
     async def get(self, key: K) -> R | None:
         """Return what a key opens. Raises `StoreError`."""
-        async with self._reading:
-            await self._look(key)
+        if self._failed is not None or not self._is_fresh(
+            key
+        ):  # a stream asks with each of its frames, and waits for no lock then
+            async with self._reading:
+                await self._look(key)
         return self._found.get(key)
 
+    def _is_fresh(self, key: K) -> bool:
+        if self._read_at is None or self._read_changes != self.changes():
+            return False
+        age = self.clock.monotonic() - self._read_at
+        return age < (FRESH_SECONDS if key in self._found else AGAIN_SECONDS)
+
     async def _look(self, key: K) -> None:
-        now = self.clock.monotonic()
-        if self._failed is not None and now - self._failed[0] < AGAIN_SECONDS:
+        if self._failed is not None and self.clock.monotonic() - self._failed[0] < AGAIN_SECONDS:
             raise self._failed[1]
-        age = None if self._read_at is None else now - self._read_at
-        is_current = self._read_changes == self.changes()
-        if is_current and age is not None and age < (FRESH_SECONDS if key in self._found else AGAIN_SECONDS):
+        if self._is_fresh(key):
             return
         changes = self.changes()
         try:

@@ -17,6 +17,7 @@ import msgspec
 
 from claudeops.domain.live import CallJudged, LinesLost, LiveFact
 from claudeops.domain.model import VerdictKind
+from claudeops.web.news import News
 from claudeops.web.ports import Live, LiveFacts
 from claudeops.web.sse import HEARTBEAT, HEARTBEAT_SECONDS, Write, frame, number_after, opening
 
@@ -43,7 +44,7 @@ class Feed:
         self._stir = stir
         self._ring: deque[_Kept] = deque(maxlen=RING)
         self._last = 0  # the number of the newest
-        self._news = anyio.Event()
+        self._news = News()
         self._readers = 0
         self._facts: LiveFacts | None = None
         self._subscription = ExitStack()
@@ -89,13 +90,12 @@ class Feed:
             if not is_known:
                 await write(frame(self.place, "resync", "resync"))
             while True:
-                news = self._news
                 at, content = self._after(at, behind, as_json=as_json)
                 if content:
                     await write(content)
                     continue
                 with anyio.move_on_after(heartbeat_seconds) as waiting:
-                    await news.wait()
+                    await self._news.wait()
                 if waiting.cancelled_caught:
                     await write(HEARTBEAT)
 
@@ -145,8 +145,7 @@ class Feed:
             self._ring.append(_Kept(f"{self.boot}.{self._last}", fact))
             if (session_id := _session_of(fact)) is not None:
                 self._stir(session_id)
-        self._news.set()
-        self._news = anyio.Event()
+        self._news.tell()
 
 
 class _Kept:

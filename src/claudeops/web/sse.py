@@ -137,9 +137,10 @@ class EventStream(Response):
             tasks.cancel_scope.cancel()
         if has_gone:
             return
+        if not is_stuck:
+            last = frame("", "bye", "bye") if self._closing.is_set() else b""
+            with anyio.move_on_after(_BYE_SECONDS) as saying:  # one that does not read cannot be sent it
+                await send({"type": "http.response.body", "body": last, "more_body": False})
+            is_stuck = saying.cancelled_caught
         if is_stuck and "state" in scope:
             await drop(scope, receive, unsent=False)
-            return
-        last = frame("", "bye", "bye") if self._closing.is_set() else b""
-        with anyio.move_on_after(_BYE_SECONDS):  # for one that does not read; the listener drops it soon
-            await send({"type": "http.response.body", "body": last, "more_body": False})

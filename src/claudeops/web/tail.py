@@ -17,6 +17,7 @@ from markupsafe import escape
 
 from claudeops.domain.stream.shown import ShownLine
 from claudeops.store.reading.calls import CallVerdict
+from claudeops.web.news import News
 from claudeops.web.ports import LinesPart, OpenLog
 from claudeops.web.sse import HEARTBEAT, HEARTBEAT_SECONDS, Write, frame
 
@@ -47,12 +48,14 @@ class Tail:
         self._stirred = anyio.Event()
         self._soon = 0  # looks to be had soon
         self._looked_at = float("-inf")
-        self._looking = anyio.Lock()
+        self._is_watched = False  # one of the readers looks; the others wait for what it finds
+        self._found = News()
 
     def stir(self) -> None:
         """There is news of the session."""
         self._soon = _NEWS
-        self._wake()
+        self._stirred.set()
+        self._stirred = anyio.Event()
 
     def close(self) -> None:
         """Close the log."""
@@ -66,32 +69,35 @@ class Tail:
 
     async def news(self, number: int) -> None:
         """Wait for lines after one, or for a while. Raises `OSError`."""
-        stirred = self._stirred
-        with anyio.move_on_after(_PAUSES[self._soon]):
-            await stirred.wait()
-        if self._last <= number and not self.ended:
-            await self._look()
+        if self._is_watched:
+            with anyio.move_on_after(_PAUSES[0]):
+                await self._found.wait()
+            return
+        self._is_watched = True
+        try:
+            with anyio.move_on_after(_PAUSES[self._soon]):
+                await self._stirred.wait()
+            if self._last <= number and not self.ended:
+                await self._look()
+        finally:
+            self._is_watched = False
+            self._found.tell_one()  # who looks on; this reader may be gone, or be busy for long
 
     async def _look(self) -> None:
-        async with self._looking:
-            now = anyio.current_time()
-            if now - self._looked_at < _GAPS[self._soon]:
-                return
-            self._looked_at = now
-            self._soon = max(0, self._soon - 1)
-            part = await self._log.read(self._last, limit=BATCH)
-            for line in part.lines:
-                self._kept.append(Line(line, part.verdicts))
-                self._last = line.line
-            self.ended = part.ended
-            if part.more:
-                self._soon = _NEWS
+        now = anyio.current_time()
+        if now - self._looked_at < _GAPS[self._soon]:
+            return
+        self._looked_at = now
+        self._soon = max(0, self._soon - 1)
+        part = await self._log.read(self._last, limit=BATCH)
+        for line in part.lines:
+            self._kept.append(Line(line, part.verdicts))
+            self._last = line.line
+        self.ended = part.ended
+        if part.more:
+            self._soon = _NEWS
         if part.lines or part.ended:
-            self._wake()
-
-    def _wake(self) -> None:
-        self._stirred.set()
-        self._stirred = anyio.Event()
+            self._found.tell()
 
 
 class Line:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
+from anyio.abc import TaskStatus
 
 from claudeops.app.log_lines import SessionLogs
 from claudeops.domain.model import Session, Status, Trigger, VerdictKind
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog
-from claudeops.loopback import listen
+from claudeops.loopback import ConnectionLimits, Crowd, listen
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Table
 from claudeops.web.streams import MOST_OF_ONE, MOST_STREAMS, Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.listening import Door, bearer, token_for
+from support.loop_time import LoopTime, loop_time
 from support.loopback_http import ask
 from support.streaming import Event, Reading, reading, said
 from support.waiting import until
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READ = bearer(2)
+STEP_SECONDS = 0.1
 HOSTILE = "a\r\n\r\nevent: bye\rdata: x\u2028</li><script>\x00\x1b]8;;\u202e"
 
 
@@ -54,6 +61,7 @@ class World:
     records: HeldRecords = field(default_factory=HeldRecords)
     hub: Hub = field(default_factory=Hub)
     verdicts: dict[str, CallVerdict] = field(default_factory=dict)
+    crowd: Crowd = field(default_factory=partial(Crowd, ConnectionLimits()))
     streams: Streams = field(init=False)
     url: str = ""
 
@@ -84,6 +92,10 @@ class World:
         for text in texts:
             self.hub.publish(said(text))
 
+    def stuck(self) -> int:
+        """Return how many readers have taken so little that nothing more can be sent to them now."""
+        return sum(connection.flow.write_paused for connection in self.crowd._all())
+
     async def known(self, _session_id: int) -> dict[str, CallVerdict]:
         return self.verdicts
 
@@ -96,7 +108,9 @@ class World:
         door.tokens.kept |= {number: token_for(number, "read") for number in range(10, 30)}
         rooms = Rooms(readiness=list, pings=door.pings, sources=door.sources, pages=stream_endpoints(self.streams))
         door.listener.table = Table(table_of(rooms))
-        async with listen(door.listener, host="127.0.0.1", port=0, closing=self.streams.closing) as url:
+        async with listen(
+            door.listener, host="127.0.0.1", port=0, closing=self.streams.closing, crowd=self.crowd
+        ) as url:
             self.url = url
             yield url
         self.streams.close()
@@ -298,6 +312,52 @@ async def test_a_hundred_streams_end_with_the_daemon(world: World) -> None:
             assert stream.is_whole
         await until(lambda: world.streams.clients == 0)
         assert not world.hub.listening
+
+
+async def test_a_stop_waits_for_nobody_who_does_not_read_and_says_bye_to_all_others(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Time stands still until all others have their `bye`, and passes in steps from then on."""
+    stop = anyio.Event()
+
+    async def daemon(*, task_status: TaskStatus[None]) -> None:
+        async with world.daemon():
+            task_status.started()
+            await stop.wait()
+
+    async with SessionLog(world.log) as sink, AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        await tasks.start(daemon)
+        for _ in range(2000):
+            world.say(sink, "x" * 4000)
+        deaf = [await stack.enter_async_context(world.read(JSON)) for _ in range(10)]
+        await until(lambda: world.stuck() == len(deaf))
+        heard = [
+            await stack.enter_async_context(world.read(address, **bearer(10)))
+            for address in ("/stream", f"{JSON}&after=2000")
+            for _ in range(10)
+        ]
+        with loop_time(slowness=10**9) as time:
+            stop.set()
+            for stream in heard:
+                assert (await stream.to_end())[-1].name == "bye"
+                assert stream.is_whole
+            steps = await _steps(time, lambda: not len(world.crowd))
+        assert steps * STEP_SECONDS <= 2
+        for stream in deaf:
+            await stream.to_end()
+            assert not stream.is_whole
+    assert caplog.messages == []  # nor is it a fault of ours
+
+
+async def _steps(time: LoopTime, is_over: Callable[[], bool]) -> int:
+    """Let time pass until something is over, with as much room for everybody's work in between; return the steps."""
+    for step in count():
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        if is_over():
+            return step
+        time.leap(STEP_SECONDS)
+    raise AssertionError
 
 
 async def test_one_caller_has_so_many_streams_and_all_together_so_many(world: World) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
+import anyio.lowlevel
 import pytest
 
 from claudeops.web.sse import Write
 from claudeops.web.tail import BATCH, SHARED, LinesReader, Tail
+from support.loop_time import loop_time
 from support.streaming import EventReader, HeldLog
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -60,3 +64,56 @@ async def test_a_log_that_cannot_be_read_any_more_ends_the_reading() -> None:
 
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(OSError, match="away"):
         await reader_of(log, tail, write).send()
+
+
+async def turns() -> None:
+    """Let everybody come to where they wait."""
+    for _ in range(100):
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_when_the_one_who_looks_for_all_has_gone_another_looks_at_once() -> None:
+    log, stays = HeldLog(["first"]), EventReader()
+    tail = Tail(log, last=1)
+
+    async def write(content: bytes) -> None:
+        stays.feed(content)
+
+    async def nowhere(_: bytes) -> None:
+        return
+
+    with loop_time(slowness=100):  # nobody looks because a while has passed
+        async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as leaving:
+                leaving.start_soon(reader_of(log, tail, nowhere).send)
+                await turns()
+                tasks.start_soon(reader_of(log, tail, write).send)
+                await turns()
+                leaving.cancel_scope.cancel()
+            log.texts.append("second")
+            tail.stir()
+            while len(lines(stays)) < 2:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert lines(stays) == [1, 2]
+
+
+async def test_many_readers_look_no_more_often_than_one() -> None:
+    log, readers = HeldLog(["first"]), [EventReader() for _ in range(30)]
+    tail = Tail(log, last=1)
+
+    async def feed(events: EventReader, content: bytes) -> None:
+        events.feed(content)
+
+    with loop_time(slowness=100):
+        async with anyio.create_task_group() as tasks:
+            for events in readers:
+                tasks.start_soon(reader_of(log, tail, partial(feed, events)).send)
+            await turns()
+            before = len(log.reads)
+            log.texts.append("second")
+            tail.stir()
+            while any(len(lines(events)) < 2 for events in readers):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert len(log.reads) == before + 1
