@@ -20,7 +20,7 @@ from claudeops.domain.text import regex
 from claudeops.domain.web.login import Login
 from claudeops.web.problems import RefusedError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 PART: Final = "[A-Za-z0-9_-][A-Za-z0-9._:@-]{0,99}"
 """A parameter of a path, as an expression; secrets may begin with any letter."""
@@ -118,8 +118,10 @@ class Call:
         except msgspec.ValidationError as error:
             raise RefusedError(422, f"The query is not as it should be: {error}.") from None
         # Read loosely, as texts of an address are, the word null is None.
-        if null := next((name for name in given if getattr(found, name) is None), ""):
-            raise RefusedError(422, f"The query is not as it should be: `{null}` is {given[null]}; leave it out.")
+        for one in msgspec.structs.fields(wanted):
+            name = one.encode_name
+            if name in given and getattr(found, one.name) is None:
+                raise RefusedError(422, f"The query is not as it should be: `{name}` is {given[name]}; leave it out.")
         return found
 
     def sent(self, wanted: type[T]) -> T:
