@@ -54,7 +54,6 @@ _BROKEN: Final = (
     httpcore2.NetworkError,
     httpcore2.ProtocolError,
     httpcore2.ProxyError,
-    httpcore2.TimeoutException,
     httpcore2.UnsupportedProtocol,
     ConfigurationError,
 )
@@ -183,7 +182,7 @@ class Provider:
                 return await self._answered(address, form, headers or {})
         except _BROKEN as error:
             raise ProviderError(f"it cannot be reached, or breaks off ({type(error).__name__})") from None
-        except TimeoutError:
+        except (TimeoutError, httpcore2.TimeoutException):  # whichever comes first
             raise ProviderError(f"it gives no answer within {self.seconds:g} s") from None
 
     async def _answered(self, address: str, form: bytes | None, headers: Mapping[str, str]) -> _Answer:
@@ -197,7 +196,10 @@ class Provider:
                     raise ProviderError(f"it answers with more than {MOST_BYTES} bytes")
             return _Answer(status=response.status, body=bytes(body))
         finally:
-            with anyio.move_on_after(_CLOSE_SECONDS, shield=True), contextlib.suppress(*_BROKEN):
+            with (
+                anyio.move_on_after(_CLOSE_SECONDS, shield=True),
+                contextlib.suppress(*_BROKEN, httpcore2.TimeoutException),
+            ):
                 await pool.aclose()
 
 

@@ -558,7 +558,8 @@ async def test_a_broken_provider_is_one_sentence_and_other_ways_stay(world: Worl
     assert 'type="password"' in found.body.decode()
     (failure,) = world.failures()
     assert why in failure
-    assert world.provider.seen[-1].path == path  # nothing was followed
+    if kind != "hangs":  # which may be given up before it has come
+        assert world.provider.seen[-1].path == path  # nothing was followed
 
 
 async def test_a_provider_that_is_not_there_is_one_sentence(world: World) -> None:
