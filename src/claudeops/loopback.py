@@ -286,6 +286,12 @@ async def drop(scope: Scope, receive: Receive, *, unsent: bool) -> None:
         transport.abort()
 
 
+def may_wait(scope: Scope) -> bool:
+    """Tell whether sending something now may have to wait for a request's client."""
+    connection: _Protocol | None = scope.get("state", {}).get(_CONNECTION)
+    return connection is None or connection.flow.write_paused
+
+
 async def disconnected(receive: Receive) -> None:
     """Return when a request's client has gone; its body must have been read. The caller bounds the wait."""
     while (await receive())["type"] != "http.disconnect":

@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from claudeops.loopback import disconnected, drop
+from claudeops.loopback import disconnected, drop, may_wait
 
 EVENTS: Final = "text/event-stream"
 """The media type."""
@@ -112,8 +112,12 @@ class EventStream(Response):
 
         async def write(content: bytes) -> None:
             nonlocal is_stuck
+            message = {"type": "http.response.body", "body": content, "more_body": True}
+            if not may_wait(scope):  # a bound costs as much as what it bounds
+                await send(message)
+                return
             with anyio.move_on_after(self._send_seconds) as sending:
-                await send({"type": "http.response.body", "body": content, "more_body": True})
+                await send(message)
             if sending.cancelled_caught:
                 is_stuck = True
                 tasks.cancel_scope.cancel()

@@ -24,6 +24,7 @@ from claudeops.engine.session_log.writer import SessionLog
 from claudeops.loopback import ConnectionLimits, Crowd, listen
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Table
+from claudeops.web.sse import SEND_SECONDS
 from claudeops.web.streams import MOST_OF_ONE, MOST_STREAMS, Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.listening import Door, bearer, token_for
@@ -349,14 +350,23 @@ async def test_a_stop_waits_for_nobody_who_does_not_read_and_says_bye_to_all_oth
     assert caplog.messages == []  # nor is it a fault of ours
 
 
-async def _steps(time: LoopTime, is_over: Callable[[], bool]) -> int:
+async def test_one_who_takes_nothing_for_a_minute_is_dropped(world: World) -> None:
+    with loop_time() as time:
+        async with SessionLog(world.log) as sink, world.daemon(), world.read(JSON):
+            for _ in range(2000):
+                world.say(sink, "x" * 4000)
+            await until(lambda: world.stuck() == 1)
+            await _steps(time, lambda: not len(world.crowd), SEND_SECONDS)
+
+
+async def _steps(time: LoopTime, is_over: Callable[[], bool], seconds: float = STEP_SECONDS) -> int:
     """Let time pass until something is over, with as much room for everybody's work in between; return the steps."""
     for step in count():
         for _ in range(100):
             await anyio.lowlevel.checkpoint()
         if is_over():
             return step
-        time.leap(STEP_SECONDS)
+        time.leap(seconds)
     raise AssertionError
 
 
