@@ -42,7 +42,7 @@ async def _verify(session_id: int | None, log: Path | None, settings: Settings, 
             "sessions": found.sessions,
             "calls": found.calls,
             "tombstones": found.tombstones,
-            "unproven": keyless if found.unproven else None,
+            "unproven": found.unproven,
             "faults": [
                 {
                     "kind": fault.kind.value,
