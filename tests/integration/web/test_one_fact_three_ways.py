@@ -38,7 +38,8 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "/actions": ("/actions", "/cooldowns"),
     "/memories": ("/memories",),
     "/memories/{id}": ("/memories/{id}",),
-    "/silences": ("/silences", "/silences/{id}"),
+    "/silences": ("/silences",),
+    "/silences/{id}": ("/silences/{id}",),
     "/schedule": ("/schedule",),
     "/notifications": ("/notifications",),
     "/settings": ("/settings",),
@@ -52,6 +53,8 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
 FOR_BROWSERS: Final = {
     "/more": "links to other pages",
     "/login": "a program has a token",
+    "/login/oidc": "a program has a token",
+    "/login/oidc/callback": "a program has a token",
     "/setup/{once}": "a program has a token",
     "/logout": "a program has a token",
 }
