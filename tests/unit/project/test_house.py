@@ -24,6 +24,7 @@ SMALL: Final = {
     "claudeops.store.alerts.silences": "what people write; the desk's transaction only reads it",
     "claudeops.store.alerts.heartbeats": "incidents that no session looks at, beside those that end by two witnesses",
     "claudeops.settings.alerts": "one file of the operator's; the running daemon reads it again",
+    "claudeops.web.news": "feeds and tails of logs wake their readers by it",
     "claudeops.web.webauthn_checks": "imports an extra, so only where a passkey is used",
     "claudeops.web.pages.more.passkeys": "one page, like its neighbours",
     "claudeops.store.tables.web": "who calls: tables that only the listener and its commands know",
