@@ -321,7 +321,8 @@ def test_a_page_whose_scripts_come_late_has_its_stream_all_the_same(browser: Bro
         visit.page.route(re.compile("/static/hx-"), lambda route: late.append(route))  # noqa: PLW0108 - of a method it wants an attribute
         visit.page.on("console", let_come)
         with visit.page.expect_response(lambda answer: "/stream" in answer.url):
-            visit.open("/sessions/3")
+            page = visit.open("/sessions/3")
+        assert page.evaluate("htmx.config.sse.reconnectMaxDelay") == 10_000  # after a long outage too it is soon back
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["no-room", "unreachable"])

@@ -23,7 +23,7 @@
     setTimeout(() => {
       if (live.isConnected) htmx.ajax("GET", live.getAttribute("hx-sse:connect"), { source: live });
     }, pause * (0.7 + 0.6 * Math.random()));
-    pause = Math.min(2 * pause, 30000);
+    pause = Math.min(2 * pause, 10000);
   }
 
   document.addEventListener("htmx:error", (event) => {
