@@ -60,7 +60,10 @@ class LogEvent(StrEnum):
         "the daemon's status file could not be written; what it says is out of date",
     )
     ISOLATION_CHOSEN = "isolation_chosen", "what sessions will be locked into; `passed_over` says why nothing stronger"
-    LOOKS_CHOSEN = "looks_chosen", "the git that runs for sessions in a cell of its own; `why` says why none does"
+    LOOKS_CHOSEN = (
+        "looks_chosen",
+        "the `programs` that run for sessions in cells of their own; `why` says for each other why it does not",
+    )
     SESSIONS_COUNTED = "sessions_counted", "where the kernel counts what each session uses; `why` says why nowhere"
     SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"

@@ -43,11 +43,13 @@ async def test_a_session_sees_the_repository_and_nothing_that_it_names_runs(tmp_
             number: replace(
                 tier,
                 judge=judge,
-                scope=replace(tier.scope, look_client=LOOK_CLIENT, resolve=os.path.realpath, program=program),
+                scope=replace(
+                    tier.scope, look_client=LOOK_CLIENT, looks={"git": ""}, resolve=os.path.realpath, program=program
+                ),
             )
             for number, tier in context.tiers.items()
         }
-        cage.estate.with_context(git=git, tiers=tiers)
+        cage.estate.with_context(looks={"git": git}, tiers=tiers)
         ending = await cage.run()
         shown = cage.outputs()
     assert (str(ending.outcome), ending.calls_ran) == ("success", 5), shown

@@ -73,6 +73,7 @@ SCOPE = Scope(
     expand=expand,
     estate=NAMED,
     look_client=("/look",),
+    looks={"git": ""},
 )
 TIERS = (1, 2, 3)
 

@@ -9,7 +9,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +17,13 @@ import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import Cell, workspace_places
 from claudeops.engine.cell.cgroups import Groups, find, prepare
-from claudeops.engine.cell.git import GitCell, find_git_cell
+from claudeops.engine.cell.git import find_git_cell
 from claudeops.engine.cell.levels import HostContext, choose
+from claudeops.engine.cell.look_cell import LookCell
+from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
 from claudeops.engine.ports import Clock
@@ -65,19 +67,44 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
     return chosen.cell
 
 
-async def choose_git(settings: Settings, cell: Cell, log: Logger) -> GitCell | None:
-    """Return the cell in which git runs for sessions; ``None``, with a line in the log, where there is none."""
-    found = await anyio.to_thread.run_sync(find_git_cell, cell, settings.path)
-    if isinstance(found, str):
-        log.info(LogEvent.LOOKS_CHOSEN, git=None, why=found)
-        return None
-    log.info(LogEvent.LOOKS_CHOSEN, git=str(found.git))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundLooks:
+    """What the daemon can run for sessions."""
+
+    cells: Mapping[str, LookCell]  # by program
+    why: Mapping[str, str]  # why a program that is installed, or git, cannot be run
+
+    def known(self) -> dict[str, str]:
+        """Return the programs for the policy, each with "" or the sentence why it cannot be run."""
+        return {**dict.fromkeys(self.cells, ""), **self.why} if self.cells else {}
+
+
+def find_looks(cell: Cell, path: str) -> FoundLooks:
+    """Try every program that the daemon runs for sessions. Starts processes, and takes seconds."""
+    tried: dict[str, LookCell | str] = {"git": find_git_cell(cell, path)}
+    if isinstance(cell, BubblewrapCell):
+        tried |= find_network_cells(cell, path)
+    return FoundLooks(
+        cells={name: found for name, found in tried.items() if not isinstance(found, str)},
+        why={name: found for name, found in tried.items() if isinstance(found, str)},
+    )
+
+
+async def choose_looks(settings: Settings, cell: Cell, log: Logger) -> FoundLooks:
+    """Return what the daemon runs for sessions, with a line in the log."""
+    found = await anyio.to_thread.run_sync(find_looks, cell, settings.path)
+    programs = {name: str(each.program) for name, each in found.cells.items()}
+    log.info(LogEvent.LOOKS_CHOSEN, programs=programs, why=dict(found.why))
     return found
 
 
-def with_looks(tiers: Mapping[int, TierSetup]) -> dict[int, TierSetup]:
+def with_looks(tiers: Mapping[int, TierSetup], looks: FoundLooks) -> dict[int, TierSetup]:
     """Return tiers whose sessions may have the daemon run looks."""
-    return {number: replace(tier, scope=replace(tier.scope, look_client=LOOK_CLIENT)) for number, tier in tiers.items()}
+    known = looks.known()
+    return {
+        number: replace(tier, scope=replace(tier.scope, look_client=LOOK_CLIENT, looks=known))
+        for number, tier in tiers.items()
+    }
 
 
 async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:

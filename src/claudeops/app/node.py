@@ -18,7 +18,7 @@ from claudeops.app.cell import (
     admission,
     admit_clis,
     choose_cell,
-    choose_git,
+    choose_looks,
     clear_leftovers,
     end_leftovers,
     groups_of_sessions,
@@ -139,7 +139,7 @@ async def open_node(
             async with shutdown.stoppable():
                 await stages.enter("isolation")
                 cell = await choose_cell(settings, log)
-                git = await choose_git(settings, cell, log)
+                looks = await choose_looks(settings, cell, log)
                 await stages.enter("clis")
                 clis = admission(settings, cell=cell, clock=clock, log=log)
                 owner = replace(owner, isolation=cell.level.value)
@@ -174,9 +174,12 @@ async def open_node(
                         meter=meter,
                         clis=replace(context.clis, refusal=clis.refusal),
                         confinement=replace(
-                            context.confinement, cell=cell, groups=await groups_of_sessions(settings, log), git=git
+                            context.confinement,
+                            cell=cell,
+                            groups=await groups_of_sessions(settings, log),
+                            looks=looks.cells,
                         ),
-                        tiers=context.tiers if git is None else with_looks(context.tiers),
+                        tiers=with_looks(context.tiers, looks),
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(

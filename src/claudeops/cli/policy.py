@@ -22,6 +22,7 @@ from claudeops.domain.policy import Policy, TierPolicy, explain
 from claudeops.domain.policy.document import in_force
 from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.migrate import migrate
+from claudeops.domain.policy.programs.network import PROGRAMS
 from claudeops.domain.policy.remote import script
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
@@ -192,7 +193,8 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple
     if settings.isolation in {"auto", "bubblewrap"} and shutil.which(
         "bwrap"
     ):  # as in a session, which the daemon would try
-        node = replace(node, look_client=LOOK_CLIENT)
+        looks = {"git", *(name for name in PROGRAMS if shutil.which(name, path=settings.path))}
+        node = replace(node, look_client=LOOK_CLIENT, looks=dict.fromkeys(looks, ""))
     scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings))
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return tuple(tier_verdict(number, explain(call, tier=tier, scope=scope)) for number, tier in wanted.items())

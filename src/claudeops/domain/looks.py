@@ -38,14 +38,21 @@ class Address:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class InRepository:
+    """Where a look at a repository runs. Paths are absolute."""
+
+    directory: str
+    root: str  # the tree that it may see something of: the repositories' directory, or one that a manifest names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LookCall:
     """A command that the daemon runs for an allowed call, once, in a cell of its own; its output is the session's."""
 
-    id: str  # stands in the rendered text, where the program would be: the call's tool_use_id and the command's number
+    id: str = ""  # in the rendered text, instead of the program: the call's tool_use_id and the command's number
     program: str
     arguments: tuple[str, ...]  # literal, in one canonical form
-    directory: str  # where it runs; absolute
-    root: str  # the tree that it may see something of: the repositories' directory, or one that a manifest names
+    where: InRepository | None = None  # None: it sees no files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ SMALL: Final = {
     "claudeops.domain.alerts.replay": "decides without a database; the desk decides with one",
     "claudeops.domain.alerts.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",
+    "claudeops.domain.policy.programs.network": "how one kind of program is read, like those beside it",
     "claudeops.engine.cell.holes": "runs by itself in the cell that is tried",
     "claudeops.engine.cell.tool_shell": "runs by itself in the cell of a session",
     "claudeops.domain.report.names": "which names mean one service; evidence decides what that proves",

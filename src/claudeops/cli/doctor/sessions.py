@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 
-from claudeops.app.cell import find_groups, surroundings, try_gate
+from claudeops.app.cell import FoundLooks, find_groups, find_looks, surroundings, try_gate
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
@@ -23,6 +23,7 @@ from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.schedule.windows import open_at
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, named_in
+from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.estate import read_estate
@@ -134,7 +135,8 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
         else "A tool can read the CLI's memory, and that of MCP servers: it takes a kernel with Landlock (Linux 5.19)."
     )
     if level is Level.BUBBLEWRAP:
-        return fine(f"Bubblewrap isolates sessions: they see nothing of the daemon, and end with it. {apart}")
+        isolated = f"Bubblewrap isolates sessions: they see nothing of the daemon, and end with it. {apart}"
+        return _with_looks(isolated, await anyio.to_thread.run_sync(find_looks, chosen.cell, settings.path))
     shared = "share the daemon's user" if level is Level.NONE else "have users of their own, but see the machine"
     message = f"The level is {level.value}: sessions {shared}. {apart}"
     remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
@@ -143,6 +145,20 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
         message += f" Of {cell.UIDS} such users {without} are on no list of this machine, where ssh looks for them."
         remedy += " For ssh at this level, run `systemd-sysusers` with deploy/claudeops-sessions.conf."
     return doubtful(message, remedy)
+
+
+def _with_looks(message: str, looks: FoundLooks) -> Finding:
+    """Add what the daemon can run for sessions."""
+    if looks.cells:
+        message += f" The daemon runs {', '.join(sorted(looks.cells))} for them."
+    by_reason: dict[str, list[str]] = {}
+    for name, why in sorted(looks.why.items()):
+        if why != NO_GIT:
+            by_reason.setdefault(why, []).append(name)
+    if not by_reason:
+        return fine(message)
+    faults = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+    return doubtful(f"{message} It cannot run {faults}.", "Mend what is named, or have sessions do without.")
 
 
 async def access(_case: Case, settings: Settings) -> Finding:

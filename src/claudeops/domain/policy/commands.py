@@ -21,7 +21,6 @@ from claudeops.domain.policy.never import refuse_line, refuse_service
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
-from claudeops.domain.policy.programs.git import GitLook
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
@@ -197,14 +196,11 @@ class CommandJudge:
         if finding.actions:
             finding.acting |= {command.line, line}
 
-    def _looked(self, look: GitLook, place: Place, finding: Finding) -> tuple[Literal, ...]:
+    def _looked(self, look: LookCall, place: Place, finding: Finding) -> tuple[Literal, ...]:
         """Note a look that the daemon runs; return the words that stand for it in what the session runs."""
         self._looks += 1
         name = f"{place.call}-{self._looks}"
-        root = place.scope.repos_dir
-        finding.runs_apart.append(
-            LookCall(id=name, program="git", arguments=look.arguments, directory=look.directory, root=root)
-        )
+        finding.runs_apart.append(replace(look, id=name))
         return tuple(map(Literal, (*place.scope.look_client, name)))
 
     def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:

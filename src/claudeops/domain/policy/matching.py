@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.estate.strangers import Stranger
+from claudeops.domain.looks import InRepository, LookCall
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
 from claudeops.domain.policy.arguments import NOWHERE, STDIN, Setting, check, form, services_of
@@ -17,7 +18,8 @@ from claudeops.domain.policy.identity import command_parts, located, refuse_proj
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
 from claudeops.domain.policy.programs import cluster_output
-from claudeops.domain.policy.programs.git import GitLook, read_git
+from claudeops.domain.policy.programs.git import read_git
+from claudeops.domain.policy.programs.network import network_look, refuse_processes
 from claudeops.domain.policy.programs.ps import read_ps
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import (
@@ -54,6 +56,10 @@ class WholeReasonError(ValueRefusedError):
     """The reason says itself what to write: the rule's hint is about something else."""
 
 
+class NotHereError(RefusedError):
+    """A command fits a rule, and cannot be run here: no other rule is tried."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
     """A command that fits a rule."""
@@ -65,7 +71,7 @@ class Match:
     actions: tuple[Action, ...] = ()
     where: tuple[str, ...] = ()  # where the services of the actions are, relative to where the command runs
     strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
-    look: GitLook | None = None  # what the daemon runs in its place
+    look: LookCall | None = None  # what the daemon runs in its place, without an id
 
 
 def match(found: Found, place: Place, *, tier: int) -> Match:
@@ -75,6 +81,8 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
         if rule.tier <= tier:
             try:
                 return _apply(rule, found, place)
+            except NotHereError as refusal:
+                raise RefusedError(f"{found.path}: {refusal}") from None
             except RefusedError as refusal:
                 refusals.append((rule, refusal))
     higher = _higher(found, place, tier)
@@ -149,6 +157,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         actions=actions,
         where=where,
         strangers=tuple(strangers),
+        look=_network(rule, found, words, place),
     )
 
 
@@ -173,7 +182,19 @@ def _spelt(option: Option, found: Found) -> str:
     return next(given, option.names[0])
 
 
-def _git(found: Found, place: Place) -> GitLook:
+def _network(rule: CommandRule, found: Found, words: tuple[Word, ...], place: Place) -> LookCall | None:
+    """Return what the daemon runs in the place of a look at the network; raises `NotHereError`."""
+    if rule.look == "processes" and (reason := refuse_processes(place)):
+        raise NotHereError(reason)
+    if rule.look != "network":
+        return None
+    look = network_look(found.path.partition(" ")[0], (*found.arguments, *words), words, place)
+    if isinstance(look, str):
+        raise NotHereError(look)
+    return look
+
+
+def _git(found: Found, place: Place) -> LookCall:
     """Read a look at a repository; raises `RefusedError` where the daemon cannot run it."""
     if not place.local or place.cwd is None:
         raise RefusedError(
@@ -181,14 +202,17 @@ def _git(found: Found, place: Place) -> GitLook:
         )
     if place.user:
         raise RefusedError("it is run by the daemon, as nobody else: leave sudo out")
-    if not place.scope.look_client:
+    if "git" not in place.scope.looks:
         raise RefusedError("git runs in a cell of its own, which needs bubblewrap: read the repository's files instead")
+    if why := place.scope.looks["git"]:
+        raise RefusedError(f"{why}: read the repository's files instead")
     look = read_git(found.arguments, place.cwd)
     if look.arguments != ("version",) and not paths.in_repositories(look.directory, place):
         raise RefusedError(f"{look.directory}: go to a repository below {place.scope.repos_dir}, or name it by git -C")
     if reason := paths.listable(look.directory, place):
         raise RefusedError(reason)
-    return look
+    where = InRepository(directory=look.directory, root=place.scope.repos_dir)
+    return LookCall(program="git", arguments=look.arguments, where=where)
 
 
 def _refuse(

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ipaddress
 import posixpath
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
@@ -235,7 +235,9 @@ class NodeScope:
     expand: Callable[[str], tuple[str, ...] | None] = no_names  # an absolute pattern's paths, in order; None: too many
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
-    look_client: tuple[str, ...] = ()  # the words in front of a look's id; none: the daemon runs no looks here
+    look_client: tuple[str, ...] = ()  # the words in front of a look's id
+    looks: Mapping[str, str] = field(default_factory=dict)
+    """The programs that the daemon runs for sessions, each with "" or the sentence why it does not work here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -197,7 +197,13 @@ def _forms(tier: TierPolicy) -> Iterator[str]:
     yield f"find find{_T}-P({_T}{_PATH})+{_options(_given(TESTS))}"
     for path, rules in tier.policy.book.rules.items():
         for rule in rules:
-            apart = rule.look or rule.writes or path in BUILTINS or rule.check in _APART or path.endswith(" describe")
+            apart = (
+                rule.look == "git"
+                or rule.writes
+                or path in BUILTINS
+                or rule.check in _APART
+                or path.endswith(" describe")
+            )
             if rule.tier <= tier.level and not apart and (not rule.action or rule.action in tier.action_kinds):
                 rest = _rest(path, rule, _shared(path, tier))
                 if rest is not None:

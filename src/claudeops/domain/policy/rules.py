@@ -59,7 +59,7 @@ class CommandRule:
     writes: bool = False  # it changes the session's own files
     deep: str = ""  # options with which it reads everything below its paths; ``*``: always
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
-    look: str = ""  # ``git``: the daemon runs it, in a cell of its own
+    look: str = ""  # ``git``, ``network``: the daemon runs it, in a cell of its own; ``processes``: no session can
     hint: str = ""  # what to write instead of a common attempt
     approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it
 

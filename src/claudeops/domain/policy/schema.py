@@ -16,6 +16,7 @@ from claudeops.domain.estate.strangers import ESTATE
 from claudeops.domain.policy.arguments import KINDS, SERVICE_KINDS
 from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import NEVER_TOOLS, refuse_line
+from claudeops.domain.policy.programs.network import PROGRAMS
 from claudeops.domain.policy.rule_book import WRAPPERS
 from claudeops.domain.policy.rules import READINGS, CommandGroup, CommandRule, option_table
 from claudeops.domain.text import regex
@@ -26,8 +27,8 @@ BUILT_IN_TOOLS: Final = (
 )
 """Tools of the CLI that the gate can judge."""
 
-LOOKS: Final = ("", "git")
-"""What the daemon runs in a cell of its own."""
+LOOKS: Final = ("", "git", "network", "processes")
+"""What a look needs that no session has; described in docs/reference/policy.md."""
 
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
 """Placeholders for a session's own places in paths."""
@@ -226,7 +227,9 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
     if rule.reading == "words" and rule.options:
         raise RuleFault("options", "with reading = 'words' every word is an argument: leave the options out")
     if rule.look not in LOOKS:
-        raise RuleFault("look", f"{rule.look!r} is not known: known is 'git'")
+        raise RuleFault("look", f"{rule.look!r} is not known: known are {', '.join(filter(None, LOOKS))}")
+    if rule.look == "network" and not PROGRAMS.issuperset(name.split(" ")[0] for name in rule.name.split("|")):
+        raise RuleFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(PROGRAMS))}")
     _check_options("options", rule.options)
     arguments = [kind[:-1] if kind[-1] in "?*+" else kind for kind in rule.arguments.split()]
     _check_kinds("arguments", arguments)

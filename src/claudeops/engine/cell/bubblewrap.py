@@ -158,15 +158,19 @@ class BubblewrapCell:
         return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
 
     def launched(
-        self, options: Sequence[str], command: Sequence[str], *, group: Group | None = None
+        self, options: Sequence[str], command: Sequence[str], *, group: Group | None = None, own_users: bool = True
     ) -> tuple[str, ...]:
-        """Return the command line that becomes bubblewrap with these options, and with users of its own."""
-        words = (self.program, *_OWN_USER, *options)
+        """Return the command line that becomes bubblewrap with these options, and with users of its own.
+
+        Without ``own_users``, which only root can do, what runs is root on the machine: the options have to take its
+        capabilities away.
+        """
+        words = (self.program, *(_OWN_USER if own_users else ()), *options)
         return (
             *(sys.executable, "-I", "-S", str(_LAUNCHER)),
             "" if group is None else str(group.door),
             str(keyctl_number()),
-            ",".join(f"{name}={most}" for name, most in _COUNTS.items()),
+            ",".join(f"{name}={most}" for name, most in _COUNTS.items()) if own_users else "",
             ",".join(f"{limit}={most}" for limit, most in _LIMITS.items()),
             filter_as_text(),
             *(str(len(words)), *words),

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
@@ -24,17 +23,16 @@ from typing import Final
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell
+from claudeops.engine.cell.look_cell import NULL, LookRefusedError, Program, bounded, find_program, run_trial
 
+ABSENT: Final = "there is no git on PATH"
 VERSION: Final = ("version",)
 """The arguments that need no repository."""
 
-_TRIAL_SECONDS: Final = 20.0
 _ALONE: Final = (
     *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     "--die-with-parent",
 )
-# Outside of the cell, which has no shell; the limits are inherited.
-_BOUNDED: Final = 'ulimit -c 0; ulimit -v {}; ulimit -t {}; exec "$@" </dev/null'
 _ENVIRONMENT: Final = {
     "PATH": "/nonexistent",  # git starts itself for some subcommands; not here
     "GIT_EXEC_PATH": "/nonexistent",
@@ -56,14 +54,26 @@ _NEEDED: Final = (("HEAD", stat.S_ISREG), ("objects", stat.S_ISDIR), ("refs", st
 _WHERE_PRESENT: Final = ("packed-refs", "shallow")
 _MOST_BYTES: Final = 64 * 1024  # of a file that is read here
 _FORMAT: Final = re.compile(rb"(?im)^[^#;\n]*\b(?:objectformat\s*=\s*\"?sha256|refstorage\s*=)")
-_LIBRARY: Final = re.compile(r"(/\S+) \(0x")
 
 NO_REPOSITORY: Final = "this directory is in no repository that may be looked at"
 _ODD: Final = "its repository is not an ordinary one: {} is a link, a pipe or missing"
 
-
-class LookRefusedError(Exception):
-    """A look cannot be run; ``str()`` says why, for the model to read."""
+# By what git says of itself, in small letters; a repository can choose among them, and no more than that: it can make
+# git say whatever a link of its own leads to.
+_SENTENCES: Final = (
+    (rb"alternate object path|info/alternates", "its objects lie in another repository, which is not looked at"),
+    (rb"unable to read", "the repository lacks an object: it may be a partial clone"),
+    (rb"out of memory|cannot allocate memory", "it needed too much memory: ask for less"),
+    (rb"not a git repository", NO_REPOSITORY),
+    (
+        (
+            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a valid (?:object|commit)"
+            rb"|not a tree object|(?:malformed|invalid) object name|needed a single revision|does not exist in"
+            rb"|no names found|no tags can describe|no such ref|does not have any commits"
+        ),
+        "the repository has no such revision or path: give revisions first, then --, then paths",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,45 +91,56 @@ class GitCell:
     """Makes the command lines of such calls."""
 
     bubblewrap: BubblewrapCell
-    git: Path
-    libraries: tuple[Path, ...]  # by the names under which the loader looks for them
+    git: Program
     memory_mb: int = 1024  # of address space
     cpu_seconds: int = 10
+    wall_seconds: float = 20.0
+
+    @property
+    def program(self) -> Path:
+        """Return where git is."""
+        return self.git.path
 
     def command(self, look: LookCall) -> tuple[str, ...]:
         """Return a look's command line; raises `LookRefusedError` and `OSError`. Accesses the disk."""
         mounts: tuple[str, ...] = ()
         environment, directory = dict(_ENVIRONMENT), "/"
         if look.arguments != VERSION:
-            repository = find_repository(Path(look.directory), Path(look.root))
+            if look.where is None:
+                raise LookRefusedError(NO_REPOSITORY)
+            repository = find_repository(Path(look.where.directory), Path(look.where.root))
             mounts, directory = _mounts(repository), str(repository.directory)
             environment |= {"GIT_DIR": str(repository.top / ".git"), "GIT_WORK_TREE": str(repository.top)}
         options = (
             *_ALONE,
-            *(word for file in (self.git, *self.libraries) for word in ("--ro-bind", str(file.resolve()), str(file))),
-            *("--dev-bind", "/dev/null", "/dev/null"),
+            *self.git.mounts(),
+            *NULL,
             *mounts,
             *("--remount-ro", "/", "--chdir", directory),
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
         )
-        return (
-            *("/bin/sh", "-c", _BOUNDED.format(self.memory_mb * 1024, self.cpu_seconds), "sh"),
-            *self.bubblewrap.launched(options, (str(self.git), *_SETTINGS, *look.arguments)),
-        )
+        launched = self.bubblewrap.launched(options, (str(self.git.path), *_SETTINGS, *look.arguments))
+        return bounded(launched, memory_mb=self.memory_mb, cpu_seconds=self.cpu_seconds)
+
+    def sentence(self, _look: LookCall, status: int, said: bytes) -> str:
+        """Return what is said about an exit status; a git that fails in silence only answers no."""
+        if status == 0 or not said:
+            return ""
+        said = said.lower()
+        found = (sentence for words, sentence in _SENTENCES if re.search(words, said))
+        return next(found, f"it failed (status {status})")
 
 
 def find_git_cell(cell: Cell, path: str) -> GitCell | str:
     """Return the cell for calls of git, after a trial; or the sentence why there is none. Starts processes."""
     if not isinstance(cell, BubblewrapCell):
         return "git needs a cell of its own, and bubblewrap does not work here"
-    git, ldd = shutil.which("git", path=path), shutil.which("ldd", path=path)
-    if git is None or ldd is None:
-        return f"there is no {'ldd' if git else 'git'} on PATH"
+    git = find_program("git", path) or ABSENT
+    if isinstance(git, str):
+        return git
+    found = GitCell(bubblewrap=cell, git=git)
     try:
-        listed = _output([ldd, str(Path(git).resolve())])
-        found = GitCell(bubblewrap=cell, git=Path(git).resolve(), libraries=tuple(map(Path, _LIBRARY.findall(listed))))
-        trial = LookCall(id="", program="git", arguments=VERSION, directory="/", root="/")
-        _output(found.command(trial))
+        run_trial(found.command(LookCall(program="git", arguments=VERSION)))
     except (OSError, subprocess.SubprocessError) as error:
         return f"git does not work in a cell of its own: {error}"
     return found
@@ -213,18 +234,3 @@ def _content(path: Path) -> bytes:
         return os.read(descriptor, _MOST_BYTES)
     finally:
         os.close(descriptor)
-
-
-def _output(command: list[str] | tuple[str, ...]) -> str:
-    done = subprocess.run(  # noqa: S603 - programs of the machine, with arguments of ours
-        command,
-        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        process_group=0,
-        timeout=_TRIAL_SECONDS,
-        check=True,
-        text=True,
-    )
-    return done.stdout

@@ -6,8 +6,9 @@ follows is what runs in it. As it becomes bubblewrap by ``exec``, it is the same
 lifeline and its control group.
 
 GROUP is the file by which the session joins a control group, or empty. KEYCTL is the number of that system call on this
-kind of machine. COUNTS says what the session's user namespace allows (``name=number,…``, names of ``/proc/sys/user``),
-LIMITS which resource limits it has (``number=number,…``). FILTER is the filter of system calls in base 64.
+kind of machine. COUNTS says what the session's user namespace allows (``name=number,…``, names of ``/proc/sys/user``);
+empty: it has none. LIMITS says which resource limits it has (``number=number,…``). FILTER is the filter of system calls
+in base 64.
 
 Order: the control group first, so that everything is counted; the keyring outside of all namespaces; then the user
 namespace, in which the counts are written while this process may still do so. At its ``exec`` it loses the capabilities
@@ -44,7 +45,8 @@ def main() -> None:
         step = "a session keyring of its own"
         _own_keyring(int(keyctl))
         step = "a user namespace with limits of its own"
-        _own_users(_pairs(counts))
+        if counts:
+            _own_users(_pairs(counts))
         step = "resource limits"
         for limit, value in _pairs(limits):
             _lower(int(limit), int(value))

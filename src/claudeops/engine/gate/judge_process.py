@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.looks import Address, Look, LookCall
+from claudeops.domain.looks import Address, InRepository, Look, LookCall
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Judgement
 
@@ -33,7 +33,7 @@ MEMORY_BYTES: Final = 256 * 1024 * 1024
 
 _ANSWER_CLASSES: Final = {
     (each.__module__, each.__qualname__): each
-    for each in (Action, Address, Judgement, Look, LookCall, Stranger, Verdict, VerdictKind)
+    for each in (Action, Address, InRepository, Judgement, Look, LookCall, Stranger, Verdict, VerdictKind)
 }
 _REASON_CHARACTERS: Final = 500
 _GRACE: Final = 1.2  # times a call's bound: the daemon, which says why, comes first

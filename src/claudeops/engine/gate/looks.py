@@ -5,17 +5,15 @@ the program, behind `claudeops.engine.cell.bubblewrap.LOOK_CLIENT`; that client 
 socket. Nothing but the id comes from the session, and no descriptor of the session is touched: output goes over the
 socket, so one that reads slowly, or not at all, keeps nothing but its own look waiting.
 
-What the program writes to standard error is not shown, because a repository can make it hold whatever a link of its
-own leads to; it only selects one of a few sentences.
+What a program writes to standard error goes to its cell, which makes a sentence of it.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +25,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketListener
 
 from claudeops.domain.looks import LookCall
-from claudeops.engine.cell.git import NO_REPOSITORY, GitCell, LookRefusedError
+from claudeops.engine.cell.look_cell import LookCell, LookRefusedError
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger
@@ -36,7 +34,7 @@ from claudeops.tasks import Threads, open_tasks
 REFUSED: Final = 126
 TOO_LONG: Final = 124
 BROKEN: Final = 125
-"""Exit statuses of looks that were not run, that took too long, and that went wrong here; all others are git's own."""
+"""Exit statuses of looks that did not run, took too long, and went wrong here; all others are the program's own."""
 
 NOT_ALLOWED: Final = "this look was not allowed, or has run already: nothing runs twice"
 
@@ -51,31 +49,14 @@ _CHUNK_BYTES: Final = 64 * 1024
 _ERROR_BYTES: Final = 4096
 _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCPU
 
-# By what git says of itself, in small letters; a repository can choose among them, and no more than that.
-_SENTENCES: Final = (
-    (rb"alternate object path|info/alternates", "its objects lie in another repository, which is not looked at"),
-    (rb"unable to read", "the repository lacks an object: it may be a partial clone"),
-    (rb"out of memory|cannot allocate memory", "it needed too much memory: ask for less"),
-    (rb"not a git repository", NO_REPOSITORY),
-    (
-        (
-            rb"unknown revision|bad (?:revision|object)|ambiguous argument|not a valid (?:object|commit)"
-            rb"|not a tree object|(?:malformed|invalid) object name|needed a single revision|does not exist in"
-            rb"|no names found|no tags can describe|no such ref|does not have any commits"
-        ),
-        "the repository has no such revision or path: give revisions first, then --, then paths",
-    ),
-)
-
 
 @dataclass(kw_only=True, slots=True)
 class Looks:
     """The looks of one session."""
 
-    cell: GitCell
+    cells: Mapping[str, LookCell]  # by program
     socket: Path  # at which it is asked for them
     log: Logger
-    wall_seconds: float = 20.0  # for one look, with the wait for others and for a session that reads slowly
     most_output: int = 4 * 1024 * 1024  # bytes
     _admitted: dict[str, LookCall] = field(default_factory=dict)  # by id, until they run or their call ends
     _connections: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_CONNECTIONS))
@@ -108,61 +89,66 @@ class Looks:
     async def _answer(self, stream: anyio.abc.SocketStream) -> None:
         try:
             async with stream:
-                with (
-                    anyio.move_on_after(self.wall_seconds + _SPARE_SECONDS),
-                    suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream),
-                ):
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
                     with anyio.fail_after(_ASK_SECONDS):
                         name = await stream.receive(_ID_BYTES)
                     call = self._admitted.pop(name.removesuffix(b"\n").decode("ascii", "replace"), None)
-                    status, sentence = await self._ended(call, stream)
-                    if call is not None:
-                        self.log.info(
-                            LogEvent.LOOK_RAN,
-                            look=call.id,
-                            command=shlex.join((call.program, *call.arguments)),
-                            directory=call.directory,
-                            status=status,
-                            sentence=sentence,
-                        )
-                    if sentence:
-                        await _send(stream, b"e", f"{call.program if call else 'look'}: {sentence}\n".encode())
-                    await _send(stream, b"x", str(status).encode())
+                    cell = None if call is None else self.cells.get(call.program)
+                    if call is None or cell is None:
+                        with anyio.move_on_after(_SPARE_SECONDS):
+                            await _close(stream, REFUSED, f"look: {NOT_ALLOWED}")
+                        return
+                    with anyio.move_on_after(cell.wall_seconds + _SPARE_SECONDS):
+                        await self._serve_call(call, cell, stream)
         except TimeoutError:
             pass  # it connected and asked for nothing
         finally:
             self._connections.release()
 
-    async def _ended(self, call: LookCall | None, stream: ByteSendStream) -> tuple[int, str]:
-        """Run a look; return its exit status and a sentence about what went wrong, if anything did."""
-        if call is None:
-            return REFUSED, NOT_ALLOWED
-        with anyio.move_on_after(self.wall_seconds):
+    async def _serve_call(self, call: LookCall, cell: LookCell, stream: ByteSendStream) -> None:
+        status, sentence = await self._ended(call, cell, stream)
+        self.log.info(
+            LogEvent.LOOK_RAN,
+            look=call.id,
+            command=shlex.join((call.program, *call.arguments)),
+            directory=None if call.where is None else call.where.directory,
+            status=status,
+            sentence=sentence,
+        )
+        await _close(stream, status, f"{call.program}: {sentence}" if sentence else "")
+
+    async def _ended(self, call: LookCall, cell: LookCell, stream: ByteSendStream) -> tuple[int, str]:
+        """Run a look; return its exit status and a sentence about it, if there is anything to say."""
+        what = f"looking with {call.program}" if call.where is None else f"looking at {call.where.directory}"
+        with anyio.move_on_after(cell.wall_seconds):
             try:
                 async with self._running:
-                    command = await self._disks.run(
-                        partial(self.cell.command, call), seconds=LOOK_SECONDS, what=f"looking at {call.directory}"
-                    )
-                    return await _run(command, stream, self.most_output)
+                    command = await self._disks.run(partial(cell.command, call), seconds=LOOK_SECONDS, what=what)
+                    status, said = await _run(command, stream, self.most_output)
+                if status in _KILLED:
+                    return status, "it computed for too long: ask for less"
+                return status, cell.sentence(call, status, said)
+            except _TooMuchError as error:
+                return BROKEN, str(error)
             except LookRefusedError as error:
                 return REFUSED, str(error)
             except OSError as error:
                 self.log.error(LogEvent.LOOK_NOT_RUN, look=call.id, error=str(error))
                 return BROKEN, "the daemon could not run it: look at something else"
-        return TOO_LONG, f"it took longer than {self.wall_seconds:g} s: ask for less"
+        return TOO_LONG, f"it took longer than {cell.wall_seconds:g} s: ask for less"
 
 
 @asynccontextmanager
-async def open_looks(cell: GitCell | None, workspace: Workspace, log: Logger) -> AsyncIterator[Looks | None]:
-    """Run a session's looks for the length of the block, where there is a cell for them; raises `OSError`."""
-    if cell is None:
+async def open_looks(cells: Mapping[str, LookCell], workspace: Workspace, log: Logger) -> AsyncIterator[Looks | None]:
+    """Run a session's looks for the length of the block, where there are cells for them; raises `OSError`."""
+    if not cells:
         yield None
         return
     place = workspace.etc / _SOCKET
     bound = await SESSION_FILES.run(
         partial(_bound, place), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
     )
-    looks = Looks(cell=cell, socket=place, log=log)
+    looks = Looks(cells=cells, socket=place, log=log)
     async with await SocketListener.from_socket(bound) as listener, open_tasks() as tasks:
         tasks.start_soon(looks.serve, listener)
         try:
@@ -186,7 +172,12 @@ def _bound(place: Path) -> socket.socket:
     return listening
 
 
-async def _run(command: tuple[str, ...], stream: ByteSendStream, most: int) -> tuple[int, str]:
+class _TooMuchError(Exception):
+    """A look was cut off, because it printed too much."""
+
+
+async def _run(command: tuple[str, ...], stream: ByteSendStream, most: int) -> tuple[int, bytes]:
+    """Return the exit status, and the beginning of what was written to standard error; raises `_TooMuchError`."""
     process = await open_leader(command, stderr=PIPE)
     try:
         if process.stdout is None or process.stderr is None:
@@ -198,11 +189,11 @@ async def _run(command: tuple[str, ...], stream: ByteSendStream, most: int) -> t
             if cut:
                 tasks.cancel_scope.cancel()
         if cut:
-            return BROKEN, f"its output ends here, after {most // 1024} KiB: ask for less"
+            raise _TooMuchError(f"its output ends here, after {most // 1024} KiB: ask for less")
         status = await process.wait()
     finally:
         await end_leader(process)
-    return status, _sentence(status, bytes(said).lower())
+    return status, bytes(said)
 
 
 async def _copy(output: ByteReceiveStream, stream: ByteSendStream, left: int) -> bool:
@@ -228,10 +219,8 @@ async def _send(stream: ByteSendStream, kind: bytes, content: bytes) -> None:
     await stream.send(kind + len(content).to_bytes(4, "big") + content)
 
 
-def _sentence(status: int, said: bytes) -> str:
-    """Return what is said about an exit status; a program that fails in silence only answers no."""
-    if status in _KILLED:
-        return "it computed for too long: ask for less"
-    if status == 0 or not said:
-        return ""
-    return next((sentence for words, sentence in _SENTENCES if re.search(words, said)), f"it failed (status {status})")
+async def _close(stream: ByteSendStream, status: int, line: str) -> None:
+    """Send the last words of a look."""
+    if line:
+        await _send(stream, b"e", f"{line}\n".encode())
+    await _send(stream, b"x", str(status).encode())

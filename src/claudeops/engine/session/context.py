@@ -19,7 +19,7 @@ from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import Cell, PlainCell
 from claudeops.engine.cell.cgroups import Bounds, Groups
-from claudeops.engine.cell.git import GitCell
+from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
@@ -102,6 +102,7 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
         expand=node.expand,
         program=node.program,
         look_client=node.look_client,
+        looks=node.looks,
         workdir=str(workspace.workdir),
         tmpdir=str(workspace.tmpdir),
         home=str(workspace.home),
@@ -146,7 +147,7 @@ class Confinement:
     bounds: Bounds = field(default_factory=Bounds)
     groups: Groups | None = None  # where the kernel counts what each session uses; None: not available
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
-    git: GitCell | None = None  # in which git runs for sessions; None: it does not
+    looks: Mapping[str, LookCell] = field(default_factory=dict)  # by program: where the daemon runs it for sessions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,7 +75,7 @@ class SessionRunner:
             async with (
                 _group(session, context.confinement) as group,
                 metered(context, session, harness, control) as access,
-                open_looks(context.confinement.git, workspace, log) as looks,
+                open_looks(context.confinement.looks, workspace, log) as looks,
                 await _log_of(session) as sink,
             ):
                 run = _Run(

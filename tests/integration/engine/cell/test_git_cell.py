@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.looks import LookCall
+from claudeops.domain.looks import InRepository, LookCall
 from claudeops.domain.policy.programs.git import read_git
 from claudeops.domain.shell.values import Literal
 from claudeops.engine.cell.cell import Cell, Level, PlainCell
-from claudeops.engine.cell.git import GitCell, LookRefusedError, find_git_cell, find_repository
+from claudeops.engine.cell.git import GitCell, find_git_cell, find_repository
 from claudeops.engine.cell.levels import HostContext, try_level
+from claudeops.engine.cell.look_cell import LookRefusedError
 from support.levels import PATH, needs
 from support.strange_repositories import MARKER, PIPES, SETUPS, StrangeRepository
 from support.waiting import PATIENCE_SECONDS
@@ -47,9 +48,8 @@ def _bubblewrap() -> Cell:
 
 def look(repository: StrangeRepository, text: str, directory: Path | None = None) -> LookCall:
     read = read_git(tuple(map(Literal, text.split())), str(directory or repository.path))
-    return LookCall(
-        id="x-1", program="git", arguments=read.arguments, directory=read.directory, root=str(repository.repos)
-    )
+    where = InRepository(directory=read.directory, root=str(repository.repos))
+    return LookCall(id="x-1", program="git", arguments=read.arguments, where=where)
 
 
 def run(cell: GitCell, call: LookCall, seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
@@ -186,7 +186,7 @@ def test_no_hash_stands_for_the_content_of_a_file_that_is_not_named(
 
 
 def test_what_a_repository_wastes_is_bounded(cell: GitCell, repository: StrangeRepository) -> None:
-    tight = GitCell(bubblewrap=cell.bubblewrap, git=cell.git, libraries=cell.libraries, memory_mb=64, cpu_seconds=1)
+    tight = GitCell(bubblewrap=cell.bubblewrap, git=cell.git, memory_mb=64, cpu_seconds=1)
     tree = repository.git("rev-parse", "HEAD^{tree}")
     for _ in range(9):  # 10^9 files
         lines = "".join(f"040000 tree {tree}\t{number}\n" for number in range(10))
@@ -215,7 +215,7 @@ def test_the_cell_holds_git_and_nothing_that_could_be_started_besides(
     words = cell.command(look(repository, "log"))
     shown = {words[at + 2] for at, word in enumerate(words) if word in {"--ro-bind", "--bind", "--dev-bind"}}
     own = {str(repository.own / name) for name in ("HEAD", "objects", "refs")}
-    assert shown == own | {"/dev/null", str(cell.git), *map(str, cell.libraries)}
+    assert shown == own | {"/dev/null", str(cell.program), *map(str, cell.git.libraries)}
     assert "--unshare-net" in words
 
 

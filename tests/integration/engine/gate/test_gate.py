@@ -96,7 +96,7 @@ class Admitted:
         self.ended.append(tool_use_id)
 
 
-LOOKING = LookCall(id="toolu_1-1", program="git", arguments=("log",), directory="/repos/app", root="/repos")
+LOOKING = LookCall(id="toolu_1-1", program="git", arguments=("log",))
 
 
 async def test_what_the_daemon_runs_for_a_call_may_run_once_the_call_may_and_until_it_has_ended(estate: Estate) -> None:

@@ -9,20 +9,21 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
-from claudeops.domain.looks import LookCall
+from claudeops.domain.looks import InRepository, LookCall
 from claudeops.engine.cell import look_client
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level, SandboxSpec
 from claudeops.engine.cell.git import GitCell, find_git_cell
 from claudeops.engine.cell.levels import HostContext, try_level
+from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.gate.looks import BROKEN, REFUSED, TOO_LONG, Looks, open_looks
 from claudeops.logs import get_logger
@@ -44,8 +45,14 @@ class Bench:
     client: str
 
     def admit(self, *arguments: str, name: str = ID) -> None:
-        place = {"directory": str(self.repository.path), "root": str(self.repository.repos)}
-        self.looks.admit([LookCall(id=name, program="git", arguments=arguments, **place)])
+        where = InRepository(directory=str(self.repository.path), root=str(self.repository.repos))
+        self.looks.admit([LookCall(id=name, program="git", arguments=arguments, where=where)])
+
+    def bound(self, seconds: float) -> None:
+        """Let no look take longer."""
+        (git,) = self.looks.cells.values()
+        assert isinstance(git, GitCell)
+        self.looks.cells = {"git": replace(git, wall_seconds=seconds)}
 
     async def shell(self, text: str) -> tuple[int, str, str]:
         """Run a text as a session's Bash would; ``{}`` in it is the client with the admitted id."""
@@ -85,7 +92,7 @@ async def bench(tmp_path: Path, short: Path, git: GitCell) -> AsyncIterator[Benc
 @asynccontextmanager
 async def opened(root: Path, place: Path, git: GitCell) -> AsyncIterator[Bench]:
     workspace = workspaces.make(place / "s", template_home=None)
-    async with open_looks(git, workspace, get_logger()) as looks:
+    async with open_looks({"git": git}, workspace, get_logger()) as looks:
         assert looks is not None
         client = workspace.etc / "look"
         shutil.copy(look_client.__file__, client)
@@ -136,6 +143,24 @@ async def test_a_repository_that_borrows_its_objects_says_so(bench: Bench) -> No
     assert await bench.shell("{}") == (128, "", said)
 
 
+async def test_what_a_look_at_the_network_prints_and_says_is_what_the_session_gets(bench: Bench, cell: Cell) -> None:
+    assert isinstance(cell, BubblewrapCell)
+    found = find_network_cells(cell, PATH, frozenset({"ip"})).get("ip", "ip is not installed")
+    if isinstance(found, str):
+        pytest.skip(found)
+    bench.looks.cells = {"ip": found}
+    bench.looks.admit([LookCall(id=ID, program="ip", arguments=("-brief", "addr", "show", "lo"))])
+    status, shown, said = await bench.shell("{} | head -n 1")
+    assert (status, shown.split()[0], said) == (0, "lo", "")
+    bench.looks.admit([LookCall(id=ID, program="ip", arguments=("link", "show", "dev", "gone"))])
+    assert await bench.shell("{}") == (1, "", 'ip: Device "gone" does not exist.\n')
+
+
+async def test_a_program_without_a_cell_does_not_run(bench: Bench) -> None:
+    bench.looks.admit([LookCall(id=ID, program="ss", arguments=("-s",))])
+    assert (await bench.shell("{}"))[:2] == (REFUSED, "")
+
+
 async def test_a_look_runs_once(bench: Bench) -> None:
     bench.admit("rev-parse", "HEAD")
     assert (await bench.shell("{}"))[0] == 0
@@ -160,7 +185,7 @@ async def test_a_call_that_has_ended_takes_its_looks_with_it_and_no_others(bench
 
 
 async def test_a_look_that_hangs_is_ended(bench: Bench) -> None:
-    bench.looks.wall_seconds = 0.5
+    bench.bound(0.5)
     bench.repository.pipe("refs/heads/hangs")
     bench.admit("log", "--all", "--")
     assert await bench.shell("{}") == (TOO_LONG, "", "git: it took longer than 0.5 s: ask for less\n")
@@ -200,7 +225,7 @@ async def test_a_session_that_does_not_read_what_it_asked_for_is_not_waited_for(
     (bench.repository.path / "long.txt").write_text("line\n" * 400_000, encoding="utf-8")
     bench.repository.git("add", "long.txt")
     bench.repository.git("commit", "-qm", "long")
-    bench.looks.wall_seconds = 1
+    bench.bound(1)
     for number in range(3):  # one more than run at once
         bench.admit("show", "HEAD:long.txt", name=f"toolu_2-{number}")
     deaf = [socket.socket(socket.AF_UNIX) for _ in range(3)]
@@ -237,7 +262,7 @@ async def test_a_session_in_namespaces_reaches_its_looks_and_nothing_else_of_the
     long = tmp_path / ("x" * 120) / "000001"  # longer than the address of a socket may be
     workspace = workspaces.make(long, template_home=None)
     repository = StrangeRepository(tmp_path)
-    async with open_looks(git, workspace, get_logger()) as looks:
+    async with open_looks({"git": git}, workspace, get_logger()) as looks:
         assert looks is not None
         bench = Bench(looks, repository, "")
         bench.admit("rev-parse", "--show-toplevel")
@@ -247,8 +272,8 @@ async def test_a_session_in_namespaces_reaches_its_looks_and_nothing_else_of_the
     assert shown == f"{repository.path}\n{REFUSED}\n{shell}look\nlook.sock\n"
 
 
-async def test_without_a_cell_for_git_a_session_has_no_looks(tmp_path: Path) -> None:
-    async with open_looks(None, workspaces.make(tmp_path / "s", template_home=None), get_logger()) as looks:
+async def test_without_cells_a_session_has_no_looks(tmp_path: Path) -> None:
+    async with open_looks({}, workspaces.make(tmp_path / "s", template_home=None), get_logger()) as looks:
         assert looks is None
 
 

@@ -389,7 +389,7 @@ def test_no_file_switches_off_what_is_never_allowed(command: str) -> None:
         ("[[commands]]\nname = 'x'\narguments = 'flie*'", 4, "did you mean 'file'?"),
         ("[[commands]]\nname = 'x'\nreading = 'getop'", 4, "'getop' is not known: known are getopt, ordered"),
         ("[[commands]]\nname = 'x'\nreading = 'words'\noptions = '-a'", 5, "leave the options out"),
-        ("[[commands]]\nname = 'x'\nlook = 'svn'", 4, "'svn' is not known: known is 'git'"),
+        ("[[commands]]\nname = 'x'\nlook = 'svn'", 4, "'svn' is not known: known are git, network, processes"),
         ("[[commands]]\nname = 'x'\noptions = '--n=re:('", 4, "is not a regular expression"),
         ("[[commands]]\nname = 'x'\noptions = '--n=re:(?!y)z'", 4, "it has no look-around"),
         ("[[commands]]\nname = 'x'\narguments = 're:(?<=y)z*'", 4, "it has no look-around"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from claudeops.domain.looks import InRepository
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy.programs.git import read_git
 from claudeops.domain.policy.rules import RefusedError
@@ -136,7 +137,7 @@ def test_each_look_of_a_call_has_an_id_of_its_own_which_stands_in_its_place() ->
     assert [look.id for look in verdict.looks_run] == ["toolu_1-1", "toolu_1-2"]
     text = str((verdict.ran or {})["command"])
     assert (text.count("/look 'toolu_1-1'"), "git" in text) == (1, False)
-    assert [(look.arguments[0], look.directory, look.root) for look in verdict.looks_run] == [
-        ("log", "/repos/app", "/repos"),
-        ("tag", "/repos/app", "/repos"),
+    assert [(look.arguments[0], look.where) for look in verdict.looks_run] == [
+        ("log", InRepository(directory="/repos/app", root="/repos")),
+        ("tag", InRepository(directory="/repos/app", root="/repos")),
     ]

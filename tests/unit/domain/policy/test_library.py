@@ -10,6 +10,7 @@ from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.library import Kind, LibraryText
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import Scope
+from claudeops.domain.policy.programs.network import PROGRAMS
 from support.library_texts import shipped
 from support.policy_cases import judged
 
@@ -22,6 +23,7 @@ SCOPE = Scope(
     home="/w/1/home",
     estate=ESTATE,
     look_client=("/look",),
+    looks=dict.fromkeys(("git", *PROGRAMS), ""),
 )
 PLACEHOLDERS = {
     "NAMESPACE": "prod",

@@ -8,6 +8,7 @@ import pytest
 
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Scope, judge, tier_policy
+from claudeops.domain.policy.programs.network import PROGRAMS
 from support.checkout import ROOT
 from support.policy_cases import NAMED, POLICY
 
@@ -19,6 +20,7 @@ SCOPE = Scope(
     home="/w/1/home",
     estate=NAMED,
     look_client=("/look",),
+    looks=dict.fromkeys(("git", *PROGRAMS), ""),
 )
 
 PLACEHOLDERS = {
