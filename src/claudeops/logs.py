@@ -131,6 +131,12 @@ class LogEvent(StrEnum):
     LOG_WRITE_FAILED = "log_write_failed", "a line could not be written to the session's log"
     # --- the gate
     TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
+    NETWORK_OPENED = "network_opened", "a session has a network of its own; `unknown` names have no address for it"
+    NETWORK_CLOSED = "network_closed", "what a session's network has carried; `missing` places could not be made here"
+    CONNECTION_FAILED = (
+        "connection_failed",
+        "a session connected to what is listed and does not answer; `error` says why",
+    )
     LOOK_RAN = "look_ran", "the daemon ran a look that the gate allowed, in a cell of its own"
     LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"
     TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"

@@ -28,6 +28,7 @@ def choice(node: Operator, *lines: dict[str, object]) -> dict[str, str]:
         "STAND_IN_STEPS": str(steps),
         "CLAUDEOPS_MAX_TIER": "2",
         "CLAUDEOPS_HARNESS": "codex",
+        "CLAUDEOPS_CELL_NETWORK": "shared",  # else the daemon looks up where these CLIs find their models
         "CLAUDEOPS_TIER2_HARNESS": "caliban",
         "CLAUDEOPS_TIER2_MODEL": "openai/gpt-5.5",
         "CLAUDEOPS_TIER1_ENV": "STAND_IN_STEPS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import statistics
@@ -14,15 +15,18 @@ from typing import Final
 from benchmarks.table import Setup, Table, spread, verdict
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level, SandboxSpec
+from claudeops.engine.cell.cell import Level, OwnNetwork, SandboxSpec
+from claudeops.engine.cell.forwarder import listing
 from claudeops.engine.cell.levels import HostContext, try_level
+from claudeops.engine.cell.own_network import Network, hosts_file
 from support.levels import PATH
 
 START_MILLISECONDS: Final = 30.0
 """More than bubblewrap with the same view alone, at the median of pairs."""
 
+_PLACES: Final = 20
 _STARTS: Final = 20  # for each repeat
-_BEFORE_THE_WORDS: Final = 9  # interpreter, launcher and its settings; then their number
+_BEFORE_THE_WORDS: Final = 10  # interpreter, launcher and its settings; then their number
 
 
 def start(setup: Setup) -> Table:
@@ -32,7 +36,15 @@ def start(setup: Setup) -> Table:
     workspace = workspaces.make(setup.directory / "session", template_home=None)
     (setup.directory / "repos").mkdir()
     cell.hand_over(workspace)
-    spec = SandboxSpec(workspace=workspace, binary=Path("/bin/true"), repos_dir=setup.directory / "repos", path=PATH)
+    network = Network(tcp=tuple((f"10.0.0.{number}", 443) for number in range(1, _PLACES + 1)))
+    ours, theirs = socket.socketpair()
+    spec = SandboxSpec(
+        workspace=workspace,
+        binary=Path("/bin/true"),
+        repos_dir=setup.directory / "repos",
+        path=PATH,
+        network=OwnNetwork(door=theirs.fileno(), hosts=hosts_file(network)),
+    )
     whole = cell.enclose(spec).before
     ways = {
         "bubblewrap alone": _without_launcher(whole),
@@ -42,11 +54,15 @@ def start(setup: Setup) -> Table:
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(_STARTS * setup.repeats):
-        for name in ("bubblewrap alone", "the cell"):
-            taken[name].append(_started(ways[name]))
+        taken["bubblewrap alone"].append(_started(ways["bubblewrap alone"]))
+        ours.sendall(listing(network))
+        taken["the cell"].append(_started(ways["the cell"], theirs.fileno()))
+        _taken_over(ours)
         for name, shell in (("bash", "/bin/bash"), ("the shell of tools", str(workspace.shell))):
             if Path(shell).exists():
                 taken[name].append(_timed([shell, "-c", "true"]))
+    ours.close()
+    theirs.close()
     shutil.rmtree(workspace.root)
     more = _more(taken["the cell"], taken["bubblewrap alone"])
     met = verdict(met=more <= START_MILLISECONDS)
@@ -65,7 +81,10 @@ def start(setup: Setup) -> Table:
                 else []
             ),
         ],
-        notes=("Both have the same view; the program is /bin/true, the interpreter of the launcher the daemon's.",),
+        notes=(
+            f"Both have the same view; the cell has a network with {_PLACES} places too.",
+            "The program is /bin/true, the interpreter of the launcher the daemon's.",
+        ),
     )
 
 
@@ -84,11 +103,20 @@ def _without_launcher(before: Sequence[str]) -> tuple[str, ...]:
     return (*words[:count], "--", *words[count:])
 
 
-def _started(before: Sequence[str]) -> float:
+def _taken_over(ours: socket.socket) -> None:
+    """Close the sockets that a start has handed over."""
+    _, descriptors, _, _ = socket.recv_fds(ours, 4096, 253)
+    assert len(descriptors) == _PLACES
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert ours.recv(4096) == b".\n"
+
+
+def _started(before: Sequence[str], *inherited: int) -> float:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b"go\n")
-        return _timed([*before, str(theirs.fileno()), "/bin/true"], theirs.fileno())
+        return _timed([*before, str(theirs.fileno()), "/bin/true"], theirs.fileno(), *inherited)
 
 
 def _timed(command: Sequence[str], *inherited: int) -> float:

@@ -21,6 +21,7 @@ import anyio
 import psutil
 
 from claudeops.domain.model import Ending
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level, UserCell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.control import Control
@@ -51,6 +52,12 @@ class Caged:
         await self.estate.queue(prompt_text=prompt_text)
         session = await self.estate.claim()
         return await SessionRunner(context=self.estate.context).run(session, control or Control())
+
+    def share_network(self) -> None:
+        """Give sessions the machine's network, as an operator can."""
+        cell = self.estate.context.confinement.cell
+        assert isinstance(cell, BubblewrapCell)
+        self.estate.with_context(cell=replace(cell, has_network=False))
 
     def requests(self) -> str:
         """Return everything that was sent to the model."""

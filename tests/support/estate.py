@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -34,6 +35,7 @@ from claudeops.domain.model import (
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, tier_policy
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
+from claudeops.engine.cell.own_network import Names
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.gate.judging import Judging, SessionJudge
 from claudeops.engine.live.hub import Hub
@@ -264,6 +266,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         timezone="UTC",
         path=os.environ["PATH"],
         memory_budget_tokens=2000,
+        names=Names(no_names),
         judging=judged_here,
     )
     estate = Estate(root=root, store=store, context=context, url=url, logged=logged, steps_file=steps_file, owner=owner)
@@ -271,6 +274,11 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         yield estate
     finally:
         await store.close()
+
+
+def no_names(name: str) -> tuple[str, ...]:
+    """Know no name: those that a list holds are of others' machines."""
+    raise socket.gaierror(socket.EAI_NONAME, f"{name} is not known in tests")
 
 
 def here(judge: SessionJudge) -> Judging:

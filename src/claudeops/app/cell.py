@@ -16,9 +16,10 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
+from claudeops.domain.policy import NodeScope
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
-from claudeops.engine.cell.cell import Cell, workspace_places
+from claudeops.engine.cell.cell import LISTED, SHARED, Cell, workspace_places
 from claudeops.engine.cell.cgroups import Groups, find, prepare
 from claudeops.engine.cell.git import find_git_cell
 from claudeops.engine.cell.levels import HostContext, choose
@@ -49,6 +50,7 @@ def surroundings(settings: Settings) -> HostContext:
         path=settings.path,
         binaries=tuple(binaries(settings).values()),
         repos_dir=settings.repos_dir,
+        shares_network=settings.cell_network == SHARED,
         hidden=(*map(Path, forbidden_paths(settings)), *homes, *settings.private_files),
     )
 
@@ -62,6 +64,7 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
         LogEvent.ISOLATION_CHOSEN,
         isolation=chosen.cell.level.value,
         passed_over=passed_over,
+        network=LISTED if chosen.cell.has_network else SHARED,
         tools_apart=chosen.cell.keeps_tools_apart,
     )
     return chosen.cell
@@ -77,6 +80,9 @@ class FoundLooks:
     def known(self) -> dict[str, str]:
         """Return the programs for the policy, each with "" or the sentence why it cannot be run."""
         return {**dict.fromkeys(self.cells, ""), **self.why} if self.cells else {}
+
+
+NO_LOOKS: Final = FoundLooks(cells={}, why={})
 
 
 def find_looks(cell: Cell, path: str) -> FoundLooks:
@@ -100,11 +106,12 @@ async def choose_looks(settings: Settings, cell: Cell, log: Logger) -> FoundLook
 
 def with_looks(tiers: Mapping[int, TierSetup], looks: FoundLooks) -> dict[int, TierSetup]:
     """Return tiers whose sessions may have the daemon run looks."""
-    known = looks.known()
-    return {
-        number: replace(tier, scope=replace(tier.scope, look_client=LOOK_CLIENT, looks=known))
-        for number, tier in tiers.items()
-    }
+    return {number: replace(tier, scope=scope_with(looks, tier.scope)) for number, tier in tiers.items()}
+
+
+def scope_with(looks: FoundLooks, scope: NodeScope) -> NodeScope:
+    """Return a scope whose commands may have the daemon run looks."""
+    return replace(scope, look_client=LOOK_CLIENT, looks=looks.known())
 
 
 async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from claudeops.app.cell import (
+    FoundLooks,
     admission,
     admit_clis,
     choose_cell,
@@ -32,6 +33,7 @@ from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Owner
+from claudeops.engine.cell.cell import described
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approvals import ensure_key
@@ -83,6 +85,7 @@ class Node:
     owner: Owner
     clock: Clock
     dispatcher: LocalDispatcher
+    looks: FoundLooks  # what the daemon runs for sessions, and for commands of probes
     log: Logger
     slots: int  # how many sessions may run at once
 
@@ -142,7 +145,7 @@ async def open_node(
                 looks = await choose_looks(settings, cell, log)
                 await stages.enter("clis")
                 clis = admission(settings, cell=cell, clock=clock, log=log)
-                owner = replace(owner, isolation=cell.level.value)
+                owner = replace(owner, isolation=described(cell))
                 await admit_clis(settings, clis)
             await stages.enter("migrations")
             await migrate_database(settings, log, shutdown)
@@ -210,6 +213,7 @@ async def open_node(
                         owner=owner,
                         clock=clock,
                         dispatcher=LocalDispatcher(),
+                        looks=looks,
                         log=log,
                         slots=slots(settings, log),
                     )

@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, root_session, tier_policies
 from claudeops.domain.alerts.register import Done
@@ -38,9 +39,10 @@ def looker(
     clock: Clock,
     log: Logger,
     cell: Cell | None,
+    looks: FoundLooks = NO_LOOKS,
     estate: Callable[[], Estate] = lambda: NO_ESTATE,
 ) -> Looker:
-    """Return what looks at services; without a cell no command of a probe is run."""
+    """Return what looks at services; without a cell no command of a probe is run. ``looks``: what the daemon runs."""
     commands = None
     if cell is not None:
         commands = CellCommands(
@@ -49,10 +51,12 @@ def looker(
             path=settings.path,
             repos_dir=settings.repos_dir,
             policy=tier_policies(settings)[min(tier.number for tier in settings.tiers)],
-            scope=node_scope(settings, dry_run=False),
+            scope=scope_with(looks, node_scope(settings, dry_run=False)),
+            looks=looks.cells,
             estate=estate,
             env=settings.inherited_env,
             bounds=bounds(settings),
+            log=log,
         )
     return Looker(
         means=Means(clock=clock, environment=settings.probes_env, hosts=lambda: frozenset(estate().hosts)),
@@ -84,7 +88,9 @@ def probe_watch(
 
     return Watch(
         database=node.store.probes,
-        looker=looker(settings, clock=node.clock, log=node.log, cell=context.confinement.cell, estate=estate),
+        looker=looker(
+            settings, clock=node.clock, log=node.log, cell=context.confinement.cell, looks=node.looks, estate=estate
+        ),
         reading=replace(probe_reading(settings, estate), others=others),
         alarm=Alarm(session=session, rules=context.current_rules, announce=node.dispatcher.announce, failed=failed),
         owner=node.owner,

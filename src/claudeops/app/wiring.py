@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.estate.model import NO_ESTATE, Estate, Probed
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import NewSession, ToolCall, Trigger, VerdictKind
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
@@ -238,15 +237,15 @@ def estates(settings: Settings) -> Estates:
 
 def estate_now(settings: Settings) -> Estate:
     """Return the estate as a daemon would read it now; blocks. Raises `OSError` where there are no repositories."""
-    return replace(read_estate(settings.repos_dir), probed=probed_hosts(settings))
+    return read_estate(settings.repos_dir).with_probes(probed_hosts(settings))
 
 
-def probed_hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the hosts of the operator's probes, none where their file cannot be used; blocks."""
+def probed_hosts(settings: Settings) -> Probed:
+    """Return the hosts of the operator's probes with their ports, none where their file cannot be used; blocks."""
     try:
         return _probed_hosts(settings).read()
     except OSError:
-        return ()
+        return Probed()
 
 
 def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> Reading:

@@ -163,7 +163,7 @@ def estate_or_none(settings: Settings) -> Estate:
     try:
         return estate_now(settings)
     except OSError:
-        return replace(NO_ESTATE, probed=probed_hosts(settings))
+        return NO_ESTATE.with_probes(probed_hosts(settings))
 
 
 # --- verdicts -----------------------------------------------------------------------------------------

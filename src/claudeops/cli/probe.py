@@ -129,13 +129,14 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, KeptProbe])
         pings = kept[probe.name].pings if probe.name in kept else Pings()
         return due(pings, every=probe.look.every, grace=probe.look.grace, now=datetime.now(UTC))
     from claudeops import logs  # noqa: PLC0415 - as above
-    from claudeops.app.cell import choose_cell  # noqa: PLC0415 - as above
+    from claudeops.app.cell import NO_LOOKS, choose_cell, choose_looks  # noqa: PLC0415 - as above
     from claudeops.app.probes import looker  # noqa: PLC0415 - as above
     from claudeops.engine.system import SystemClock  # noqa: PLC0415 - as above
 
     log = logs.get_logger()
     cell = await choose_cell(settings, log) if isinstance(probe.look, CommandLook) else None
-    return await looker(settings, clock=SystemClock(), log=log, cell=cell).look(probe)
+    looks = NO_LOOKS if cell is None else await choose_looks(settings, cell, log)
+    return await looker(settings, clock=SystemClock(), log=log, cell=cell, looks=looks).look(probe)
 
 
 def _seen(probe: Probe, observation: Observation) -> tuple[str, Body, Exit]:

@@ -17,7 +17,8 @@ from enum import StrEnum
 from typing import Final
 
 from claudeops.domain.estate.model import Estate, Service
-from claudeops.domain.text import glob, regex
+from claudeops.domain.network.ssh_config import SshConfig, any_matches
+from claudeops.domain.text import regex
 
 UNREACHABLE: Final = 'unreachable, detail "not reachable from here"'
 
@@ -54,23 +55,6 @@ class DockerAccess(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Block:
-    """What an ssh configuration says about some hosts."""
-
-    patterns: tuple[str, ...]
-    options: dict[str, str]  # by keyword in lower case; the first value counts
-
-    def matches(self, host: str) -> bool:
-        plain = [pattern for pattern in self.patterns if not pattern.startswith("!")]
-        unwanted = [pattern[1:] for pattern in self.patterns if pattern.startswith("!")]
-        return _any_matches(host, plain) and not _any_matches(host, unwanted)
-
-    @property
-    def is_for_all(self) -> bool:
-        return "*" in self.patterns
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SshFacts:
     """What ssh finds in a session."""
 
@@ -81,50 +65,22 @@ class SshFacts:
 
 
 class _Ssh:
-    """An ssh configuration, as far as it tells which hosts it is for."""
+    """What a session's ssh is configured for, and which hosts' keys it knows."""
 
     def __init__(self, facts: SshFacts) -> None:
-        self.is_whole = True  # nothing is included or depends on what only ssh knows
-        self._blocks = list(self._read(facts.config))
+        self.config = SshConfig(facts.config)
         self._known = facts.known_hosts.split("\n")[:_MOST_LINES]
-        self.is_whole &= facts.known_hosts.count("\n") <= _MOST_LINES
-
-    def _read(self, config: str) -> Iterator[_Block]:
-        block = _Block(patterns=("*",), options={})
-        yield block
-        for line in config.split("\n"):
-            keyword, _, value = line.strip().replace("=", " ", 1).partition(" ")
-            keyword, value = keyword.lower(), value.strip().strip('"')
-            if keyword == "host":
-                block = _Block(patterns=tuple(pattern.lower() for pattern in value.split()), options={})
-                yield block
-            elif keyword in {"include", "match", "userknownhostsfile", "knownhostscommand"}:
-                self.is_whole = False
-            elif keyword and not keyword.startswith("#"):
-                block.options.setdefault(keyword, value)
-
-    def names_key(self) -> bool:
-        return any("identityfile" in block.options or "identityagent" in block.options for block in self._blocks)
-
-    def has_entry(self, host: str) -> bool:
-        """Whether some block is about this host, and not about all of them."""
-        return any(
-            (block.matches(host) and not block.is_for_all) or block.options.get("hostname", "").lower() == host
-            for block in self._blocks
-        )
+        self.is_whole = self.config.is_whole and facts.known_hosts.count("\n") <= _MOST_LINES
 
     def knows(self, host: str) -> bool:
         """Whether the host's key is known, or ssh accepts one that is not."""
-        if self._option(host, "stricthostkeychecking").lower() in _LOOSE:
+        if self.config.option(host, "stricthostkeychecking").lower() in _LOOSE:
             return True
-        named = {host, self._option(host, "hostkeyalias").lower(), self._option(host, "hostname").lower()} - {""}
-        port = self._option(host, "port")
+        aliases = (self.config.option(host, "hostkeyalias").lower(), self.config.option(host, "hostname").lower())
+        named = {host, *aliases} - {""}
+        port = self.config.option(host, "port")
         names = named | ({f"[{name}]:{port}" for name in named} if port else set())
         return any(_is_known(line, names) for line in self._known)
-
-    def _option(self, host: str, keyword: str) -> str:
-        found = (block.options[keyword] for block in self._blocks if keyword in block.options and block.matches(host))
-        return next(found, "")
 
 
 def _is_known(line: str, names: Collection[str]) -> bool:
@@ -135,7 +91,7 @@ def _is_known(line: str, names: Collection[str]) -> bool:
     if listed.startswith(_HASHED):
         return any(_is_hash_of(listed, name) for name in names)
     patterns = listed.lower().split(",")
-    return any(_any_matches(name, patterns) for name in names)
+    return any(any_matches(name, patterns) for name in names)
 
 
 def _is_hash_of(listed: str, name: str) -> bool:
@@ -148,11 +104,6 @@ def _is_hash_of(listed: str, name: str) -> bool:
     except (binascii.Error, ValueError):
         return False
     return hmac.digest(salt, name.encode(), hashlib.sha1) == wanted
-
-
-def _any_matches(host: str, patterns: Iterable[str]) -> bool:
-    """Whether some pattern of ssh matches: brackets stand for themselves there, as in ``[host]:port``."""
-    return any(glob.matches(host, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 # --- the map ------------------------------------------------------------------------------------------
@@ -223,7 +174,7 @@ def _hosts(facts: AccessFacts, hosts: Sequence[str], services: Sequence[Service]
     ssh = _Ssh(facts.ssh)
     if "ssh" in facts.missing or facts.ssh.refusal:
         yield told(facts.ssh.refusal or "it is not installed where this tier runs", hosts)
-    elif not (facts.ssh.keys or ssh.names_key()) and ssh.is_whole:
+    elif not (facts.ssh.keys or ssh.config.names_key()) and ssh.is_whole:
         yield told("this tier has no key", hosts)
     elif ssh.is_whole:
         yield from _unlisted_hosts(ssh, hosts, told)
@@ -231,9 +182,9 @@ def _hosts(facts: AccessFacts, hosts: Sequence[str], services: Sequence[Service]
 
 def _unlisted_hosts(ssh: _Ssh, hosts: Sequence[str], told: Callable[[str, Sequence[str]], str]) -> Iterator[str]:
     unknown = [host for host in hosts if not ssh.knows(host)]
-    if without := [host for host in unknown if not ssh.has_entry(host)]:
+    if without := [host for host in unknown if not ssh.config.has_entry(host)]:
         yield told("no entry in this tier's ssh config or known hosts", without)
-    if unproven := [host for host in unknown if ssh.has_entry(host)]:
+    if unproven := [host for host in unknown if ssh.config.has_entry(host)]:
         yield told("the key is not among this tier's known hosts, so ssh refuses", unproven)
 
 

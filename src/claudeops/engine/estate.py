@@ -23,7 +23,7 @@ from typing import Final
 from claudeops.domain.estate.combine import combine
 from claudeops.domain.estate.compose import Compose, parse_compose, with_compose
 from claudeops.domain.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
-from claudeops.domain.estate.model import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Source
+from claudeops.domain.estate.model import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Probed, Source
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.text import regex
@@ -74,7 +74,7 @@ class Estates:
         repos_dir: Path = Path(),
         *,
         read: Callable[[Path], Estate] = nothing,
-        probed: Callable[[], tuple[str, ...]] | None = None,
+        probed: Callable[[], Probed] | None = None,
     ) -> None:
         self.latest = UNREAD
         self._repos_dir = repos_dir
@@ -85,7 +85,7 @@ class Estates:
 
     async def look(self, log: Logger) -> Estate:
         """Read the estate anew and return it; the last one if the disk does not answer."""
-        hosts = await self._hosts(log)
+        probed = await self._hosts(log)
         try:
             read = await _READERS.run(
                 lambda: self._read(self._repos_dir),
@@ -95,13 +95,13 @@ class Estates:
         except FileNotFoundError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
             # Without repositories there are no manifests. Those that were there before still hold.
-            self.latest = replace(NO_ESTATE if self.latest.unread else self.latest, probed=hosts)
+            self.latest = (NO_ESTATE if self.latest.unread else self.latest).with_probes(probed)
             return self.latest
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
-            self.latest = replace(self.latest, probed=hosts)
+            self.latest = self.latest.with_probes(probed)
             return self.latest
-        self.latest = replace(read, probed=hosts)
+        self.latest = read.with_probes(probed)
         faults = self.latest.faults
         if faults and frozenset(faults) != self._faults:
             first = sorted(faults, key=lambda fault: not fault.unbound)[:_LOGGED]
@@ -109,14 +109,14 @@ class Estates:
         self._faults = frozenset(faults)
         return self.latest
 
-    async def _hosts(self, log: Logger) -> tuple[str, ...]:
+    async def _hosts(self, log: Logger) -> Probed:
         if self._probed is None:
-            return ()
+            return Probed()
         try:
             return await self._prober.run(self._probed, seconds=_READ_SECONDS, what="reading the probes file")
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
-            return self.latest.probed
+            return Probed(hosts=self.latest.probed, ports=self.latest.probed_ports)
 
 
 @dataclass(kw_only=True, slots=True)

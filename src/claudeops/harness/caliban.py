@@ -27,6 +27,7 @@ class CalibanHarness(BaseHarness):
         own_session_id=False,
         key_by_descriptor=False,
         metered=False,
+        model_urls=("https://api.anthropic.com", "https://api.openai.com", "https://generativelanguage.googleapis.com"),
     )
 
     def command(self, spec: Spec) -> Command:

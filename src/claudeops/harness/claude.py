@@ -76,6 +76,7 @@ class ClaudeHarness(BaseHarness):
         own_session_id=True,
         key_by_descriptor=True,
         metered=True,
+        model_urls=("https://api.anthropic.com",),
         resumes=True,
     )
 

@@ -36,6 +36,7 @@ class CodexHarness(BaseHarness):
         own_session_id=False,
         key_by_descriptor=False,
         metered=False,
+        model_urls=("https://api.openai.com", "https://auth.openai.com", "https://chatgpt.com"),
     )
     stderr_is_noted: ClassVar[bool] = True
 

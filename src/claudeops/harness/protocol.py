@@ -48,6 +48,7 @@ class Capabilities:
     own_session_id: bool  # takes the session id that we chose; otherwise it chooses one and reports it
     key_by_descriptor: bool  # reads the daemon's credential from a descriptor, so that no tool inherits it
     metered: bool  # its model calls can be sent through the daemon, which counts and limits them
+    model_urls: tuple[str, ...] = ()  # where it finds models, unless it is sent to another address
     resumes: bool = False  # can go on with the conversation of an earlier session
 
 

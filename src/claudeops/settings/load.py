@@ -182,6 +182,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         repair_turn=reader.switch("CLAUDEOPS_REPAIR_TURN"),
         cli_self_test=self_test,
         isolation=reader.choice("CLAUDEOPS_ISOLATION"),
+        cell_network=reader.choice("CLAUDEOPS_CELL_NETWORK"),
         meter=reader.switch("CLAUDEOPS_METER"),
         policy_path=policy_path,
         policy=load_policy(policy_path),

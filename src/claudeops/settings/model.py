@@ -109,6 +109,7 @@ class Settings:
     repair_turn: bool
     cli_self_test: bool
     isolation: str  # ``auto``, ``bubblewrap``, ``user``, ``none``
+    cell_network: str  # ``listed``: its own, with what is listed; ``shared``: the machine's
     meter: bool
     policy_path: Path | None  # None: the default policy
     policy: Policy = field(repr=False)  # checked when the settings are loaded

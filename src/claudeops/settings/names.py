@@ -225,6 +225,9 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _switch("CLAUDEOPS_REPAIR_TURN", "true", "ask once more, in the same session, for a missing report"),
     _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before"),
     _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into"),
+    _choice(
+        "CLAUDEOPS_CELL_NETWORK", "listed shared", "whether a session in bubblewrap reaches what is listed, or all"
+    ),
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_PROBES_PATH", Kind.FILE, "TOML file with probes", "`/app/config/probes.toml`, if it is there"),

@@ -136,6 +136,12 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
     )
     if level is Level.BUBBLEWRAP:
         isolated = f"Bubblewrap isolates sessions: they see nothing of the daemon, and end with it. {apart}"
+        if not chosen.cell.has_network:
+            return doubtful(
+                f"{isolated} They reach all that this machine reaches: the network is shared.",
+                "Unset CLAUDEOPS_CELL_NETWORK, and list under `network` of the policy what sessions need.",
+            )
+        isolated += " Of the network they reach what is listed for them."
         return _with_looks(isolated, await anyio.to_thread.run_sync(find_looks, chosen.cell, settings.path))
     shared = "share the daemon's user" if level is Level.NONE else "have users of their own, but see the machine"
     message = f"The level is {level.value}: sessions {shared}. {apart}"

@@ -29,6 +29,7 @@ from claudeops.domain.text import casefold_key, unique
 
 _MOST_NAMES: Final = 20_000
 _MOST_HOSTS: Final = 5_000
+_MOST_PORTS: Final = 128  # of one host
 
 
 @dataclass(slots=True)
@@ -60,6 +61,7 @@ def combine(manifests: Sequence[Manifest]) -> Estate:
         manifests=tuple(_with(manifest, faults, dropped) for manifest in manifests),
         other_names=other_names,
         hosts=_hosts(manifests),
+        ports=_ports(manifests, same),
     )
 
 
@@ -221,3 +223,15 @@ def _hosts(manifests: Iterable[Manifest]) -> tuple[str, ...]:
         for host in (*manifest.hosts, *(service.host for service in manifest.services), *manifest.addresses)
     )
     return unique(host.lower() for host in every)[:_MOST_HOSTS]
+
+
+def _ports(manifests: Iterable[Manifest], same: dict[str, set[str]]) -> dict[str, tuple[int, ...]]:
+    """Return the ports that are named for each host, by whichever of its names."""
+    found: dict[str, dict[int, None]] = {}
+    for manifest in manifests:
+        for named, port in manifest.ports:
+            for host in {named, *same.get(named, ())}:
+                known = found.setdefault(host.lower(), {})
+                if len(known) < _MOST_PORTS:
+                    known[port] = None
+    return {host: tuple(sorted(ports)) for host, ports in found.items()}

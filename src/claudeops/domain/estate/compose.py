@@ -17,14 +17,18 @@ from typing import Final
 from claudeops.domain.estate import hosts, structured, words
 from claudeops.domain.estate.draft import listed
 from claudeops.domain.estate.model import Fault, Manifest, Source
-from claudeops.domain.estate.structured import Entry, Items, Node, Table, UnreadableError, texts
+from claudeops.domain.estate.structured import Entry, Items, Node, Scalar, Table, UnreadableError, texts
 from claudeops.domain.text import casefold_key, regex, unique
 
 _RULE: Final = regex.Pattern(r"Host(?:SNI|Header)?\(([^()]*)\)")
 _QUOTED: Final = regex.Pattern(r"[`'\"]([^`'\"\s]+)[`'\"]")
 _URL: Final = regex.Pattern(r"(?i)https?://[^\s`'\"<>,]+")
-_PUBLISHED: Final = regex.Pattern(r"(\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-fA-F:]+\]):\d{1,5}(?:-\d+)?:\d.*")
+_PUBLISHED: Final = regex.Pattern(
+    r"(?i)(?:(\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]+\]):)?(\d{1,5})(?:-(\d{1,5}))?:\d[^/]*(?:/(\w+))?"
+)
+_MOST_PUBLISHED: Final = 64  # ports of one range, and of one service
 _OWN: Final = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104 - compared, nothing listens
+_LARGEST_PORT: Final = 65535
 _MOST_HOSTS: Final = 500  # of one file
 _MOST_SERVICES: Final = 300
 _MOST_MERGED: Final = 20_000  # entries of all services of one file, with those taken over
@@ -38,6 +42,7 @@ class ComposeService:
 
     name: str
     container: str  # "" where compose makes the name up
+    ports: tuple[int, ...] = ()  # TCP, published at all addresses of the machine that it runs on, or at loopback
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +52,7 @@ class Compose:
     project: str  # as compose would call it
     services: tuple[ComposeService, ...] = ()
     hosts: tuple[str, ...] = ()
+    ports: tuple[tuple[str, int], ...] = ()  # hosts, each with a TCP port that is named for it
     faults: tuple[Fault, ...] = ()
     others: tuple[
         tuple[str, Fault], ...
@@ -77,6 +83,7 @@ def parse_compose(text: str, *, path: str) -> Compose:
         project=_project(named) if named and "$" not in named else project,
         services=tuple(taken.all_services()),
         hosts=unique(taken.hosts[:_MOST_HOSTS]),
+        ports=tuple(dict.fromkeys(taken.ports[:_MOST_HOSTS])),
         faults=listed(taken.faults),
         others=tuple(taken.others),
     )
@@ -118,13 +125,17 @@ def with_compose(manifest: Manifest, files: Iterable[Compose]) -> Manifest:
     """Return a manifest with what the compose files of its repository add."""
     known = {casefold_key(service.name): service for service in manifest.services}
     addresses = list(manifest.addresses)
+    ports = list(manifest.ports)
     faults = list(manifest.faults)
     projects: dict[str, tuple[str, ...]] = dict(manifest.projects)
     for file in files:
         addresses += file.hosts
+        ports += file.ports
         faults += file.faults
         for inner in file.services:
             service = known.get(casefold_key(inner.name))
+            # Where nothing names a host, the file is one of this machine.
+            ports += [((service.host if service else "") or "localhost", port) for port in inner.ports]
             if service is None:
                 continue
             made = tuple(f"{file.project}{joint}{inner.name}{joint}1" for joint in "-_") if not inner.container else ()
@@ -137,6 +148,7 @@ def with_compose(manifest: Manifest, files: Iterable[Compose]) -> Manifest:
         manifest,
         services=tuple(known.values()),
         addresses=unique(addresses),
+        ports=tuple(dict.fromkeys(ports)),
         faults=listed(faults),
         projects=projects,
     )
@@ -147,11 +159,13 @@ class _Taken:
 
     def __init__(self, path: str, services: Table) -> None:
         self.hosts: list[str] = []
+        self.ports: list[tuple[str, int]] = []
         self.faults: list[Fault] = []
         self.others: list[tuple[str, Fault]] = []
         self._path = path
         self._services = services
         self._merged = 0
+        self._own: dict[int, list[int]] = {}  # ports of the machine itself, by the node that publishes them
         self._read: set[tuple[str, int]] = set()  # keys with nodes, which many services may share
 
     def fault(self, line: int, sentence: str) -> None:
@@ -187,7 +201,9 @@ class _Taken:
         named = entries.get("container_name")
         container = next((told.text for told in texts(named.node if named else None)), "")
         known = words.refuse_name(container) is None and "$" not in container
-        return ComposeService(name=entry.key, container=container if known else "")
+        published = entries.get("ports")
+        ports = tuple(self._own.get(id(published.node), ())) if published else ()
+        return ComposeService(name=entry.key, container=container if known else "", ports=ports)
 
     def _take_over(self, node: Node | None, entries: dict[str, Entry], depth: int) -> None:
         """Add what a service says, and what it takes over where it says nothing itself."""
@@ -238,10 +254,13 @@ class _Taken:
             self._host(told.text, told.line, named=True)
 
     def _published(self, node: Node) -> None:
-        for told in texts(node):
-            published = _PUBLISHED.fullmatch(told.text.strip())
-            if published is not None and published[1].strip("[]") not in _OWN:
-                self._host(published[1], told.line)
+        for address, ports, line in _publications(node):
+            if address in _OWN:
+                own = self._own.setdefault(id(node), [])
+                own += ports[: _MOST_PUBLISHED - len(own)]
+            else:
+                self._host(address, line)
+                self.ports += [(hosts.plain_host(address), port) for port in ports]
 
     def _label(self, text: str, line: int) -> None:
         for rule in _RULE.finditer(text):
@@ -261,6 +280,7 @@ class _Taken:
 
     def _take(self, taken: hosts.Found, line: int) -> None:
         self.hosts += taken.hosts
+        self.ports += taken.ports
         self.faults += [Fault(source=Source(path=self._path, line=line), sentence=text) for text in taken.faults]
 
 
@@ -270,6 +290,26 @@ def _labels(node: Node) -> Iterator[tuple[str, int]]:
             yield from ((told.text, told.line) for told in texts(entry.node))
     else:
         yield from ((told.text.partition("=")[2], told.line) for told in texts(node))
+
+
+def _publications(node: Node) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """Yield address, TCP ports and line of what is published, in the short and in the long form."""
+    for inner in node.nodes if isinstance(node, Items) else (node,):
+        if isinstance(inner, Scalar):
+            text = inner.text.strip()
+        elif isinstance(inner, Table):
+            value = {entry.key: entry.node.text for entry in inner.entries if isinstance(entry.node, Scalar)}
+            address = value.get("host_ip", "")
+            address = f"[{address}]:" if ":" in address else f"{address}:" if address else ""
+            text = f"{address}{value.get('published', '')}:{value.get('target', '')}/{value.get('protocol', 'tcp')}"
+        else:
+            continue
+        found = _PUBLISHED.fullmatch(text)
+        if found is not None:
+            first, last = int(found[2]), int(found[3] or found[2])
+            ports = range(first, min(last, first + _MOST_PUBLISHED - 1, _LARGEST_PORT) + 1)
+            tcp = (found[4] or "tcp").lower() == "tcp"
+            yield (found[1] or "0.0.0.0").strip("[]"), tuple(ports) if tcp else (), inner.line  # noqa: S104 - compose's default
 
 
 def _project(name: str) -> str:

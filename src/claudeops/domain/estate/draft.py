@@ -26,6 +26,7 @@ MOST_FAULTS: Final = 50
 _MOST_STATEMENTS: Final = 20  # of one kind about one service
 _MOST_NAMES: Final = 40  # aliases or dependencies of one service
 _MOST_HOSTS: Final = 1000
+_MOST_PORTS: Final = 2000  # of all hosts together
 _MOST_SENTENCES: Final = 10_000
 
 _KINDS: Final = {
@@ -124,6 +125,7 @@ class Draft:
         self._items: list[tuple[str, str, Told, str]] = []  # what may be a service's name, a key, the text, all of it
         self._unused: dict[str, Fault] = {}  # columns
         self._hosts: list[str] = []
+        self._ports: dict[tuple[str, int], None] = {}
         self._same: list[tuple[str, ...]] = []
         self._faults: list[Fault] = []
 
@@ -249,6 +251,8 @@ class Draft:
             self.fault(line, sentence)
         if len(self._hosts) < _MOST_HOSTS:
             self._hosts += found.hosts
+        if len(self._ports) < _MOST_PORTS:
+            self._ports |= dict.fromkeys(found.ports)
         return found.hosts
 
     # --- the end
@@ -265,6 +269,7 @@ class Draft:
             repository=self._repository,
             kind=self.kind,
             hosts=unique(self._hosts),
+            ports=tuple(self._ports),
             services=tuple(services),
             rules=tuple(dict.fromkeys(rule.text for rule in every))[:MOST_RULES],
             prohibitions=self._prohibitions(every, names),
@@ -322,12 +327,13 @@ class Draft:
 
     def _address(self, draft: ServiceDraft) -> str:
         self._one(draft, Part.ADDRESS)
+        place = self._place(draft)
         found = ""
         for part in (Part.ADDRESS, Part.CHECK):
             for told in draft.told.get(part, ()):
                 text = words.linked(told.text)[: 2 * words.LONGEST_TEXT]
                 taken = hosts.in_address(text)
-                self._take(taken, told.line)
+                self._take(taken.seen_from(place), told.line)
                 if taken.faults:
                     continue
                 if (address := hosts.address_in(text)) != (bare := hosts.without_user(address)):
@@ -336,14 +342,20 @@ class Draft:
                 if part is Part.ADDRESS and not found:
                     found = self._bare_address(draft, told)
         port = draft.told.get(Part.PORT, ())
-        where = draft.told.get(Part.HOST, ())
-        if not found and port and where and port[0].text.strip().isdecimal():
-            named = hosts.in_column(where[0].text).hosts
-            found = f"{named[0]}:{port[0].text.strip()}" if named else ""
+        for told in port:
+            self._take(hosts.in_port_column(told.text, place or "localhost"), told.line)
+        if not found and port and place and port[0].text.strip().isdecimal():
+            found = f"{place}:{port[0].text.strip()}"
         if len(found) > words.LONGEST_TEXT:
             self.fault(draft.line, f"the address of {draft.name} is too long: name where it answers alone")
             return ""
         return found
+
+    def _place(self, draft: ServiceDraft) -> str:
+        """Return the host that a service runs on, as its first statement about that names it; "": this machine."""
+        where = draft.told.get(Part.HOST, ())
+        named = hosts.in_column(where[0].text).hosts if where else ()
+        return named[0] if named else ""
 
     def _bare_address(self, draft: ServiceDraft, told: Told) -> str:
         """Take ``shop.example.org/health``, which has no scheme."""

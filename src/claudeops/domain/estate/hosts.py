@@ -1,7 +1,8 @@
 """The hosts that a manifest or compose file names, in columns, addresses and commands; and the directories.
 
 A host is taken lower case, without user, port and brackets. Wildcards, networks, and what is never asked (metadata and
-link-local addresses) are no hosts of an estate, whoever writes them down.
+link-local addresses) are no hosts of an estate, whoever writes them down. The ports that are named with hosts are kept
+beside them.
 
 A directory is an absolute path anywhere in a text, but not within an address; a file of YAML, as compose files are,
 names the directory that it is in.
@@ -10,11 +11,12 @@ names the directory that it is in.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from claudeops.domain.estate import words
+from claudeops.domain.estate.strangers import is_loopback
 from claudeops.domain.estate.words import word_set
 from claudeops.domain.policy.reach import refuse_host
 from claudeops.domain.text import regex
@@ -24,18 +26,96 @@ _URL: Final = regex.Pattern(
     r"""([/?#][^\s`'"<>|]*)?"""
 )
 _HOST_PORT: Final = regex.Pattern(
-    r"(?i)(?:[\w.+-]+@)?(\[[0-9a-f:.]+\]|[a-z0-9*](?:[a-z0-9._*-]*[a-z0-9])?):\d{1,5}(?:/\S*)?"
+    r"(?i)(?:[\w.+-]+@)?(\[[0-9a-f:.]+\]|[a-z0-9*](?:[a-z0-9._*-]*[a-z0-9])?):(\d{1,5})(?:/\S*)?"
 )
 _HOST: Final = regex.Pattern(r"(?i)(?:[\w.+-]+@)?(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?\.?)")
 _IPV6: Final = regex.Pattern(r"(?i)[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}")
 _NETWORK: Final = regex.Pattern(r"(?i)[0-9a-f.:]+/\d{1,3}")
 _USER: Final = regex.Pattern(r"://[^\s/?#@`'\"<>|]*@")
+_COLUMN_PORT: Final = regex.Pattern(r"(?i)(\d{1,5})(?:/tcp)?")
+_BETWEEN_PORTS: Final = regex.Pattern(r"[\s,;`()]+")
 _LEFT_OPEN: Final = regex.Pattern(r"\$\{|\{\{|\$\(|<[a-z_ -]+>|\$[A-Z_]+")
 _CODE: Final = regex.Pattern(r"`([^`]+)`")
 _TOKENS: Final = regex.Pattern(r"[\s'\"]+")
 
+PORTS: Final[Mapping[str, int]] = {
+    "http": 80,
+    "ws": 80,
+    "https": 443,
+    "wss": 443,
+    "grpc": 443,
+    "ftp": 21,
+    "ssh": 22,
+    "sftp": 22,
+    "telnet": 23,
+    "postgres": 5432,
+    "postgresql": 5432,
+    "mysql": 3306,
+    "mariadb": 3306,
+    "redis": 6379,
+    "rediss": 6379,
+    "valkey": 6379,
+    "mongodb": 27017,
+    "amqp": 5672,
+    "amqps": 5671,
+    "nats": 4222,
+    "kafka": 9092,
+    "mqtt": 1883,
+    "mqtts": 8883,
+    "ldap": 389,
+    "ldaps": 636,
+    "smtp": 25,
+    "smtps": 465,
+    "submission": 587,
+    "imap": 143,
+    "imaps": 993,
+    "pop3": 110,
+    "pop3s": 995,
+    "memcached": 11211,
+    "clickhouse": 9000,
+    "git": 9418,
+    "rsync": 873,
+}
+"""The port of a URL that names none, by its scheme."""
+
+_LARGEST_PORT: Final = 65535
+_ELSEWHERE: Final = regex.Pattern(
+    r"(?:^|[^\w.-])(?:ssh|mosh|(?:docker|podman|compose|kubectl|pct|lxc) exec|lxc-attach)\s"
+)
+"""What follows runs on another host or in a container, where ``localhost`` is not this machine."""
+
+_PROGRAMS: Final[Mapping[str, int]] = {
+    "ssh": 22,
+    "scp": 22,
+    "sftp": 22,
+    "mosh": 22,
+    "telnet": 23,
+    "curl": 80,
+    "wget": 80,
+    "http": 80,
+    "https": 443,
+    "xh": 80,
+    "psql": 5432,
+    "pg_isready": 5432,
+    "pg_dump": 5432,
+    "mysql": 3306,
+    "mysqladmin": 3306,
+    "mariadb": 3306,
+    "mariadb-admin": 3306,
+    "redis-cli": 6379,
+    "valkey-cli": 6379,
+    "mongosh": 27017,
+}
+"""The port that a program connects to unless an option says another one."""
+
+_NAMES_PORT: Final = frozenset({"-p", "-P", "--port"})
+_PORT_FOLLOWS: Final = frozenset({"nc", "ncat", "telnet"})  # ``nc -z host port``
+_NO_PORT: Final = frozenset({"ping", "ping6", "dig", "host", "nslookup", "traceroute"})
+_BEFORE: Final = frozenset({"|", "&&", ";", "sudo"})  # a program
+_BETWEEN: Final = _BEFORE | {"||", "&"}  # the programs of a command line
+
 _WITH_VALUE: Final = word_set(
-    "-p -i -l -o -F -L -R -D -b -c -e -m -S -W -w -E -I -O -Q -B -U -d -n -t -q",
+    "-p -i -l -o -F -J -L -R -D -b -c -e -m -S -W -w -E -I -O -Q -B -U -d -n -t -q",
 )
 _ASKS_FIRST: Final = frozenset(
     {"ssh", "ping", "ping6", "nc", "ncat", "telnet", "dig", "host", "nslookup", "traceroute", "mosh"}
@@ -59,10 +139,20 @@ class Found:
 
     hosts: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # sentences
+    ports: tuple[tuple[str, int], ...] = ()  # hosts, each with a TCP port that is named with it
 
     def __add__(self, other: Found) -> Found:
         """Return both."""
-        return Found(hosts=(*self.hosts, *other.hosts), faults=(*self.faults, *other.faults))
+        return Found(
+            hosts=(*self.hosts, *other.hosts), faults=(*self.faults, *other.faults), ports=(*self.ports, *other.ports)
+        )
+
+    def seen_from(self, place: str) -> Found:
+        """Return the same with ``place``, unless it is "", for a machine that calls itself localhost."""
+        if not place:
+            return self
+        ports = tuple((place if is_loopback(name) else name, port) for name, port in self.ports)
+        return replace(self, ports=ports)
 
 
 def plain_host(written: str) -> str:
@@ -70,8 +160,8 @@ def plain_host(written: str) -> str:
     return written.rpartition("@")[2].strip("[]").rstrip(".").lower()
 
 
-def host(written: str) -> Found:
-    """Return the one host that a word is, or why it is none."""
+def host(written: str, port: int = 0) -> Found:
+    """Return the one host that a word is, with a port unless that is 0, or why it is none."""
     name = plain_host(written)
     if "*" in name:
         return Found(faults=(f"{written} is a wildcard, and no host: name the hosts themselves",))
@@ -81,7 +171,7 @@ def host(written: str) -> Found:
         return Found(faults=(f"{refused}{remedy}",))
     if len(name) > words.LONGEST_NAME * 2:
         return Found(faults=(f"{name[:40]}… is too long for a host: name it shorter",))
-    return Found(hosts=(name,))
+    return Found(hosts=(name,), ports=((name, port),) if 0 < port <= _LARGEST_PORT else ())
 
 
 def address_in(text: str) -> str:
@@ -103,12 +193,14 @@ def in_address(text: str) -> Found:
     rest = _URL.sub(" ", text)
     commands = [match[1] for match in _CODE.finditer(rest)][:_MOST_COMMANDS] or [rest]
     for command in commands:
-        for name in _of_command(command):
-            found += host(name)
+        for name, port in _of_command(command):
+            found += host(name, port)
     for word in _words(rest):
-        port = _HOST_PORT.fullmatch(word)
-        if port is not None and not _is_time(word):
-            found += host(port[1])
+        named = _HOST_PORT.fullmatch(word)
+        if named is not None and not _is_time(word):
+            found += host(named[1], int(named[2]))
+    if _ELSEWHERE.search(text):
+        found = replace(found, ports=tuple(pair for pair in found.ports if not is_loopback(pair[0])))
     return found
 
 
@@ -123,6 +215,13 @@ def in_column(text: str) -> Found:
         for name in words.names_in(piece) if "/" not in piece else [words.plain(piece)]:
             found += _in_piece(name)
     return found
+
+
+def in_port_column(text: str, place: str) -> Found:
+    """Return the ports of a column such as ``80, 443/tcp``, as those of the host ``place``."""
+    found = map(_COLUMN_PORT.fullmatch, _BETWEEN_PORTS.split(text[: words.LONGEST_TEXT]))
+    numbers = (int(port[1]) for port in found if port is not None)
+    return Found(ports=tuple((place, port) for port in numbers if 0 < port <= _LARGEST_PORT))
 
 
 def _in_piece(piece: str) -> Found:
@@ -141,7 +240,7 @@ def _in_piece(piece: str) -> Found:
         return Found(faults=(f"{word} is a network, and no host: name the hosts themselves",))
     port = _HOST_PORT.fullmatch(word)
     if port is not None or "*" in word or _HOST.fullmatch(word) or _IPV6.fullmatch(word):
-        return host(port[1] if port is not None else word)
+        return host(port[1], int(port[2])) if port is not None else host(word)
     return _no_host(word)
 
 
@@ -155,35 +254,72 @@ def _of_urls(text: str) -> Found:
         if _LEFT_OPEN.search(text[url.start() : url.end() + 3]):
             found += Found(faults=("this address has a gap to be filled in, such as {{ or ${: write the host out",))
         elif url[2]:
-            found += host(url[2])
+            found += host(url[2], int(url[3][1:]) if url[3] else port_of(url[1]))
     return found
 
 
-def _of_command(command: str) -> Iterator[str]:
-    """Yield the hosts that a command line names."""
+def port_of(scheme: str) -> int:
+    """Return the port that a scheme such as ``https``, ``postgresql+psycopg`` or ``git+ssh`` means; 0: not known."""
+    names = (scheme.lower(), *reversed(scheme.lower().split("+")))
+    return next((PORTS[name] for name in names if name in PORTS), 0)
+
+
+def _of_command(command: str) -> Iterator[tuple[str, int]]:
+    """Yield the hosts that a command line names, each with the port that it is about; 0: none is known."""
     tokens = _TOKENS.split(command.strip())
-    for place, token in enumerate(tokens[:-1]):
+    for place, word in enumerate(tokens[:-1]):
         following = tokens[place + 1]
-        if token in _NAMES_HOST and _is_host(following):
-            yield from (hop.rpartition("@")[2].partition(":")[0] for hop in following.split(","))
-        elif token.startswith("--host="):
-            yield from [token.partition("=")[2]] if _is_host(token.partition("=")[2]) else []
-        elif token in _ASKS_FIRST and (place == 0 or tokens[place - 1] in {"|", "&&", ";", "sudo"}):
-            yield from _first_argument(tokens[place + 1 :])
-        elif token in _ASKS_URL:
-            yield from (_bare(word) for word in tokens[place + 1 :] if _is_bare_address(word))
+        if word in _NAMES_HOST and _is_host(following):
+            usual = PORTS["ssh"] if word == "-J" else _port_of_program(tokens, place)
+            yield from (_with_port(hop, usual) for hop in following.split(","))
+        elif word.startswith("--host="):
+            named = word.partition("=")[2]
+            yield from [(named, _port_of_program(tokens, place))] if _is_host(named) else []
+        elif word in _ASKS_FIRST and (place == 0 or tokens[place - 1] in _BEFORE):
+            yield from _first_argument(tokens, place)
+        elif word in _ASKS_URL:
+            yield from ((_bare(each), _PROGRAMS[word]) for each in tokens[place + 1 :] if _is_bare_address(each))
 
 
-def _first_argument(tokens: list[str]) -> Iterator[str]:
+def _with_port(hop: str, usual: int) -> tuple[str, int]:
+    """Return host and port of ``user@host:port``; ``usual``: the port where none is written."""
+    name, _, port = hop.rpartition("@")[2].partition(":")
+    return name, int(port) if port.isdecimal() else usual
+
+
+def _first_argument(tokens: list[str], place: int) -> Iterator[tuple[str, int]]:
     skip = False
-    for token in tokens:
+    for index in range(place + 1, len(tokens)):
+        token = tokens[index]
         if skip or token.startswith("-"):
             skip = not skip and token in _WITH_VALUE
-        elif _is_host(token):
-            yield token.rpartition("@")[2]
-            return
-        else:
-            return
+            continue
+        if _is_host(token):
+            port = _port_of_program(tokens, place)
+            if tokens[place] in _PORT_FOLLOWS:
+                port = _number(tokens[index + 1 : index + 2]) or port
+            yield token.rpartition("@")[2], port
+        return
+
+
+def _port_of_program(tokens: Sequence[str], place: int) -> int:
+    """Return the port that the program of this place connects to, by an option or by itself; 0: none is known."""
+    start = next((index + 1 for index in range(place - 1, -1, -1) if tokens[index] in _BETWEEN), 0)
+    end = next((index for index in range(place + 1, len(tokens)) if tokens[index] in _BETWEEN), len(tokens))
+    program = posixpath.basename(tokens[start])
+    if program in _NO_PORT:
+        return 0
+    for index in range(start, end):
+        if tokens[index] in _NAMES_PORT and (port := _number(tokens[index + 1 : end][:1])):
+            return port
+        if tokens[index].startswith("--port="):
+            return _number([tokens[index].partition("=")[2]])
+    return _PROGRAMS.get(program, 0)
+
+
+def _number(words: Sequence[str]) -> int:
+    word = words[0].rstrip(";") if words else ""
+    return int(word) if word.isdecimal() and len(word) <= len(str(_LARGEST_PORT)) else 0
 
 
 def _is_host(word: str) -> bool:

@@ -7,7 +7,7 @@ expects must appear in a report before the report proves anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import time
 from typing import Final
 
@@ -82,6 +82,7 @@ class Manifest:
     prohibitions: tuple[Prohibition, ...] = ()  # those rules that the gate can enforce
     capabilities: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()  # hosts that compose files and further lines name
+    ports: tuple[tuple[str, int], ...] = ()  # hosts, each with a TCP port that is named for it anywhere
     same_hosts: tuple[tuple[str, ...], ...] = ()  # names and addresses of one host each
     directories: tuple[str, ...] = ()  # absolute and normal, that its text names anywhere
     projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # compose service → its names with project
@@ -91,14 +92,28 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Probed:
+    """What the operator's own probes connect to."""
+
+    hosts: tuple[str, ...] = ()  # as `Estate.hosts` has them
+    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, by host
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Estate:
     """All manifests together."""
 
     manifests: tuple[Manifest, ...] = ()
     other_names: Mapping[str, str] = field(default_factory=dict)  # alias → the name that a service is counted by
     hosts: tuple[str, ...] = ()  # every host that a manifest names anywhere, lower case, without ports
+    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, that manifests name, by host
     probed: tuple[str, ...] = ()  # hosts of the operator's own probes, written in the same way
+    probed_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, of those probes, by host
     unread: bool = False  # no manifest could be read so far: what they forbid is not known
+
+    def with_probes(self, found: Probed) -> Estate:
+        """Return the same with what the operator's own probes connect to."""
+        return replace(self, probed=found.hosts, probed_ports=found.ports)
 
     @property
     def services(self) -> Iterator[Service]:

@@ -55,6 +55,12 @@ def is_within(host: str, estate: Estate) -> bool:
     return "." not in name and name in _names(estate)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, lower case and without brackets, is this machine by a name or an address of its loopback."""
+    address = address_in(host)
+    return host == "localhost" or host.endswith(".localhost") if address is None else address.is_loopback
+
+
 @lru_cache(maxsize=_KEPT)
 def address_in(text: str) -> Address | None:
     """Return the address that a text is, or None; an IPv4 address within an IPv6 one counts as that."""

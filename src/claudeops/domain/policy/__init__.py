@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from claudeops.domain.model import ActionLimit
+from claudeops.domain.network.destination import merged
 from claudeops.domain.policy.document import PolicyFault, read_document
 from claudeops.domain.policy.judge import Judgement, explain, judge
 from claudeops.domain.policy.policy import (
@@ -26,7 +27,7 @@ from claudeops.domain.policy.policy import (
     split_patterns,
     with_both_names,
 )
-from claudeops.domain.policy.reach import NodeScope, Scope
+from claudeops.domain.policy.reach import NodeScope, Scope, parse_entry
 from claudeops.domain.policy.rule_book import RuleBook
 from claudeops.domain.policy.schema import Document, TierEntry
 
@@ -135,6 +136,7 @@ def _tier(entry: TierEntry) -> TierRules:
         services=entry.services,
         read=entry.read,
         write=entry.write,
+        network=merged(map(parse_entry, entry.network)),
         asks_when_unclear=entry.not_understood == "ask",
         asks_about_strangers=entry.not_in_estate == "ask",
         approvals=Approvals(

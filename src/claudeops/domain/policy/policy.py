@@ -13,6 +13,7 @@ from typing import Final
 
 from claudeops.domain.estate.names import counted_by
 from claudeops.domain.model import Action, ActionLimit
+from claudeops.domain.network.destination import Destination
 from claudeops.domain.policy.identity import plain_name
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_book import RuleBook
@@ -82,6 +83,7 @@ class TierRules:
     services: tuple[str, ...]
     read: tuple[str, ...]  # directories; ``{workdir}``, ``{tmpdir}``, ``{repos}`` are the session's
     write: tuple[str, ...]  # likewise, and ``{handoff}``
+    network: tuple[Destination, ...]  # hosts and ports that are on the list whatever the estate names
     asks_when_unclear: bool  # a call that cannot be understood waits for a person instead of being denied
     asks_about_strangers: bool  # so does a call to a host or compose directory that the estate does not name
     approvals: Approvals

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.estate.strangers import ESTATE, address_in, is_within, stranger
+from claudeops.domain.network.destination import Destination, network_in, plain
 from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import glob, regex
 
@@ -83,7 +84,7 @@ class Reach:
 
 def matches(subject: str, pattern: str) -> bool:
     """Whether a pattern matches a host, URL or service."""
-    network = _network(pattern)
+    network = network_in(pattern)
     address = address_in(subject)
     if network is not None:
         return address is not None and address in network
@@ -100,15 +101,6 @@ def _within(subject: str, patterns: tuple[str, ...], *others: str) -> bool:
     )
 
 
-def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    if "/" not in pattern or "://" in pattern:
-        return None
-    try:
-        return ipaddress.ip_network(pattern, strict=False)
-    except ValueError:
-        return None
-
-
 # --- addresses that are never asked ---------------------------------------------------------------------
 
 
@@ -116,7 +108,7 @@ _METADATA_HOSTS: Final = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "metadata.internal", "instance-data"}
     | {"instance-data.ec2.internal", "metadata.azure.internal", "metadata.platformequinix.com", "metadata.packet.net"}
 )
-_METADATA_ADDRESSES: Final = frozenset(
+METADATA_ADDRESSES: Final = frozenset(
     {"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"}
 )
 _WRAPPED_ADDRESS: Final = regex.Pattern(r"(?:^|\.)(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|traefik\.me)$")
@@ -192,12 +184,84 @@ def _refuse_address(text: str, host: str) -> str | None:
     except ValueError:
         return f"{host!r} is not a plain address: write it as four decimal numbers"
     inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
-    if address.is_link_local or inner.is_link_local or str(inner) in _METADATA_ADDRESSES:
+    if address.is_link_local or inner.is_link_local or str(inner) in METADATA_ADDRESSES:
         return f"{host} is a link-local or metadata address, which is never asked"
     odd = address.version == 6 and ((address.is_reserved and not address.is_loopback) or "%" in text)  # noqa: PLR2004 - IP version
     if inner.is_multicast or odd:
         return f"{host} is an address that is never asked"
     return None
+
+
+# --- what stands on a session's network ------------------------------------------------------------------
+
+
+MOST_PORTS: Final = 64
+"""Of one entry."""
+
+_LARGEST_PORT: Final = 65535
+_ENTRY: Final = regex.Pattern(r"(\[[^\[\]]*\]|[^\[\]:]*):([^:\[\]]*)")
+_PORT: Final = regex.Pattern(r"(?i)(\d{1,5})(?:/(tcp|udp))?")
+_PATTERN: Final = regex.Pattern(r"[*?]|\[[^\]:]*\]")
+
+
+class EntryFault(Exception):  # noqa: N818 - describes a fault in an operator's text
+    """An entry of a tier's ``network`` cannot be used; ``str()`` says why and what to write."""
+
+
+def parse_entry(text: str) -> Destination:
+    """Return what an entry of a policy's ``network`` names; raises `EntryFault`."""
+    written, numbers = _divided(text)
+    tcp, udp = _ports(text, numbers)
+    network = network_in(written)
+    if "/" in written and network is None:
+        raise EntryFault(f"{text!r}: {written!r} is not a network: write it as 10.20.0.0/16:443 or [fd00::/64]:443")
+    if network is None or network.num_addresses == 1:
+        host = plain(written if network is None else str(network.network_address))
+        if (reason := refuse_host(host)) is not None:
+            raise EntryFault(f"{reason}: take {text!r} out" if "plain" not in reason else f"{text!r}: {reason}")
+        return Destination(host=host, tcp=tcp, udp=udp, named=tcp)
+    if network.is_loopback or network.is_link_local or network.is_multicast:
+        raise EntryFault(f"{text!r}: such a network is never reached as a whole: name single hosts and ports")
+    if udp:
+        raise EntryFault(f"{text!r}: UDP reaches single addresses only: name them, such as 10.0.0.53:53/udp")
+    return Destination(host=str(network), tcp=tcp, named=tcp)
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Return host and ports as they are written; raises `EntryFault`."""
+    if "://" in text:
+        raise EntryFault(f"{text!r} is a URL: write its host and port, such as db1.example:5432")
+    if text.startswith("!"):
+        raise EntryFault(
+            f"{text!r} excludes, and nothing is on this list by itself: exclude under 'hosts' or never.hosts"
+        )
+    if "{" in text:
+        raise EntryFault(f"{text!r} stands for nothing here: hosts of the estate are on the list as 'hosts' has them")
+    if _PATTERN.search(text):
+        raise EntryFault(f"{text!r} is a pattern, and only what is named can be on the list: name hosts or a network")
+    found = _ENTRY.fullmatch(text)
+    if found is None and text.count(":") > 1:
+        raise EntryFault(f"{text!r}: put an IPv6 address in brackets and add a port: [fd00::1]:443")
+    if found is None or not found[2].strip():
+        kind = "is a network without ports" if "/" in text else "names no port"
+        raise EntryFault(f"{text!r} {kind}: write {text.rstrip(':')}:443")
+    return found[1].strip("[]"), found[2]
+
+
+def _ports(text: str, numbers: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Return ports of TCP and of UDP."""
+    listed = numbers.split(",")
+    if len(listed) > MOST_PORTS:
+        raise EntryFault(f"{text[:80]!r} has more than {MOST_PORTS} ports: name those that are needed")
+    tcp: set[int] = set()
+    udp: set[int] = set()
+    for written in listed:
+        found = _PORT.fullmatch(written.strip())
+        if found is None or not 1 <= int(found[1]) <= _LARGEST_PORT:
+            port = written.strip()
+            raise EntryFault(f"{text!r}: {port!r} is not a port: write numbers from 1 to {_LARGEST_PORT}, or 53/udp")
+        (udp if (found[2] or "").lower() == "udp" else tcp).add(int(found[1]))
+    return frozenset(tcp), frozenset(udp)
 
 
 # --- a session's own places -----------------------------------------------------------------------------

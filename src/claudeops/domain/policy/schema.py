@@ -17,6 +17,7 @@ from claudeops.domain.policy.arguments import KINDS, SERVICE_KINDS
 from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import NEVER_TOOLS, refuse_line
 from claudeops.domain.policy.programs.network import PROGRAMS
+from claudeops.domain.policy.reach import EntryFault, parse_entry
 from claudeops.domain.policy.rule_book import WRAPPERS
 from claudeops.domain.policy.rules import READINGS, CommandGroup, CommandRule, option_table
 from claudeops.domain.text import regex
@@ -65,6 +66,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
     services: tuple[str, ...] = ("*",)
     read: tuple[str, ...] = ("/",)
     write: tuple[str, ...] = ()
+    network: tuple[str, ...] = ()
     not_understood: str = "deny"
     not_in_estate: str = "deny"
     ask: AskEntry = AskEntry()
@@ -85,7 +87,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
             for path in getattr(self, key):
                 if not path.startswith(("/", *PLACES)) or ".." in path.split("/"):
                     return key, f"{path!r} is not an absolute directory: begin with / or one of {', '.join(PLACES)}"
-        return self._fault_of_reach()
+        return self._fault_of_reach() or self._fault_of_network()
 
     def _fault_of_reach(self) -> tuple[str, str] | None:
         for key in ("hosts", "urls"):
@@ -95,6 +97,14 @@ class TierEntry(Entry, frozen=True, kw_only=True):
         for key in ("not_understood", "not_in_estate"):
             if getattr(self, key) not in {"deny", "ask"}:
                 return key, f"{getattr(self, key)!r} is not known: write 'deny' or 'ask'"
+        return None
+
+    def _fault_of_network(self) -> tuple[str, str] | None:
+        for entry in self.network:
+            try:
+                parse_entry(entry)
+            except EntryFault as fault:
+                return "network", str(fault)
         return None
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from claudeops.domain.estate import hosts
+from claudeops.domain.estate.model import Probed
 from claudeops.domain.probe.model import (
     AnyLook,
+    CommandLook,
     HttpLook,
     IcmpLook,
     MysqlLook,
@@ -25,9 +27,28 @@ from claudeops.domain.probe.schema import host_of
 from claudeops.domain.text import unique
 
 
-def hosts_of(declared: Iterable[Probe]) -> tuple[str, ...]:
-    """Return the hosts that probes connect to, as an estate names them, each once."""
-    return unique(name for probe in declared for name in _hosts(probe.look))
+def probed_by(declared: Iterable[Probe]) -> Probed:
+    """Return the hosts that probes connect to, each with the ports at which they do."""
+    looks = [probe.look for probe in declared]
+    ports: dict[str, set[int]] = {}
+    for look in looks:
+        for name in _hosts(look):
+            ports.setdefault(name, set()).update(_ports(look))
+        # What a command connects to is allowed by its own judgement, and makes no host one of the estate.
+        for name, port in hosts.in_address(look.command).ports if isinstance(look, CommandLook) else ():
+            ports.setdefault(name, set()).add(port)
+    found = {name: tuple(sorted(numbers)) for name, numbers in ports.items() if numbers}
+    return Probed(hosts=unique(name for look in looks for name in _hosts(look)), ports=found)
+
+
+def _ports(look: AnyLook) -> tuple[int, ...]:
+    match look:
+        case HttpLook() | PrometheusLook():
+            return tuple(port for _, port in hosts.in_address(look.url).ports[:1])
+        case TcpLook() | TlsLook() | PostgresLook() | MysqlLook() | RedisLook():
+            return (look.port,)
+        case _:
+            return ()
 
 
 def _hosts(look: AnyLook) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ ETC: Final = (
 )
 """What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
+_HOSTS: Final = Path("/etc/hosts")
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
 _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
@@ -113,12 +114,13 @@ _OTHERS_READ: Final = 0o4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BubblewrapCell:
-    """Sessions in namespaces: processes, users, mounts; the network is shared, for the meter and the services."""
+    """Sessions in namespaces: processes, users, mounts, and the network unless the operator has it shared."""
 
     program: str  # path of bwrap
     hidden: tuple[Path, ...] = ()  # of the daemon: state, results, database, configuration
     level: Level = Level.BUBBLEWRAP
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
+    has_network: bool = True  # of a session's own; False: it has the machine's
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return the daemon's default: in a namespace it does not matter where the directories lie on the machine."""
@@ -143,10 +145,13 @@ class BubblewrapCell:
 
     def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return bubblewrap with all that the session may see."""
-        nothing = spec.workspace.etc / "nothing"
+        nothing, own = spec.workspace.etc / "nothing", spec.network if self.has_network else None
+        if own is not None:
+            spec.workspace.hosts.write_text(own.hosts, encoding="ascii")
         mounts = self.mounts(spec)
         options = (
             *_ALWAYS,
+            *(("--unshare-net",) if self.has_network and own is None else ()),
             *(argument for mount in mounts for argument in mount.arguments()),
             *("--proc", "/proc", *_proc_covers(nothing)),
             *("--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
@@ -154,16 +159,29 @@ class BubblewrapCell:
             *("--chdir", str(spec.workspace.workdir)),
         )
         command = (str(BASH), "-c", self._limits(spec) + _WAIT_FOR_GO)
-        before = self.launched(options, command, group=spec.group)
-        return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
+        door = None if own is None else own.door
+        before = self.launched(options, command, group=spec.group, door=door)
+        return SandboxedCommand(
+            before=before,
+            binary=str(spec.binary.resolve()),
+            guarded=False,
+            inherited=() if door is None else (door,),
+        )
 
     def launched(
-        self, options: Sequence[str], command: Sequence[str], *, group: Group | None = None, own_users: bool = True
+        self,
+        options: Sequence[str],
+        command: Sequence[str],
+        *,
+        group: Group | None = None,
+        own_users: bool = True,
+        door: int | None = None,
     ) -> tuple[str, ...]:
         """Return the command line that becomes bubblewrap with these options, and with users of its own.
 
         Without ``own_users``, which only root can do, what runs is root on the machine: the options have to take its
-        capabilities away.
+        capabilities away. ``door`` is the descriptor over which a network of its own is made; without it that is left
+        to the options.
         """
         words = (self.program, *(_OWN_USER if own_users else ()), *options)
         return (
@@ -173,6 +191,7 @@ class BubblewrapCell:
             ",".join(f"{name}={most}" for name, most in _COUNTS.items()) if own_users else "",
             ",".join(f"{limit}={most}" for limit, most in _LIMITS.items()),
             filter_as_text(),
+            "" if door is None else str(door),
             *(str(len(words)), *words),
             *command,
         )
@@ -260,7 +279,8 @@ def session_mounts(
     """
     workspace = spec.workspace
     own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
-    wanted = [
+    wanted = [Mount(_HOSTS, Kind.READ_ONLY, workspace.hosts)] if spec.network is not None else []
+    wanted += [
         *system_mounts(),
         *(Mount(directory, Kind.WRITABLE, directory) for directory in own),
         *(Mount(Path(place), Kind.WRITABLE, workspace.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108

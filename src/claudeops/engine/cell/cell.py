@@ -39,6 +39,10 @@ _NO_LOCK: Final = -1
 _NO_LIMIT: Final = -1
 _USERS: Final = "users"  # cannot be a workspace directory's name, which is hexadecimal
 
+LISTED: Final = "listed"
+SHARED: Final = "shared"
+"""What a session reaches: what is listed for it, or all that the machine reaches."""
+
 BASH: Final = Path("/bin/bash")
 
 FIRST_UID: Final = 60600
@@ -59,6 +63,14 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OwnNetwork:
+    """A network of the session's own; see ``forwarder.py``."""
+
+    door: int  # descriptor, over which the launcher hands over the sockets that it makes there
+    hosts: str  # the text of its ``/etc/hosts``
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxSpec:
     """What one session needs of the machine. All paths are absolute."""
 
@@ -70,6 +82,7 @@ class SandboxSpec:
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
+    network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +115,10 @@ class Cell(Protocol):
         """Return whether the kernel bounds the processes of a session even without a control group."""
 
     @property
+    def has_network(self) -> bool:
+        """Return whether a session has a network of its own, on which only listed addresses stand."""
+
+    @property
     def keeps_tools_apart(self) -> bool:
         """Return whether no tool can read the memory of the CLI, of an MCP server or of another tool."""
 
@@ -118,6 +135,11 @@ class PlainCell:
 
     level: Level = Level.NONE
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
+
+    @property
+    def has_network(self) -> bool:
+        """Return ``False``: it takes namespaces."""
+        return False
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return the daemon's default."""
@@ -157,6 +179,11 @@ class UserCell:
     homes: Path = USER_HOMES
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
     _locks: dict[int, int] = field(default_factory=dict)  # descriptors of the locks on acquired users, by uid
+
+    @property
+    def has_network(self) -> bool:
+        """Return ``False``: it takes namespaces."""
+        return False
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return a directory that users without access to the state directory can reach; one for each daemon."""
@@ -202,6 +229,12 @@ class UserCell:
         return SandboxedCommand(
             before=guardian(uid, lock, spec), binary=str(spec.binary), guarded=True, inherited=(lock,)
         )
+
+
+def described(cell: Cell) -> str:
+    """Return the level of a cell in words: with what the operator has opened in it."""
+    shares = cell.level is Level.BUBBLEWRAP and not cell.has_network
+    return f"{cell.level.value}, network shared" if shares else cell.level.value
 
 
 def workspace_places(sessions_dir: Path) -> tuple[Path, ...]:

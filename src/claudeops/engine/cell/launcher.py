@@ -1,43 +1,65 @@
 """The process that becomes bubblewrap: it takes with it what bubblewrap cannot give a session.
 
-Run by path, with the bare interpreter (``python -I -S launcher.py GROUP KEYCTL COUNTS LIMITS FILTER WORDS WORD…``): it
-starts in milliseconds and imports nothing of claudeops. The first WORDS words are bubblewrap and its options, what
-follows is what runs in it. As it becomes bubblewrap by ``exec``, it is the same process to the daemon, with its
-lifeline and its control group.
+Run by path, with the bare interpreter (``python -I -S launcher.py GROUP KEYCTL COUNTS LIMITS FILTER NETWORK WORDS
+WORD…``): it starts in milliseconds and imports nothing of claudeops. The first WORDS words are bubblewrap and its
+options, what follows is what runs in it. As it becomes bubblewrap by ``exec``, it is the same process to the daemon,
+with its lifeline and its control group.
 
 GROUP is the file by which the session joins a control group, or empty. KEYCTL is the number of that system call on this
 kind of machine. COUNTS says what the session's user namespace allows (``name=number,…``, names of ``/proc/sys/user``);
 empty: it has none. LIMITS says which resource limits it has (``number=number,…``). FILTER is the filter of system calls
 in base 64.
 
+NETWORK is the descriptor of a socket to the daemon, or empty, which leaves the machine's network to the session. Over
+it comes what stands on the session's own network, a line each, up to an empty line: ``address ADDRESS``, ``network
+ADDRESS/LENGTH``, ``tcp ADDRESS PORT``, ``udp ADDRESS PORT``. For the last two a socket is made there, and goes to the
+daemon with the number of its line among those that ask for one; ``.`` ends that. What this machine cannot make, because
+it has no IPv6 or because the place is taken, is left out.
+
 Order: the control group first, so that everything is counted; the keyring outside of all namespaces; then the user
-namespace, in which the counts are written while this process may still do so. At its ``exec`` it loses the capabilities
-that a new user namespace gives, unless its user is root.
+namespace with the network, which are set up while this process may still do so. At its ``exec`` it loses the
+capabilities that a new user namespace gives, unless its user is root.
 
 What goes wrong is one line on standard error, and exit status 1, as with bubblewrap itself.
 """
 
 from __future__ import annotations
 
+import _socket  # socket itself takes longer to import than all the rest
 import ctypes
 import errno
 import os
 import resource
 import sys
+from array import array
 from binascii import a2b_base64
+from struct import pack, unpack_from
 
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
 _JOIN_SESSION_KEYRING = 1
 _NO_KEYRINGS = (errno.ENOSYS, errno.EPERM)
 """The kernel has none, or a filter above this process keeps it and all that it starts from them."""
+
+_MOST_AT_ONCE = 250  # descriptors in one message; the kernel takes 253
+_QUEUE = 64
+
+_LOOPBACK = 1  # the index of ``lo`` in every network namespace
+_NETLINK_ROUTE = 0
+_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_CREATE = 0x1, 0x4, 0x400
+_RTM_NEWLINK, _RTM_NEWADDR, _RTM_NEWROUTE = 16, 20, 24
+_IFF_UP = 0x1
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_F_NODAD = 1, 2, 0x02
+_RTA_DST, _RTA_OIF = 1, 4
+_RT_SCOPE_HOST, _TABLE_LOCAL, _BY_ADMINISTRATOR, _LOCAL = 254, 255, 4, 2
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
     """Become bubblewrap."""
-    group, keyctl, counts, limits, calls, words = sys.argv[1:7]
-    options, command = sys.argv[7 : 7 + int(words)], sys.argv[7 + int(words) :]
+    group, keyctl, counts, limits, calls, network, words = sys.argv[1:8]
+    options, command = sys.argv[8 : 8 + int(words)], sys.argv[8 + int(words) :]
     step = "its control group"
     try:
         if group:
@@ -46,7 +68,10 @@ def main() -> None:
         _own_keyring(int(keyctl))
         step = "a user namespace with limits of its own"
         if counts:
-            _own_users(_pairs(counts))
+            _own_namespaces(_CLONE_NEWUSER | (_CLONE_NEWNET if network else 0), _pairs(counts))
+        step = "a network of its own"
+        if network:
+            _own_network(int(network))
         step = "resource limits"
         for limit, value in _pairs(limits):
             _lower(int(limit), int(value))
@@ -64,10 +89,10 @@ def _own_keyring(number: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _own_users(counts: list[tuple[str, str]]) -> None:
-    """Enter a user namespace of this one user, and say how many of what it may have; it counts for the daemon's too."""
+def _own_namespaces(kinds: int, counts: list[tuple[str, str]]) -> None:
+    """Enter namespaces, of this one user, and say how many of what it may have; it counts for the daemon's too."""
     user, group = os.geteuid(), os.getegid()
-    if _LIBC.unshare(_CLONE_NEWUSER) != 0:
+    if _LIBC.unshare(kinds) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     _write("/proc/self/setgroups", "deny")  # else nobody but root may write the next line but one
     _write("/proc/self/uid_map", f"{user} {user} 1")
@@ -77,6 +102,101 @@ def _own_users(counts: list[tuple[str, str]]) -> None:
             _write(f"/proc/sys/user/{name}", most)
         except FileNotFoundError:
             continue  # this kernel does not have, or does not count, these
+
+
+def _own_network(descriptor: int) -> None:
+    """Bring up the network with what the daemon lists, and hand it the sockets."""
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, descriptor)
+    routes = _Routes()
+    routes.bring_up()
+    number, made, numbers = 0, array("i"), []
+    for kind, address, *port in _listed(door):
+        if kind in {"address", "network"}:
+            routes.add(kind, address)
+            continue
+        bound = _bound(kind, address, int(port[0]))
+        if bound >= 0:
+            made.append(bound)
+            numbers.append(str(number))
+        number += 1
+        if len(made) == _MOST_AT_ONCE:
+            _hand_over(door, numbers, made)
+            made, numbers = array("i"), []
+    if made:
+        _hand_over(door, numbers, made)
+    door.send(b".\n")
+    door.close()
+
+
+def _listed(door: _socket.socket) -> list[list[str]]:
+    """Return the words of each line that the daemon sends."""
+    text = b""
+    while not text.endswith(b"\n\n"):
+        more = door.recv(65536)
+        if not more:
+            raise OSError(errno.EPIPE, "the daemon has gone")
+        text += more
+    return [line.split() for line in text.decode("ascii").splitlines() if line]
+
+
+def _hand_over(door: _socket.socket, numbers: list[str], made: array[int]) -> None:
+    """Send sockets, and keep none: one that stayed open here would accept connections without the daemon."""
+    content = f"{','.join(numbers)}\n".encode()
+    door.sendmsg([content], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, made)])
+    for descriptor in made:
+        os.close(descriptor)
+
+
+def _bound(kind: str, address: str, port: int) -> int:
+    """Return the descriptor of a socket at an address, a stream's with a queue; -1 where there can be none."""
+    family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
+    try:
+        made = _socket.socket(family, _socket.SOCK_STREAM if kind == "tcp" else _socket.SOCK_DGRAM)
+        if family == _socket.AF_INET6:
+            made.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+        made.bind((address, port))
+        if kind == "tcp":
+            made.listen(_QUEUE)
+    except OSError:
+        return -1
+    return made.detach()
+
+
+class _Routes:
+    """The kernel's table of links, addresses and routes: rtnetlink(7)."""
+
+    def __init__(self) -> None:
+        self._kernel = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW, _NETLINK_ROUTE)
+
+    def bring_up(self) -> None:
+        """Bring up the loopback interface, which gives it 127.0.0.1 and, where there is IPv6, ::1."""
+        answer = self._send(_RTM_NEWLINK, pack("=BxHiII", 0, 0, _LOOPBACK, _IFF_UP, _IFF_UP))
+        if answer:
+            raise OSError(answer, os.strerror(answer))
+
+    def add(self, kind: str, text: str) -> None:
+        """Make an address or all addresses of a network local; leaves out what cannot be had."""
+        address, _, length = text.partition("/")
+        family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
+        content = _socket.inet_pton(family, address)
+        bits = int(length or len(content) * 8)
+        if kind == "address":
+            head = pack("=BBBBi", family, bits, _IFA_F_NODAD, _RT_SCOPE_HOST, _LOOPBACK)
+            self._send(_RTM_NEWADDR, head + _attribute(_IFA_LOCAL, content) + _attribute(_IFA_ADDRESS, content))
+        else:
+            head = pack("=BBBBBBBBI", family, bits, 0, 0, _TABLE_LOCAL, _BY_ADMINISTRATOR, _RT_SCOPE_HOST, _LOCAL, 0)
+            out = _attribute(_RTA_OIF, pack("=i", _LOOPBACK))
+            self._send(_RTM_NEWROUTE, head + _attribute(_RTA_DST, content) + out)
+
+    def _send(self, kind: int, content: bytes) -> int:
+        """Return the number of the error with which the kernel answers, or 0."""
+        flags = _NLM_F_REQUEST | _NLM_F_ACK | _NLM_F_CREATE
+        self._kernel.send(pack("=IHHII", 16 + len(content), kind, flags, 1, 0) + content)
+        return -int(unpack_from("=i", self._kernel.recv(4096), 16)[0])
+
+
+def _attribute(kind: int, content: bytes) -> bytes:
+    return pack("=HH", 4 + len(content), kind) + content  # 4 or 16 bytes: nothing to pad
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

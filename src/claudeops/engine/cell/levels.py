@@ -8,7 +8,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,7 +17,9 @@ from typing import Final, TypeVar
 from claudeops.engine.cell import tool_shell
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import PYTHON, BubblewrapCell, interpreter
-from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, PlainCell, SandboxSpec, UserCell
+from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, OwnNetwork, PlainCell, SandboxSpec, UserCell
+from claudeops.engine.cell.forwarder import listing
+from claudeops.engine.cell.own_network import Network, hosts_file
 from claudeops.engine.cell.system_calls import filter_as_text, system_call_numbers
 from claudeops.errors import ConfigurationError, ErrorKind
 
@@ -27,12 +30,18 @@ C = TypeVar("C", BubblewrapCell, UserCell, PlainCell)
 
 _SHELL: Final = Path("/bin/sh")
 _SYSTEMS_PYTHON: Final = Path("/usr/bin/python3")
+_HERE: Final = "127.0.0.1"
 _PASSED: Final = "this level works"
 
 _INSTALL: Final = "install bubblewrap (Debian: apt-get install bubblewrap)"
 _ALLOW: Final = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
     "in a container its runtime's seccomp profile and masked /proc stand in the way)"
+)
+_NETWORK: Final = "network"  # in the launcher's and the search's sentences about it
+_SHARE: Final = (
+    "allow network namespaces (sysctl user.max_net_namespaces; in a container its runtime's seccomp profile), or set "
+    "CLAUDEOPS_CELL_NETWORK to shared, with which sessions reach all that the machine reaches"
 )
 _MACHINES: Final = "run the daemon on x86_64 or aarch64"
 _OTHER: Final = "run the daemon as root, or as a user with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL"
@@ -50,7 +59,7 @@ for file in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sysrq-
     [ ! -w "$file" ] || fail "$file can be written"
 done
 [ ! -r /etc/shadow ] || fail "/etc/shadow can be read"
-"$4" -I -S "$5" "$6"
+"$4" -I -S "$5" "$6" "$7" "$8" "$9"
 : > /tmp/probe  # last: without a namespace it would be everybody's
 """
 _AS_USER: Final = """
@@ -80,6 +89,7 @@ class HostContext:
     binaries: tuple[Path, ...] = ()  # the CLIs that sessions run
     repos_dir: Path = Path("/usr/share")
     hidden: tuple[Path, ...] = ()  # paths of the daemon that no session may see
+    shares_network: bool = False  # sessions have the machine's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,10 +150,17 @@ def _bubblewrap(surroundings: HostContext) -> Cell | str:
     if not filter_as_text():
         machine = os.uname().machine
         return f"bubblewrap is not used here, because there is no filter of system calls for {machine}: {_MACHINES}"
-    cell = BubblewrapCell(program=program, hidden=surroundings.hidden, interpreter=_of_tools(PYTHON))
+    cell = BubblewrapCell(
+        program=program,
+        hidden=surroundings.hidden,
+        interpreter=_of_tools(PYTHON),
+        has_network=not surroundings.shares_network,
+    )
     with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
         fault, cell = _tried(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE)
-    return cell if fault is None else f"bubblewrap does not work here ({fault}): {_ALLOW}"
+    if fault is None:
+        return cell
+    return f"bubblewrap does not work here ({fault}): {_SHARE if _NETWORK in fault else _ALLOW}"
 
 
 def _user(surroundings: HostContext) -> Cell | str:
@@ -192,19 +209,21 @@ def _run(
     """Return what a script prints, and what went wrong, in a few words."""
     workspace = workspaces.make(root, template_home=None, uid=uid)
     cell.hand_over(workspace)
-    sandbox = SandboxSpec(
-        workspace=workspace,
-        binary=binary,
-        repos_dir=surroundings.repos_dir,
-        path=surroundings.path,
-        shown=(*interpreter(), _HOLES),
-    )
-    sandboxed = cell.enclose(sandbox)
     # A missing directory is not the level's fault, and another check reports it.
     repos = surroundings.repos_dir if surroundings.repos_dir.is_dir() else Path("/")
-    given = (sandboxed.binary, str(repos), cell.shell(workspace), str(PYTHON), str(_HOLES), _numbers())
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with ours, theirs, _network_to_try(cell) as (network, tries):
+        sandbox = SandboxSpec(
+            workspace=workspace,
+            binary=binary,
+            repos_dir=surroundings.repos_dir,
+            path=surroundings.path,
+            shown=(*interpreter(), _HOLES),
+            network=network,
+        )
+        sandboxed = cell.enclose(sandbox)
+        holes = (str(PYTHON), str(_HOLES), _numbers(), *tries)
+        given = (sandboxed.binary, str(repos), cell.shell(workspace), *holes)
         ours.sendall(b"go\n")
         try:
             done = subprocess.run(  # noqa: S603 - a script of ours, in the cell that is tried
@@ -226,6 +245,28 @@ def _run(
         return done.stdout, None
     said = done.stderr.strip().splitlines()
     return "", said[-1] if said else f"exit status {done.returncode}"
+
+
+@contextmanager
+def _network_to_try(cell: Cell) -> Iterator[tuple[OwnNetwork | None, tuple[str, str, str]]]:
+    """Yield a network on which one port is listed; and that port, one of the machine's, and an abstract socket's name.
+
+    Nothing takes the listed port's socket: the kernel accepts connections for it all the same.
+    """
+    if not cell.has_network:
+        yield None, ("", "", "")
+        return
+    with ExitStack() as held:
+        ours, theirs = map(held.enter_context, socket.socketpair())
+        listed, unlisted = (held.enter_context(socket.create_server((_HERE, 0))) for _ in range(2))
+        abstract = held.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind("")  # the kernel gives it a name: unix(7), "Autobind feature"
+        abstract.listen()
+        network = Network(tcp=((_HERE, listed.getsockname()[1]),))
+        ours.sendall(listing(network))
+        ports = (str(server.getsockname()[1]) for server in (listed, unlisted))
+        name = abstract.getsockname()[1:].decode("ascii")
+        yield OwnNetwork(door=theirs.fileno(), hosts=hosts_file(network)), (*ports, name)
 
 
 def _numbers() -> str:

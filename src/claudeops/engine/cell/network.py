@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,8 @@ mtr would take two seconds: its helper, which does all that could fail, is start
 """
 _SENDS: Final = frozenset({"ping", "ping6", "traceroute", "traceroute6", "tracepath", "mtr"})
 """Programs that send packets of their own making, and read nothing in ``/proc``."""
+_KNOCKS: Final = frozenset({"nc", "ncat", "netcat"})
+"""Programs that say on standard error whether a port answers; they are tried at one of the daemon's own."""
 _HELPERS: Final = {"mtr": "mtr-packet"}
 _SHOW_OWNERS: Final = {"ss": "-p", "netstat": "-p"}
 
@@ -105,7 +108,7 @@ class NetworkCell:
 
     def sentence(self, look: LookCall, status: int, said: bytes) -> str:
         """Return what the program says where it fails, on one line; and that it does not show whose sockets are."""
-        if status == 0:
+        if status == 0 and look.program not in _KNOCKS:
             return NO_OWNERS if _SHOW_OWNERS.get(look.program) in look.arguments else ""
         lines = said.decode("utf-8", "replace").splitlines()
         name = re.compile(rf"^(?:\S*/)?{re.escape(look.program)}: ")
@@ -156,7 +159,10 @@ def _fault(cell: NetworkCell, name: str) -> str:
     """Return why a program does not work in its cell, or ""."""
     last = replace(cell, programs=cell.programs[::-1])
     try:
-        run_trial(last.command(LookCall(program=name, arguments=_TRIALS[name])))
+        with socket.create_server((_HERE, 0)) as here:
+            knock = ("-z", "-w", "5", _HERE, str(here.getsockname()[1]))
+            arguments = knock if name in _KNOCKS else _TRIALS[name]
+            run_trial(last.command(LookCall(program=name, arguments=arguments)))
     except subprocess.CalledProcessError as error:
         said = cell.sentence(LookCall(program=name, arguments=()), error.returncode, str(error.stderr).encode())
         if cell.sends and _NOT_PERMITTED.search(said):

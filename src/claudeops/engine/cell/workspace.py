@@ -65,6 +65,11 @@ class Workspace:
         return self.etc / "bash"
 
     @property
+    def hosts(self) -> Path:
+        """The names on the session's own network, where it has one."""
+        return self.etc / "hosts"
+
+    @property
     def etc(self) -> Path:
         """Files of the daemon that a session sees in ``/etc``; it cannot change them."""
         return self.root / "etc"

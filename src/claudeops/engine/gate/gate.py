@@ -27,9 +27,9 @@ from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, 
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
-from claudeops.engine.gate.looks import Looks
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
+from claudeops.engine.process.looks import Looks
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
 from claudeops.logs import LogEvent, Logger

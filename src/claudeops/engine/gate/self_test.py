@@ -17,13 +17,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
 from claudeops.domain.stream import Frame, LineSplitter, decode
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cell import Cell, SandboxedCommand, SandboxSpec
+from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec
+from claudeops.engine.cell.forwarder import open_network
+from claudeops.engine.cell.own_network import Network, hosts_file
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.process import child as process
 from claudeops.engine.process.channel import Channel
@@ -215,17 +218,28 @@ class _Session:
             workspace = await workspaces.create(self.bench.workspaces / self.model, template_home=None, uid=uid)
             self._workdir = workspace.workdir
             spec = self._spec(binary, workspace, url)
-            try:
-                child = await self._spawn(binary, spec, workspace)
-            except HarnessError as error:
-                self.faults.add(Fault.NOT_STARTED)
-                self.detail = str(error)
-                return
-            await self._talk(child, spec)
+            async with contextlib.AsyncExitStack() as opened:
+                network = None
+                if self.bench.cell.has_network:
+                    listed = await opened.enter_async_context(open_network(_of_api(url), lambda _: None))
+                    network = OwnNetwork(door=listed.door, hosts=hosts_file(_of_api(url)))
+                try:
+                    child = await self._spawn(binary, spec, workspace, network)
+                except HarnessError as error:
+                    self.faults.add(Fault.NOT_STARTED)
+                    self.detail = str(error)
+                    return
+                await self._talk(child, spec)
 
-    async def _spawn(self, binary: Path, spec: Spec, workspace: Workspace) -> process.Child:
+    async def _spawn(self, binary: Path, spec: Spec, workspace: Workspace, network: OwnNetwork | None) -> process.Child:
         cell = self.bench.cell
-        sandbox = SandboxSpec(workspace=workspace, binary=binary, repos_dir=_NOTHING_TO_WATCH, path=self.bench.path)
+        sandbox = SandboxSpec(
+            workspace=workspace,
+            binary=binary,
+            repos_dir=_NOTHING_TO_WATCH,
+            path=self.bench.path,
+            network=network,
+        )
 
         def enclose() -> SandboxedCommand:
             cell.hand_over(workspace)
@@ -365,3 +379,11 @@ async def _frames(child: process.Child) -> AsyncIterator[Frame]:
                     yield frame
     except (anyio.EndOfStream, anyio.BrokenResourceError):
         return
+
+
+def _of_api(url: str) -> Network:
+    """Return the network on which only the scripted model stands."""
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise AssertionError("it is served at an address and port")
+    return Network(tcp=((parts.hostname, parts.port),))

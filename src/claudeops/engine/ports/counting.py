@@ -38,6 +38,10 @@ class Counting(SessionListener, Protocol):
         """Take how many processes had outlived their session."""
         return
 
+    def connected(self, count: int, *, failed: int) -> None:  # noqa: ARG002
+        """Take how many connections of a session on its own network led outside, and how many found nothing there."""
+        return
+
     def fired(self, late_seconds: float) -> None:  # noqa: ARG002
         """Take by how much a fire of a schedule came late."""
         return

@@ -7,29 +7,30 @@ the probes themselves; a process that never saw it right knows no hosts of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from claudeops.domain.probe.hosts import hosts_of
+from claudeops.domain.estate.model import Probed
+from claudeops.domain.probe.hosts import probed_by
 from claudeops.engine.probes.declared import Signature, allow_all, read_file, signature_of
 
 
 @dataclass(kw_only=True, slots=True)
 class ProbedHosts:
-    """Reads the hosts, and those of a file that has not changed only once."""
+    """Reads the hosts with their ports, and those of a file that has not changed only once."""
 
     file: Path
     refuse_command: Callable[[str], str | None] = allow_all
     _signature: Signature | None = None
-    _hosts: tuple[str, ...] = ()
+    _found: Probed = field(default_factory=Probed)
 
-    def read(self) -> tuple[str, ...]:
-        """Return the hosts; blocks. Raises `OSError`."""
+    def read(self) -> Probed:
+        """Return the hosts and their ports; blocks. Raises `OSError`."""
         signature = signature_of(self.file)
         if signature is None:
-            self._hosts = ()
+            self._found = Probed()
         elif signature != self._signature:
             found = read_file(self.file, refuse_command=self.refuse_command)
-            self._hosts = self._hosts if isinstance(found, str) else hosts_of(found.probes)
+            self._found = self._found if isinstance(found, str) else probed_by(found.probes)
         self._signature = signature
-        return self._hosts
+        return self._found

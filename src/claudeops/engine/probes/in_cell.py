@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import anyio
 
+from claudeops.domain.estate import hosts
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cell import Cell, SandboxedCommand, SandboxSpec, named_in
+from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Bounds
+from claudeops.engine.cell.look_cell import LookCell
+from claudeops.engine.cell.own_network import Names
+from claudeops.engine.cell.reach import Needs, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.probes.programs import NotRun, Ran, run_to_end
 from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
+from claudeops.engine.process.looks import open_looks
 from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
 from claudeops.harness.base import git_environment, plain_environment
 from claudeops.harness.protocol import Command
+from claudeops.logs import Logger
 from claudeops.tasks import Threads
 
 BASH: Final = Path("/bin/bash")
@@ -59,6 +65,9 @@ class CellCommands:
     env: Mapping[str, str] = field(default_factory=dict)  # that tier 1's sessions get as well
     template_home: Path | None = None  # copied into the home of each
     bounds: Bounds = field(default_factory=Bounds)
+    names: Names = field(default_factory=Names)  # of the hosts that commands may reach
+    log: Logger
+    looks: Mapping[str, LookCell] = field(default_factory=dict)  # what the daemon runs for commands, by program
     slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
 
     async def run(self, command: str, timeout: float) -> Ran | NotRun:  # noqa: ASYNC109 - a `RunCommand` is told
@@ -85,9 +94,18 @@ class CellCommands:
                 if (refusal := _refusal(verdict)) is not None:
                     return NotRun(f"tier 1's policy does not let it run: {refusal}")
                 text = str((verdict.ran or {}).get("command", command))
-                child = await self._spawned(text, workspace, name)
-                began.set()
-                return await run_to_end(child)
+                async with (
+                    self._network(workspace, command) as network,
+                    open_looks(self.looks, workspace, self.log) as looks,
+                ):
+                    if looks is not None:
+                        looks.admit(verdict.looks_run)
+                    sandbox = replace(
+                        self._sandbox(workspace), network=network, look_socket=None if looks is None else looks.socket
+                    )
+                    child = await self._spawned(text, sandbox, name)
+                    began.set()
+                    return await run_to_end(child)
             finally:
                 with anyio.CancelScope(shield=True):
                     await workspaces.remove(root, seconds=_REMOVE_SECONDS)
@@ -103,6 +121,8 @@ class CellCommands:
             is_file=node.is_file,
             expand=node.expand,
             program=node.program,
+            look_client=node.look_client,
+            looks=node.looks,
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),
             home=str(workspace.home),
@@ -112,9 +132,24 @@ class CellCommands:
             lambda: judge(call, tier=self.policy, scope=scope), seconds=_JUDGE_SECONDS, what="judging a command"
         )
 
-    async def _spawned(self, text: str, workspace: Workspace, name: str) -> process.Child:
-        mark = f"{marks_below(self.root)}{name};"
-        sandbox = SandboxSpec(
+    @contextlib.asynccontextmanager
+    async def _network(self, workspace: Workspace, command: str) -> AsyncIterator[OwnNetwork | None]:
+        """Hold a network with what tier 1 and the command itself name, where the cell has one; raises `OSError`."""
+        if not self.cell.has_network:
+            yield None
+            return
+        needs = Needs(
+            tier=self.policy,
+            estate=self.estate(),
+            environment=self.env,
+            home=workspace.home,
+            endpoints=hosts.in_address(command).ports,
+        )
+        async with open_reach(needs, self.names, self.log) as reach:
+            yield reach.network
+
+    def _sandbox(self, workspace: Workspace) -> SandboxSpec:
+        return SandboxSpec(
             workspace=workspace,
             binary=BASH,
             repos_dir=self.repos_dir,
@@ -122,6 +157,9 @@ class CellCommands:
             shown=self._shown(),
             bounds=self.bounds,
         )
+
+    async def _spawned(self, text: str, sandbox: SandboxSpec, name: str) -> process.Child:
+        mark, workspace = f"{marks_below(self.root)}{name};", sandbox.workspace
 
         def enclose() -> SandboxedCommand:
             self.cell.hand_over(workspace)

@@ -11,22 +11,24 @@ import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
 from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.strangers import is_loopback
+from claudeops.domain.network.addresses import endpoints_in, endpoints_of_environment
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
 from claudeops.engine.cell.cell import Cell, Level, SandboxSpec, named_in
+from claudeops.engine.cell.reach import Needs, endpoint_of, ssh_text
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.session import mcp_servers
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.logs import LogEvent
 
 _DOCKER_SOCKET: Final = "/var/run/docker.sock"
 _UNIX: Final = "unix://"
 _MOST_BYTES: Final = 256 * 1024  # of a file of ssh
-_MOST_INCLUDED: Final = 50  # files, by one line of a configuration of ssh
 _DEEPEST_LINK: Final = 10
 _ETC_SSH: Final = Path("/etc/ssh")
 _READ, _WRITE, _EXECUTE = 0o4, 0o2, 0o1
@@ -52,6 +54,41 @@ async def access_of(context: SessionContext, tier: TierSetup, workspace: Workspa
         context.log.warning(LogEvent.ACCESS_NOT_KNOWN, tier=tier.number, error=str(error))
         return ()
     return limits_in(facts, estate)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelWay:
+    """How a session connects to its model: through the meter, or by itself."""
+
+    meter: str | None = None  # its URL
+    urls: tuple[str, ...] = ()
+
+
+def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, Estate], way: ModelWay) -> Needs:
+    """Return what the list of a session is made of, in its workspace and with what is known of the estate."""
+    workspace, estate = place
+    servers, of_repos = context.mcp.mcp_servers or {}, context.mcp.mcp_of_repos
+    endpoints = [endpoint for url in way.urls for endpoint in endpoints_in(url)]
+    for name, server in servers.items():
+        url, given = server.get("url"), server.get("env")
+        named = endpoints_in(url) if isinstance(url, str) else ()
+        if name in of_repos:  # their authors do not choose what a session reaches of this machine
+            endpoints += [endpoint for endpoint in named if not is_loopback(endpoint[0])]
+            continue
+        endpoints += named
+        if isinstance(given, Mapping):
+            endpoints += endpoints_of_environment(
+                {key: value for key, value in given.items() if isinstance(value, str)}
+            )
+        endpoints += [found for word in mcp_servers.texts(server.get("args")) for found in endpoints_in(word)]
+    return Needs(
+        tier=tier.policy,
+        estate=estate,
+        environment=tier.passed_env,
+        home=workspace.home,
+        endpoints=endpoints,
+        meter=None if way.meter is None else endpoint_of(way.meter),
+    )
 
 
 def gather(
@@ -165,10 +202,8 @@ def _ssh(view: View, home: Path, *, agent: bool, uid: int | None) -> SshFacts:
         refusal = "this tier's user is on no list of this machine, so ssh refuses to run"
     own = home / ".ssh"
     known = (own / "known_hosts", own / "known_hosts2", _ETC_SSH / "ssh_known_hosts")
-    configs = (own / "config", _ETC_SSH / "ssh_config")
     return SshFacts(
-        # The second file begins anew, whatever hosts the first one was about at its end.
-        config="\n".join(line for path in configs for line in ("Host *", *_config(view, path, home))),
+        config=ssh_text(home, lambda path: _text(view, path, home)),
         known_hosts="\n".join(_text(view, path, home) for path in known),
         keys=agent or any(True for _ in _keys(own)),
         refusal=refusal,
@@ -178,19 +213,6 @@ def _ssh(view: View, home: Path, *, agent: bool, uid: int | None) -> SshFacts:
 def _keys(directory: Path) -> Iterator[Path]:
     """Yield the keys that ssh tries by itself; nothing of them is read."""
     yield from (path for path in directory.glob("id_*") if path.suffix != ".pub" and stat.S_ISREG(_mode(path)))
-
-
-def _config(view: View, path: Path, home: Path) -> Iterator[str]:
-    """Yield the lines of a configuration, with those of the files that it includes in their place."""
-    for line in _text(view, path, home).split("\n"):
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if keyword.lower() != "include":
-            yield line
-            continue
-        for pattern in rest.split():
-            whole = path.parent / (home / pattern[2:] if pattern.startswith("~/") else pattern.strip('"'))
-            for included in islice(sorted(Path("/").glob(str(whole).lstrip("/"))), _MOST_INCLUDED):
-                yield from _text(view, included, home).split("\n")
 
 
 def _text(view: View, path: Path, home: Path) -> str:

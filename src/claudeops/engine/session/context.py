@@ -20,6 +20,7 @@ from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import Cell, PlainCell
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.look_cell import LookCell
+from claudeops.engine.cell.own_network import Names
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
@@ -206,6 +207,7 @@ class SessionContext:
     path: str  # PATH of every child
     memory_budget_tokens: int
     repair_turn: bool = True
+    names: Names = field(default_factory=Names)  # of the hosts that sessions may reach
     estates: Estates = field(default_factory=Estates)
     libraries: Libraries = field(default_factory=Libraries)
     probes: Callable[[datetime, Collection[str]], Sequence[str]] = no_probes  # their table; some services come first

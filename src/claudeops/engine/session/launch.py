@@ -11,12 +11,14 @@ from typing import Final
 
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, Trigger
+from claudeops.domain.network.destination import in_words
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.reach import Reach
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process.child import Child, spawn
@@ -60,6 +62,7 @@ class Launch:
     access: ModelAccess
     group: Group | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
+    reach: Reach | None = None  # on a network of its own
     log: Logger
 
     async def start(self) -> Launched:
@@ -99,6 +102,8 @@ class Launch:
         template = await context.prompts.template(self.tier.number)
         knowledge = await gathering.recorded(await gathering.knowledge(), template)
         access = await access_of(context, self.tier, self.workspace, self.estate)
+        if self.reach is not None:
+            access += (in_words(self.reach.listed, self.reach.unknown),)
         return render(
             template.text if self.session.resumes is None else RESUMED,
             facts=self._facts(await _repositories(context.repos_dir), access),
@@ -191,6 +196,7 @@ class Launch:
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,
+            network=None if self.reach is None else self.reach.network,
         )
 
         def enclose() -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:

@@ -54,7 +54,7 @@ def named_paths(servers: Mapping[str, Mapping[str, object]], *, but: frozenset[s
     ``but``: the servers of repositories, whose authors must not choose what a session sees of this machine.
     """
     counted = [server for name, server in servers.items() if name not in but]
-    words = [word for server in counted for word in (server.get("command"), *_texts(server.get("args")))]
+    words = [word for server in counted for word in (server.get("command"), *texts(server.get("args")))]
     return tuple(Path(word) for word in words if isinstance(word, str) and word.startswith("/") and word.strip("/"))
 
 
@@ -128,9 +128,10 @@ def _fill(writing: int, content: bytes) -> None:
 def _wrapped(server: Mapping[str, object], shell: str) -> dict[str, object]:
     given = server.get("env")
     names = " ".join((*KEPT, *(given if isinstance(given, dict) else ())))
-    args = ["-c", _ONLY_NAMED, names, str(server["command"]), *_texts(server.get("args"))]
+    args = ["-c", _ONLY_NAMED, names, str(server["command"]), *texts(server.get("args"))]
     return {**server, "command": shell, "args": args}
 
 
-def _texts(value: object) -> list[str]:
+def texts(value: object) -> list[str]:
+    """Return the entries of a list as text; none for anything else."""
     return [str(entry) for entry in value] if isinstance(value, list) else []

@@ -21,17 +21,19 @@ from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.reach import Needs, Reach, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, NotJudgedError
-from claudeops.engine.gate.looks import Looks, open_looks
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
+from claudeops.engine.process.looks import Looks, open_looks
 from claudeops.engine.session import files
+from claudeops.engine.session.access import ModelWay, needs_of
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked, never_started
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
@@ -75,6 +77,7 @@ class SessionRunner:
             async with (
                 _group(session, context.confinement) as group,
                 metered(context, session, harness, control) as access,
+                _reached(context, needs_of(context, tier, (workspace, estate), access.way(harness)), log) as reach,
                 open_looks(context.confinement.looks, workspace, log) as looks,
                 await _log_of(session) as sink,
             ):
@@ -88,6 +91,7 @@ class SessionRunner:
                     access=access,
                     group=group,
                     looks=looks,
+                    reach=reach,
                     sink=sink,
                     control=control,
                     log=log,
@@ -121,6 +125,13 @@ class MeteredAccess:
     redactor: Redactor  # knows the session's token, too
     account: MeterAccount | None = None  # None: the session's model calls do not go through the meter
 
+    def way(self, harness: Harness) -> ModelWay:
+        """Return which addresses lead the session to its model."""
+        url = self.access.base_url
+        if self.account is not None:
+            return ModelWay(meter=url)
+        return ModelWay(urls=(url,) if url else harness.capabilities.model_urls)
+
     @property
     def unbooked(self) -> tuple[CallState, ...]:
         """Return the calls whose end the database has not taken; complete once the account is closed."""
@@ -130,6 +141,19 @@ class MeteredAccess:
     def refusal(self) -> str | None:
         """Return the sentence with which a budget denied a call, if one did."""
         return self.account.refusal if self.account else None
+
+
+@contextlib.asynccontextmanager
+async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncIterator[Reach | None]:
+    """Hold the session's own network for the length of the block, where its cell has one; raises `OSError`."""
+    if not context.confinement.cell.has_network:
+        yield None
+        return
+    async with open_reach(needs, context.names, log) as reach:
+        try:
+            yield reach
+        finally:
+            context.counts.connected(reach.tally.connected, failed=reach.tally.failed)
 
 
 @contextlib.asynccontextmanager
@@ -164,6 +188,7 @@ class _Run:
     access: MeteredAccess
     group: Group | None
     looks: Looks | None
+    reach: Reach | None
     sink: SessionLog
     control: Control
     log: Logger
@@ -224,6 +249,7 @@ class _Run:
             access=self.access.access,
             group=self.group,
             look_socket=None if self.looks is None else self.looks.socket,
+            reach=self.reach,
             estate=self.estate,
             log=self.log,
         )

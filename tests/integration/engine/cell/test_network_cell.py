@@ -73,6 +73,21 @@ def with_program(bubblewrap: BubblewrapCell, name: str, *, sends: bool = False) 
     return NetworkCell(bubblewrap=bubblewrap, programs=(program,), sends=sends, as_root=os.geteuid() == 0)
 
 
+@pytest.mark.parametrize("program", ["nc", "ncat"])
+def test_a_knock_finds_an_open_port_open_and_a_closed_one_closed(
+    cells: Mapping[str, NetworkCell | str], program: str
+) -> None:
+    cell = cell_of(cells, program)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nothing listens there
+        opened, closed = (one.getsockname()[1] for one in (listener, silent))
+        status, _, said = run(cell, f"{program} -z -v -w 9 127.0.0.1 {opened}")
+        assert (status, str(opened) in said) == (0, True)
+        status, _, said = run(cell, f"{program} -z -v -w 9 127.0.0.1 {closed}")
+        assert status != 0
+        assert "refused" in said
+
+
 @pytest.mark.parametrize("look", ["ss -n -t -l", "ss -n -t -l -p", "netstat -n -t -l"])
 def test_a_listener_of_the_machine_is_shown(cells: Mapping[str, NetworkCell | str], look: str) -> None:
     cell = cell_of(cells, look.split(maxsplit=1)[0])

@@ -138,7 +138,18 @@ def test_a_key_of_the_daemon_is_not_in_a_sessions_keyring_and_a_key_of_a_session
     words[0] = next(str(Path(place, "bwrap")) for place in PATH.split(":") if Path(place, "bwrap").exists())
     seen = 'print(found(b"of-the-daemon"), found(b"of-a-session"), leave(b"of-a-session"))'
     look = [PYTHON, "-I", "-S", "-c", KEYS + seen]
-    launched = [PYTHON, "-I", "-S", str(launcher), "", str(keyctl_number()), "max_time_namespaces=0", "4=0", everything]
+    launched = [
+        PYTHON,
+        "-I",
+        "-S",
+        str(launcher),
+        "",
+        str(keyctl_number()),
+        "max_time_namespaces=0",
+        "4=0",
+        everything,
+        "",
+    ]
     program = f"""
 import subprocess
 if libc.syscall(KEYCTL, 1, None) < 0:  # a keyring of this program's own: the test leaves nothing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.model import Estate, Probed
 from claudeops.engine.estate import EstateReader, Estates
 from claudeops.engine.probes.hosts import ProbedHosts
 
@@ -26,13 +26,13 @@ def write(file: Path, *hosts: str, more: str = "") -> None:
 def test_hosts_come_and_go_with_the_file(tmp_path: Path) -> None:
     file = tmp_path / "probes.toml"
     probed = ProbedHosts(file=file)
-    assert probed.read() == ()
+    assert probed.read().hosts == ()
     write(file, "a.example.net")
-    assert probed.read() == ("a.example.net",)
+    assert probed.read().hosts == ("a.example.net",)
     write(file, "a.example.net", "b.example.net")
-    assert probed.read() == ("a.example.net", "b.example.net")
+    assert probed.read().hosts == ("a.example.net", "b.example.net")
     file.unlink()
-    assert probed.read() == ()
+    assert probed.read().hosts == ()
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_wrong_file_widens_nothing(tmp_path: Path, more: str) -> None:
 
     probed = ProbedHosts(file=file, refuse_command=refuse)
     write(file, "b.example.net", "evil.example", more=more)
-    assert probed.read() == ()
+    assert probed.read().hosts == ()
     write(file, "b.example.net")
-    assert probed.read() == ("b.example.net",)
+    assert probed.read().hosts == ("b.example.net",)
     write(file, "b.example.net", "evil.example", more=more)
-    assert probed.read() == ("b.example.net",)
-    assert probed.read() == ("b.example.net",)
-    assert ProbedHosts(file=file, refuse_command=refuse).read() == ()
+    assert probed.read().hosts == ("b.example.net",)
+    assert probed.read().hosts == ("b.example.net",)
+    assert ProbedHosts(file=file, refuse_command=refuse).read().hosts == ()
 
 
 async def test_the_estate_has_both_and_each_disk_fails_for_itself(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_the_estate_has_both_and_each_disk_fails_for_itself(tmp_path: Path
     away = {"probes": False, "repos": False}
     reader, hosts = EstateReader(), ProbedHosts(file=file)
 
-    def probed() -> tuple[str, ...]:
+    def probed() -> Probed:
         if away["probes"]:
             raise TimeoutError(errno.ETIMEDOUT, "no answer")
         return hosts.read()
@@ -83,11 +83,13 @@ async def test_the_estate_has_both_and_each_disk_fails_for_itself(tmp_path: Path
     both = await estates.look(LOG)
     assert ("shop.example.org" in both.hosts, both.probed) == (True, ("a.example.net",))
     assert "a.example.net" not in both.hosts  # no manifest names it
+    assert (both.ports["shop.example.org"], both.probed_ports) == ((443,), {"a.example.net": (443,)})
     assert await estates.look(LOG) == both
     away |= {"probes": True}
     (repos / "good" / "CLAUDE-OPS.md").write_text("# Services\n- shop (web1): https://shop.example.com/\n")
     known = await estates.look(LOG)
     assert ("shop.example.com" in known.hosts, known.probed) == (True, ("a.example.net",))
+    assert known.probed_ports == {"a.example.net": (443,)}
     away |= {"probes": False, "repos": True}
     file.unlink()
     known = await estates.look(LOG)

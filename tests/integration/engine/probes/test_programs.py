@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import threading
 from pathlib import Path
 
 import anyio
 import pytest
 
+from claudeops.app.cell import find_looks, scope_with
 from claudeops.domain.policy import NodeScope, tier_policy
 from claudeops.domain.probe.model import CommandLook, Observation, Saw, SystemdLook
 from claudeops.engine.cell.cell import Cell, Level
@@ -16,6 +20,7 @@ from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.programs import NotRun, Ran, judged
 from claudeops.engine.probes.seen import LookFailedError
+from claudeops.logs import get_logger
 from support.levels import PATH, needs
 from support.looking import QUIET, look, means
 from support.policy_cases import POLICY
@@ -65,13 +70,16 @@ def in_cell(directory: Path, level: Level = Level.NONE) -> Looker:
     repos = directory / "repos"
     repos.mkdir(exist_ok=True)
     cell: Cell = choose(level.value, HostContext(path=PATH, repos_dir=repos)).cell
+    looks = find_looks(cell, PATH)
     commands = CellCommands(
+        log=get_logger(),
         cell=cell,
         root=directory / "probes",
         path=PATH,
         repos_dir=repos,
         policy=tier_policy(POLICY, 1),
-        scope=NodeScope(repos_dir=str(repos)),
+        scope=scope_with(looks, NodeScope(repos_dir=str(repos))),
+        looks=looks.cells,
         env={"FROM_TIER_1": "given"},
     )
     return Looker(means=means(), log=QUIET, run_command=commands.run)
@@ -85,6 +93,26 @@ async def test_a_reading_command_runs_in_the_cell_and_leaves_nothing(tmp_path: P
     assert "load average" in found.detail
     assert (await look(CommandLook(command="ls /nowhere"), looker=looker, timeout=PATIENCE_SECONDS)).saw is Saw.DOWN
     assert not list((tmp_path / "probes").glob("*"))
+
+
+@pytest.mark.parametrize("level", list(Level))
+async def test_a_command_reaches_what_it_names_itself_and_sees_the_machines_ports(tmp_path: Path, level: Level) -> None:
+    looker = in_cell(tmp_path, level)
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        port, command = service.getsockname()[1], CommandLook(command="ss -tln", text=f":{service.getsockname()[1]}")
+        if shutil.which("ss", path=PATH):
+            assert (await look(command, looker=looker, timeout=PATIENCE_SECONDS)).saw is Saw.UP
+
+        def answer() -> None:
+            with service.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        command = CommandLook(command=f"curl -sf http://localhost:{port}/")
+        assert (await look(command, looker=looker, timeout=PATIENCE_SECONDS)).saw is Saw.UP
+        thread.join(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess
+from claudeops.domain.estate.model import NO_ESTATE, Manifest
 from claudeops.domain.estate.model import Estate as Described
-from claudeops.domain.estate.model import Manifest
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level, PlainCell, SandboxSpec, UserCell, named_in
 from claudeops.engine.cell.workspace import Workspace, make
-from claudeops.engine.session.access import access_of, gather
+from claudeops.engine.session.access import ModelWay, access_of, gather, needs_of
 from support.estate import Estate
 from support.hung_disk import disk
 from support.library_texts import service
@@ -225,3 +225,36 @@ async def test_a_home_that_does_not_answer_costs_the_map_and_no_session(
 
 def test_the_levels_are_those_that_the_cells_have() -> None:
     assert [cell.level for cell in (CAGED, UserCell(), PLAIN)] == list(Level)
+
+
+# --- the network --------------------------------------------------------------------------------------
+
+
+async def test_servers_of_the_operator_name_places_and_those_of_repositories_none_of_this_machine(
+    estate: Estate,
+) -> None:
+    servers: dict[str, Mapping[str, object]] = {
+        "own": {"url": "https://tools.example/mcp"},
+        "here": {"url": "http://localhost:8000/mcp"},
+        "program": {
+            "command": "/opt/mcp",
+            "args": ["--api", "https://api.example:8443", 7],
+            "env": {"GRAFANA_URL": "http://grafana.example:3000", "GRAFANA_TOKEN": "secret.example:99"},
+        },
+        "of_a_repository": {"url": "http://127.0.0.1:5432/mcp"},
+        "another": {"url": "https://theirs.example/mcp", "env": {"DATABASE_URL": "postgres://db.example/x"}},
+    }
+
+    estate.with_context(mcp_servers=servers, mcp_of_repos=frozenset({"of_a_repository", "another"}))
+    tier = replace(estate.context.tiers[1], passed_env={"SITE": "http://site.example"})
+    place = (Workspace(estate.root / "workspace"), NO_ESTATE)
+    found = needs_of(estate.context, tier, place, ModelWay(urls=("https://models.example",)))
+    assert set(found.endpoints) == {
+        ("models.example", 443),
+        ("tools.example", 443),
+        ("localhost", 8000),
+        ("api.example", 8443),
+        ("grafana.example", 3000),
+        ("theirs.example", 443),
+    }
+    assert (found.environment, found.meter) == ({"SITE": "http://site.example"}, None)

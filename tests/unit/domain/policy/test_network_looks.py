@@ -24,6 +24,7 @@ BY_DAEMON = (
     ("ping -c3 web1", "ping -c 3 -- web1"),
     ("traceroute web1", "traceroute -n -- web1"),
     ("mtr -r -c 5 web1", "mtr -r -n -c 5 -- web1"),
+    ("nc -z -w 3 web1 443", "nc -z -w 3 -- web1 443"),
 )
 
 
@@ -110,5 +111,5 @@ def test_looks_at_files_stay_as_they_are(given: str) -> None:
 
 
 def test_a_rule_cannot_have_the_daemon_run_what_it_does_not_know() -> None:
-    with pytest.raises(PolicyFault, match="the daemon runs no nc by it"):
-        parse_policy('extends = "default"\n[[commands]]\nname = "nc"\nlook = "network"\n', default=DEFAULT_TEXT)
+    with pytest.raises(PolicyFault, match="the daemon runs no nmap by it"):
+        parse_policy('extends = "default"\n[[commands]]\nname = "nmap"\nlook = "network"\n', default=DEFAULT_TEXT)

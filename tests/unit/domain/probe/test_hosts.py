@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.probe.declaration import read_probes
-from claudeops.domain.probe.hosts import hosts_of
+from claudeops.domain.probe.hosts import probed_by
 from claudeops.domain.probe.model import AnyLook, CommandLook, DnsLook, HttpLook, TcpLook
 from support.probes import probe
 
 
 def declared(text: str) -> tuple[str, ...]:
-    return hosts_of(read_probes(text, file="probes.toml").probes)
+    return probed_by(read_probes(text, file="probes.toml").probes).hosts
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,43 @@ def test_a_host_counts_that_a_probe_connects_to(probe: str, hosts: tuple[str, ..
     ],
 )
 def test_what_is_never_asked_or_is_no_host_is_none_of_them(look: AnyLook) -> None:
-    assert hosts_of([probe(look=look)]) == ()
+    assert probed_by([probe(look=look)]).hosts == ()
 
 
 def test_each_host_counts_once() -> None:
-    assert hosts_of([probe("a", look=TcpLook(host="a", port=1)), probe("b", look=TcpLook(host="A.", port=2))]) == ("a",)
+    assert probed_by(
+        [probe("a", look=TcpLook(host="a", port=1)), probe("b", look=TcpLook(host="A.", port=2))]
+    ).hosts == ("a",)
+
+
+def test_the_ports_of_probes_are_kept_by_host() -> None:
+    text = """
+[[probe]]
+name = "a"
+kind = "http"
+url = "https://Status.example.net/x?y=http://evil.example:9"
+[[probe]]
+name = "b"
+kind = "tcp"
+host = "status.example.net"
+port = 8443
+[[probe]]
+name = "c"
+kind = "prometheus"
+url = "http://[2001:db8::7]:9090"
+expression = "up"
+below = 1
+[[probe]]
+name = "d"
+kind = "redis"
+host = "cache.example.net"
+[[probe]]
+name = "e"
+kind = "icmp"
+host = "router.example.net"
+"""
+    assert probed_by(read_probes(text, file="probes.toml").probes).ports == {
+        "status.example.net": (443, 8443),
+        "2001:db8::7": (9090,),
+        "cache.example.net": (6379,),
+    }

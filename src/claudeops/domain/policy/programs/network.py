@@ -1,8 +1,9 @@
 """Looks at the network of the machine, and at its other processes: what no session in a cell sees.
 
-A session has a network of its own, in which ``ss`` would find its own sockets and ``ping`` would reach nothing. So the
-daemon runs these programs for it, each call once, with the machine's network and without any files
-(`claudeops.engine.cell.network`). What they are given has been judged like every other command, and is literal.
+A session has a network of its own, in which ``ss`` would find its own sockets, ``ping`` nothing, and ``nc -z``
+would find every listed port open, before anything is connected outside. So the daemon runs these programs for it, each
+call once, with the machine's network and without any files (`claudeops.engine.cell.network`). What they are given has
+been judged like every other command, and is literal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from claudeops.domain.shell.values import Literal, Word, shown
 
 PROGRAMS: Final = frozenset(
     {"ss", "netstat", "ip", "ifconfig", "route", "arp", "bridge", "hostname"}
-    | {"ping", "ping6", "traceroute", "traceroute6", "tracepath", "mtr"}
+    | {"ping", "ping6", "traceroute", "traceroute6", "tracepath", "mtr", "nc", "ncat", "netcat"}
 )
 """What the daemon runs so, where it is installed."""
 

@@ -25,7 +25,7 @@ from claudeops.engine.cell.git import GitCell, find_git_cell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.gate.looks import BROKEN, REFUSED, TOO_LONG, Looks, open_looks
+from claudeops.engine.process.looks import BROKEN, REFUSED, TOO_LONG, Looks, open_looks
 from claudeops.logs import get_logger
 from support.levels import PATH, needs
 from support.strange_repositories import SETUPS, StrangeRepository

@@ -1,0 +1,130 @@
+"""An ssh configuration (ssh_config(5)), as far as it says which hosts it is for and where a connection to one goes.
+
+For each keyword the first value counts. What only ssh can know (included files, most conditions of ``Match``) is left
+out, and the configuration is then not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from claudeops.domain.estate import hosts
+from claudeops.domain.estate.hosts import PORTS
+from claudeops.domain.text import glob
+
+_NOT_WHOLE: Final = frozenset({"include", "match", "userknownhostsfile", "knownhostscommand"})
+_MOST_HOPS: Final = 16  # of one connection
+_LARGEST_PORT: Final = 65535
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """What an ssh configuration says about some hosts."""
+
+    patterns: tuple[str, ...]
+    options: dict[str, str]  # by keyword in lower case; the first value counts
+
+    def matches(self, host: str) -> bool:
+        plain = [pattern for pattern in self.patterns if not pattern.startswith("!")]
+        unwanted = [pattern[1:] for pattern in self.patterns if pattern.startswith("!")]
+        return any_matches(host, plain) and not any_matches(host, unwanted)
+
+    @property
+    def is_for_all(self) -> bool:
+        return "*" in self.patterns
+
+
+class SshConfig:
+    """A configuration that was read."""
+
+    def __init__(self, text: str) -> None:
+        self.is_whole = True  # nothing is included or depends on what only ssh knows
+        self._blocks = list(self._read(text))
+
+    def _read(self, text: str) -> Iterator[_Block]:
+        block = _Block(patterns=("*",), options={})
+        yield block
+        for line in text.split("\n"):
+            keyword, _, value = line.strip().replace("=", " ", 1).partition(" ")
+            keyword, value = keyword.lower(), value.strip().strip('"')
+            self.is_whole &= keyword not in _NOT_WHOLE
+            if keyword in {"host", "match"}:
+                patterns = value.lower().split() if keyword == "host" else _condition(value)
+                block = _Block(patterns=tuple(patterns), options={})
+                yield block
+            elif keyword and keyword not in _NOT_WHOLE and not keyword.startswith("#"):
+                block.options.setdefault(keyword, value)
+
+    def names_key(self) -> bool:
+        """Whether it names a key or an agent for some host."""
+        return any("identityfile" in block.options or "identityagent" in block.options for block in self._blocks)
+
+    def has_entry(self, host: str) -> bool:
+        """Whether some block is about this host, and not about all of them."""
+        return any(
+            (block.matches(host) and not block.is_for_all) or block.options.get("hostname", "").lower() == host
+            for block in self._blocks
+        )
+
+    def option(self, host: str, keyword: str) -> str:
+        """Return the value of a keyword for a host, "" where it has none."""
+        found = (block.options[keyword] for block in self._blocks if keyword in block.options and block.matches(host))
+        return next(found, "")
+
+    def route(self, host: str) -> tuple[tuple[str, int], ...]:
+        """Return where ``ssh HOST`` connects to: hosts and ports, the host's own and those of its jump hosts."""
+        found: dict[tuple[str, int], None] = {}
+        waiting = [(host, 0)]
+        while waiting and len(found) < _MOST_HOPS:
+            name, port = waiting.pop(0)
+            hop = self._end(name, port)
+            if hop not in found:
+                found[hop] = None
+                waiting += self._jumps(name)
+        return tuple(found)
+
+    def _end(self, host: str, port: int) -> tuple[str, int]:
+        real = self.option(host, "hostname").replace("%%", "\0").replace("%h", host).replace("\0", "%")
+        return hosts.plain_host(real or host), port or _port(self.option(host, "port")) or PORTS["ssh"]
+
+    def _jumps(self, host: str) -> list[tuple[str, int]]:
+        jump = self.option(host, "proxyjump")
+        if jump.lower() == "none":
+            return []
+        if jump:
+            return [_hop(each.strip()) for each in jump.split(",") if each.strip()]
+        command = hosts.in_address(self.option(host, "proxycommand"))
+        ports = dict(command.ports)
+        return [(name, ports.get(name, 0)) for name in command.hosts]
+
+
+def any_matches(host: str, patterns: Iterable[str]) -> bool:
+    """Whether some pattern of ssh matches: brackets stand for themselves there, as in ``[host]:port``."""
+    return any(glob.matches(host, pattern.replace("[", "[[]")) for pattern in patterns)
+
+
+def _condition(value: str) -> list[str]:
+    """Return the patterns of a ``Match`` that asks for the host alone; of any other none, so that it is for no host."""
+    words = value.lower().split()
+    if words == ["all"]:
+        return ["*"]
+    if len(words) == 2 and words[0] in {"host", "originalhost"}:  # noqa: PLR2004 - criterion and patterns
+        return words[1].split(",")
+    return []
+
+
+def _hop(written: str) -> tuple[str, int]:
+    """Return host and port of ``user@host:port`` and ``ssh://…``; 0: it names no port."""
+    place = written.removeprefix("ssh://").rstrip("/").rpartition("@")[2]
+    if place.startswith("["):
+        name, _, rest = place[1:].partition("]")
+        return name.lower(), _port(rest.removeprefix(":"))
+    name, _, rest = place.partition(":")
+    return name.lower(), _port(rest)
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) <= len(str(_LARGEST_PORT)) else 0
+    return number if number <= _LARGEST_PORT else 0

@@ -1,0 +1,488 @@
+"""The forwarder: what a session connects to on its own network, the daemon connects to outside.
+
+In the session's network namespace stand only the addresses that it may reach, each with a socket for every port. The
+launcher makes these sockets and hands them over (``launcher.py``); here connections to them are accepted, connected
+outside, and copied both ways. Nothing else leads out of the namespace.
+
+Each session has a thread with an event loop of its own, so neither another session nor the daemon waits for its bytes.
+
+The kernel accepts a connection before the daemon has connected outside. Where nothing answers there, the session's
+connection is reset, and for a moment the address refuses exactly: its socket stays bound, but does not listen. To the
+daemon's loop goes the real reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import struct
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from claudeops.engine.cell.own_network import Network
+
+CONNECTIONS: Final = 128
+"""How many connections of a session are open at once; more wait in the kernel's queues."""
+
+CONNECT_SECONDS: Final = 10.0
+SHUT_SECONDS: Final = 2.0
+"""How long a destination may take to answer, and how long one that did not answer refuses exactly."""
+
+_HERE: Final = "127.0.0.1"
+_HERE_BY_IPV6: Final = "::1"
+_START_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 0.1  # while the daemon is out of descriptors
+_QUEUE: Final = 64
+_PEERS: Final = 64  # of datagrams; the one that came first is dropped
+_DATAGRAM_BYTES: Final = 65535
+_BUFFER_BYTES: Final = 1024 * 1024
+_LEAST_BYTES: Final = 32 * 1024
+_ALL_BYTES: Final = 8 * 1024 * 1024  # read at once from all connections of a session together
+_WRITES_COPY: Final = sys.version_info < (3, 12)
+_MESSAGE_BYTES: Final = 4096
+_MOST_HANDED: Final = 253  # descriptors in one message: SCM_MAX_FD
+_SAY_AGAIN_SECONDS: Final = 60.0  # between two reports of one place that fails for one reason
+_DONE: Final = b".\n"  # the launcher's last message
+_RESET: Final = struct.pack("ii", 1, 0)  # struct linger
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotConnected:
+    """A destination that did not answer a session."""
+
+    address: str
+    port: int
+    error: str  # why
+
+
+@dataclass(kw_only=True, slots=True)
+class Tally:
+    """What a session's forwarder has done."""
+
+    connected: int = 0
+    failed: int = 0
+    open: int = 0  # connections now
+    missing: tuple[str, ...] = ()  # addresses with ports that this machine cannot make a socket for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenNetwork:
+    """A session's network, before and while the session runs."""
+
+    door: int  # descriptor of the socket over which the launcher hands over what it makes
+    tally: Tally
+
+
+@asynccontextmanager
+async def open_network(
+    network: Network,
+    failed: Callable[[NotConnected], None],
+    *,
+    excluded: Callable[[str], bool] | None = None,
+    shut_seconds: float = SHUT_SECONDS,
+) -> AsyncIterator[OpenNetwork]:
+    """Forward a session's connections for the length of the block; raises `OSError`.
+
+    ``excluded`` says which addresses of a listed network are not reached; it is called on the forwarder's thread.
+
+    ``failed`` is called on the caller's event loop for connections that cannot be made, once a minute for each reason.
+    """
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    started, ended = anyio.Event(), anyio.Event()
+
+    def back(call: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the daemon's loop has ended
+            loop.call_soon_threadsafe(call, *arguments)
+
+    forwarder = _Forwarder(
+        network=network,
+        door=ours,
+        failed=partial(back, failed),
+        started=partial(back, started.set),
+        shut_seconds=shut_seconds,
+        excluded=excluded or (lambda _: False),
+    )
+
+    def serve() -> None:
+        try:
+            anyio.run(forwarder.serve)
+        finally:
+            back(ended.set)
+
+    with ours, theirs:
+        ours.sendall(listing(network))  # before anything reads: what a socket's queue holds is longer
+        ours.settimeout(0)
+        threading.Thread(target=serve, name="forwarder", daemon=True).start()
+        try:
+            with anyio.move_on_after(_START_SECONDS):
+                await started.wait()
+            if not started.is_set():
+                raise TimeoutError(errno.ETIMEDOUT, f"its network was not there within {_START_SECONDS:g} s")
+            yield OpenNetwork(door=theirs.fileno(), tally=forwarder.tally)
+        finally:
+            forwarder.stop()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_SECONDS):
+                await ended.wait()
+
+
+def listing(network: Network) -> bytes:
+    """Return the lines that the launcher reads, up to the empty one; see ``launcher.py``."""
+    addresses = dict.fromkeys(address for address, _ in (*network.tcp, *network.udp))
+    lines = [
+        *(f"address {address}" for address in addresses if not ipaddress.ip_address(address).is_loopback),
+        *(f"network {place}" for place, _ in network.networks),
+        *(f"{place.kind} {place.address} {place.port}" for place in _places(network)),
+    ]
+    return ("\n".join(lines) + "\n\n").encode("ascii")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Place:
+    """Where connections of the session arrive."""
+
+    kind: str  # ``tcp`` or ``udp``
+    address: str
+    port: int
+    networks: tuple[
+        ipaddress.IPv4Network | ipaddress.IPv6Network, ...
+    ] = ()  # that it stands for, instead of one address
+    socket: socket.socket = field(init=False)
+    shut_until: float = 0.0  # of the loop's clock
+
+    def shut(self, seconds: float) -> None:
+        """Refuse exactly for a moment."""
+        if not self.networks and not self.shut_until:
+            self.shut_until = anyio.current_time() + seconds
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+    async def open_again(self) -> None:
+        """Listen again once that moment is over."""
+        await anyio.sleep_until(self.shut_until)
+        self.shut_until = 0.0
+        self.socket.listen(_QUEUE)
+
+
+def _places(network: Network) -> list[_Place]:
+    """Return all places, in the order in which the launcher makes them.
+
+    A network's ports are those of every address here, since the kernel knows no socket for a range; other addresses
+    with these ports are served by the same socket. What does not lie in what is listed is refused once it has arrived.
+    """
+    ranges: dict[tuple[str, int], list[_AnyNetwork]] = {}
+    for text, ports in network.networks:
+        for port in ports:
+            ranges.setdefault((_everywhere(text), port), []).append(ipaddress.ip_network(text))
+    places = []
+    for address, port in network.tcp:
+        if (_everywhere(address), port) in ranges:
+            ranges[_everywhere(address), port].append(ipaddress.ip_network(address))
+        else:
+            places.append(_Place(kind="tcp", address=address, port=port))
+    places += [_Place(kind="udp", address=address, port=port) for address, port in network.udp]
+    places += [
+        _Place(kind="tcp", address=address, port=port, networks=tuple(found))
+        for (address, port), found in ranges.items()
+    ]
+    return places
+
+
+def _everywhere(address: str) -> str:
+    """Return the address of all addresses of the same family."""
+    return "::" if ":" in address else "0.0.0.0"  # noqa: S104 - in the session's namespace
+
+
+@dataclass(kw_only=True, slots=True)
+class _Forwarder:
+    """Runs on the session's own thread, but for `stop`."""
+
+    network: Network
+    door: socket.socket
+    failed: Callable[[NotConnected], None]
+    started: Callable[[], None]
+    shut_seconds: float
+    excluded: Callable[[str], bool]
+    tally: Tally = field(default_factory=Tally)
+    _tasks: TaskGroup = field(init=False)
+    _loop: asyncio.AbstractEventLoop | None = None
+    _slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(CONNECTIONS))
+    _peers: OrderedDict[tuple[int, object], _Peer] = field(default_factory=OrderedDict)
+    _say_again: dict[NotConnected, float] = field(default_factory=dict)  # when
+    _buffer: bytearray = field(default_factory=lambda: bytearray(_BUFFER_BYTES))
+
+    def stop(self) -> None:
+        """End it, from another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._tasks.cancel_scope.cancel)
+
+    async def serve(self) -> None:
+        """Forward until stopped."""
+        places = _places(self.network)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks, self._loop = tasks, asyncio.get_running_loop()
+                self.started()
+                await self._receive(places)
+                await anyio.sleep_forever()
+        finally:
+            for place in places:
+                with suppress(AttributeError):  # never handed over
+                    place.socket.close()
+
+    async def _receive(self, places: list[_Place]) -> None:
+        """Take the sockets that the launcher hands over, and begin to serve them."""
+        missing = dict(enumerate(places))
+        while True:
+            await anyio.wait_readable(self.door)
+            flags = socket.MSG_CMSG_CLOEXEC
+            try:
+                content, descriptors, _, _ = socket.recv_fds(self.door, _MESSAGE_BYTES, _MOST_HANDED, flags)
+            except OSError:  # it ended with lines unread
+                break
+            if content in {b"", _DONE}:
+                break
+            handed = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+            for number, given in zip(content.decode("ascii").strip().split(","), handed, strict=True):
+                place = missing.pop(int(number))
+                given.settimeout(0)
+                place.socket = given
+                self._tasks.start_soon(self._accept if place.kind == "tcp" else self._relay, place)
+        self.tally.missing = tuple(f"{place.address}:{place.port}" for place in missing.values())
+
+    # --- connections ------------------------------------------------------------------------------------
+
+    async def _accept(self, place: _Place) -> None:
+        while True:
+            if place.shut_until:
+                await place.open_again()
+            await anyio.wait_readable(place.socket)
+            await self._slots.acquire()
+            try:
+                connection, _ = place.socket.accept()
+            except OSError as error:  # another one was shut, or took it
+                self._slots.release()
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    await anyio.sleep(_AGAIN_SECONDS)
+                continue
+            self._tasks.start_soon(self._forward, place, connection)
+
+    async def _forward(self, place: _Place, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(0)
+                address = connection.getsockname()[0] if place.networks else place.address
+                if not self._is_listed(address, place):
+                    _reset(connection)
+                    return
+                try:
+                    outside = await _connected(address, place.port, socket.SOCK_STREAM)
+                except OSError as error:
+                    place.shut(self.shut_seconds)  # before the session learns of it, and tries again
+                    _reset(connection)
+                    self._not_connected(address, place.port, error)
+                    return
+                self.tally.connected += 1
+                self.tally.open += 1
+                with outside:
+                    try:
+                        await self._copy(connection, outside)
+                    finally:
+                        self.tally.open -= 1
+        finally:
+            self._slots.release()
+
+    def _is_listed(self, address: str, place: _Place) -> bool:
+        if not place.networks:
+            return True
+        numeric = ipaddress.ip_address(address)
+        one, many = ipaddress.ip_network(numeric), [each for each in place.networks if numeric in each]
+        return one in many or (bool(many) and not self.excluded(address))
+
+    async def _copy(self, inside: socket.socket, outside: socket.socket) -> None:
+        """Copy both ways until both ends are closed, or one was reset."""
+        loop = asyncio.get_running_loop()
+        over = anyio.Event()
+        # What is read at once may wait to be written, once for each way.
+        room = memoryview(self._buffer)[: max(_LEAST_BYTES, min(_BUFFER_BYTES, _ALL_BYTES // self.tally.open))]
+        here, there = _End(room, over), _End(room, over)
+        here.other, there.other = there, here
+        try:
+            # What arrives waits until both ends are there. Before Python 3.12 a pause does not hold that is requested
+            # in ``connection_made``; here nothing has been read yet, because this task goes on before the next look.
+            await loop.connect_accepted_socket(lambda: here, inside)
+            here.transport.pause_reading()
+            await loop.create_connection(lambda: there, sock=outside)
+            here.transport.resume_reading()
+            await over.wait()
+        finally:
+            for end in (here, there):
+                end.abort()
+
+    def _not_connected(self, address: str, port: int, error: OSError) -> None:
+        self.tally.failed += 1
+        why = os.strerror(error.errno) if error.errno else f"no answer within {CONNECT_SECONDS:g} s"
+        failure = NotConnected(address=address, port=port, error=why)
+        now = anyio.current_time()
+        if self._say_again.get(failure, now) <= now:
+            self._say_again[failure] = now + _SAY_AGAIN_SECONDS
+            self.failed(failure)
+
+    # --- datagrams --------------------------------------------------------------------------------------
+
+    async def _relay(self, place: _Place) -> None:
+        """Send on what the session sends to a place, from a socket outside for each of its own sockets."""
+        while True:
+            await anyio.wait_readable(place.socket)
+            try:
+                content, client = place.socket.recvfrom(_DATAGRAM_BYTES)
+                peer = self._peers.get((place.socket.fileno(), client)) or await self._peer(place, client)
+                peer.outside.send(content)
+            except BlockingIOError:
+                continue  # nothing there after all, or no room outside: datagrams may be lost
+            except OSError as error:
+                self._not_connected(place.address, place.port, error)
+
+    async def _peer(self, place: _Place, client: object) -> _Peer:
+        outside = await _connected(place.address, place.port, socket.SOCK_DGRAM)
+        self.tally.connected += 1
+        peer = _Peer(outside=outside)
+        if len(self._peers) >= _PEERS:
+            _, oldest = self._peers.popitem(last=False)
+            oldest.scope.cancel()
+        self._peers[place.socket.fileno(), client] = peer
+        self._tasks.start_soon(self._answer, place, client, peer)
+        return peer
+
+    async def _answer(self, place: _Place, client: object, peer: _Peer) -> None:
+        with peer.outside, peer.scope:
+            while True:
+                await anyio.wait_readable(peer.outside)
+                try:
+                    content = peer.outside.recv(_DATAGRAM_BYTES)
+                    place.socket.sendto(content, cast("tuple[str, int]", client))
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    self._not_connected(place.address, place.port, error)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Peer:
+    """The daemon's socket outside for one socket of the session's that sends datagrams."""
+
+    outside: socket.socket
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class _End(asyncio.BufferedProtocol):
+    """One of the two ends of a forwarded connection.
+
+    All ends of a session share one buffer: what was read is copied out of it before anything else is read.
+    """
+
+    transport: asyncio.Transport
+    other: _End
+
+    def __init__(self, room: memoryview, over: anyio.Event) -> None:
+        self._buffer = room
+        self._over = over
+        self.is_open = False
+        self.has_ended = False  # it sends no more
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        # Python 3.11's transport copies what it cannot send at once, later ones keep a view of it.
+        content = self._buffer[:nbytes]
+        self.other.transport.write(content if _WRITES_COPY else bytes(content))
+
+    def eof_received(self) -> bool:
+        """Pass the end on; the other way stays open."""
+        self.has_ended = True
+        if self.other.has_ended:
+            self.other.transport.close()
+            return False
+        try:
+            self.other.transport.write_eof()
+        except OSError:  # it was reset, and its transport does not know yet
+            self.other.abort()
+            self.abort()
+        return True
+
+    def pause_writing(self) -> None:
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.other.has_ended:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the loss on: a reset as a reset, a close as a close, once what was read is written."""
+        self.is_open = False
+        if exc is not None:
+            self.other.abort()
+        elif self.other.is_open:
+            self.other.transport.close()
+        if not self.other.is_open:
+            self._over.set()
+
+    def abort(self) -> None:
+        """Close the connection with a reset, unless it is closed."""
+        if self.is_open:
+            _reset(self.transport.get_extra_info("socket"))
+            self.transport.abort()
+
+
+async def _connected(address: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    """Return a connected socket; raises `OSError`. Bounded by `CONNECT_SECONDS`, for each address of loopback."""
+    try:
+        return await _connected_to(address, port, kind)
+    except ConnectionRefusedError:
+        if address != _HERE or kind != socket.SOCK_STREAM:
+            raise
+        # ``localhost`` is one address in the cell, since a program takes the first that answers, as all do there.
+        with suppress(OSError):
+            return await _connected_to(_HERE_BY_IPV6, port, kind)
+        raise
+
+
+async def _connected_to(address: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
+    try:
+        made.settimeout(0)
+        with anyio.fail_after(CONNECT_SECONDS):
+            await asyncio.get_running_loop().sock_connect(made, (address, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _reset(connection: socket.socket) -> None:
+    """Make the close of a connection a reset."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

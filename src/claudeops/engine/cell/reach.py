@@ -1,0 +1,156 @@
+"""What a session, or a command of a probe, reaches: its list, looked up, on a network of its own while it runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from claudeops.domain.estate.model import Estate
+from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints_of_environment, servers_in
+from claudeops.domain.network.destination import Destination
+from claudeops.domain.network.destinations import Exclusions, destinations
+from claudeops.domain.policy.policy import TierPolicy
+from claudeops.engine.cell.cell import OwnNetwork
+from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
+from claudeops.engine.cell.own_network import Names, hosts_file, resolved
+from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
+from claudeops.logs import LogEvent, Logger
+
+_MOST_INCLUDED: Final = 50  # files, by one line of a configuration of ssh
+_MOST_BYTES: Final = 256 * 1024  # of one file
+_SHOWN: Final = 20  # places of a log line
+_ETC_SSH: Final = Path("/etc/ssh/ssh_config")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needs:
+    """What a list is made of."""
+
+    tier: TierPolicy
+    estate: Estate
+    environment: Mapping[str, str]
+    home: Path  # with its ssh configuration and kubeconfig
+    endpoints: Sequence[Endpoint] = ()  # further ones, that the operator's settings name
+    meter: Endpoint | None = None  # which is on every list; its host is an address
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """What is reached."""
+
+    network: OwnNetwork
+    listed: tuple[Destination, ...]  # without the meter
+    unknown: tuple[str, ...]  # names without an address
+    tally: Tally = field(compare=False)
+
+
+@asynccontextmanager
+async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[Reach]:
+    """Hold a network for the length of the block; raises `OSError`."""
+    listed = await list_of(needs)
+    excluded = Exclusions(needs.tier, needs.estate).has
+    network = await resolved(listed, names, excluded=excluded)
+    if needs.meter is not None:
+        network = replace(network, tcp=tuple(dict.fromkeys((needs.meter, *network.tcp))))
+    called = dict(network.names)
+
+    def failed(failure: NotConnected) -> None:
+        log.warning(
+            LogEvent.CONNECTION_FAILED,
+            address=failure.address,
+            port=failure.port,
+            names=called.get(failure.address, ()),
+            error=failure.error,
+        )
+
+    async with open_network(network, failed, excluded=excluded) as opened:
+        log.info(
+            LogEvent.NETWORK_OPENED,
+            places=len(network.tcp) + len(network.udp) + len(network.networks),
+            unknown=network.unknown,
+            left_out=network.left_out,
+        )
+        try:
+            yield Reach(
+                network=OwnNetwork(door=opened.door, hosts=hosts_file(network, os.uname().nodename)),
+                listed=listed,
+                unknown=network.unknown,
+                tally=opened.tally,
+            )
+        finally:
+            tally = opened.tally
+            log.info(
+                LogEvent.NETWORK_CLOSED, connected=tally.connected, failed=tally.failed, missing=tally.missing[:_SHOWN]
+            )
+
+
+async def list_of(needs: Needs) -> tuple[Destination, ...]:
+    """Return the list by names, from files too; raises `OSError` when their disk does not answer."""
+
+    def read() -> tuple[str, list[str]]:
+        places = [Path(place) for place in needs.environment.get("KUBECONFIG", "").split(":") if place.startswith("/")]
+        texts = [read_text(place) for place in (*places, needs.home / ".kube" / "config")]
+        return ssh_text(needs.home, read_text), [url for text in texts for url in servers_in(text)]
+
+    ssh, servers = await SESSION_FILES.run(read, seconds=LOOK_SECONDS, what="reading what a session may connect to")
+    endpoints = (
+        *needs.endpoints,
+        *endpoints_of_environment(needs.environment),
+        *(endpoint for url in servers for endpoint in endpoints_in(url)),
+    )
+    name = os.uname().nodename.lower()
+    here = frozenset({name, name.partition(".")[0]})
+    return destinations(needs.tier, needs.estate, endpoints=endpoints, ssh=ssh, here=here)
+
+
+def endpoint_of(url: str) -> Endpoint:
+    """Return where a URL of ours leads, which has a host and a port."""
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise AssertionError(f"{url} has no host or no port")
+    return parts.hostname, parts.port
+
+
+# --- files of ssh -------------------------------------------------------------------------------------
+
+
+def ssh_text(home: Path, read: Callable[[Path], str]) -> str:
+    """Return ssh's configuration for a home, what it includes in its place; ``read`` returns "" for what it cannot."""
+    # The second file begins anew, whatever hosts the first one was about at its end.
+    files = (home / ".ssh" / "config", _ETC_SSH)
+    return "\n".join(line for path in files for line in ("Host *", *_ssh_lines(path, home, read)))
+
+
+def _ssh_lines(path: Path, home: Path, read: Callable[[Path], str]) -> Iterator[str]:
+    for line in read(path).split("\n"):
+        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        if keyword.lower() != "include":
+            yield line
+            continue
+        for pattern in rest.split():
+            whole = path.parent / (home / pattern[2:] if pattern.startswith("~/") else pattern.strip('"'))
+            for included in islice(sorted(Path("/").glob(str(whole).lstrip("/"))), _MOST_INCLUDED):
+                yield from read(included).split("\n")
+
+
+def read_text(path: Path) -> str:
+    """Return the beginning of a file, or "" where there is none, or none that the daemon may read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, _MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

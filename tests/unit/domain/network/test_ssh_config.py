@@ -1,0 +1,68 @@
+"""An ssh configuration: where ``ssh HOST`` connects to, so that it stands on the network of a session."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claudeops.domain.network.ssh_config import SshConfig
+
+CONFIG = """
+Host web1 web2
+  HostName %h.internal.example
+  Port 2222
+Host db1
+  HostName=10.0.0.5
+  ProxyJump ops@jump.example:2200,inner
+Host inner
+  HostName "10.0.0.9"
+  ProxyJump none
+Host old
+  ProxyCommand ssh -W %h:%p gate.example
+Host v6
+  HostName fd00::5
+  ProxyJump ssh://ops@[fd00::1]:2022
+Host !secret *.lab.example
+  ProxyJump lab.example
+Match host far.example,further.example
+  Port 2022
+Match exec "true"
+  Port 4444
+Host *
+  User ops
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("web1", [("web1.internal.example", 2222)]),
+        ("db1", [("10.0.0.5", 22), ("jump.example", 2200), ("10.0.0.9", 22)]),
+        ("old", [("old", 22), ("gate.example", 22)]),
+        ("v6", [("fd00::5", 22), ("fd00::1", 2022)]),
+        ("a.lab.example", [("a.lab.example", 22), ("lab.example", 22)]),
+        ("further.example", [("further.example", 2022)]),
+        ("other.example", [("other.example", 22)]),
+    ],
+)
+def test_ssh_connects_where_its_configuration_says(host: str, expected: list[tuple[str, int]]) -> None:
+    assert list(SshConfig(CONFIG).route(host)) == expected
+
+
+def test_what_stands_in_front_of_the_first_host_and_what_comes_first_counts() -> None:
+    config = SshConfig("Port 2200\nHost a\n  Port 2201\n  HostName b\nHost *\n  Port 2202\n  ProxyJump j:99999\n")
+    assert config.route("a") == (("b", 2200), ("j", 2200))
+
+
+def test_jump_hosts_that_jump_over_each_other_come_to_an_end() -> None:
+    config = SshConfig("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\nHost *\n  ProxyJump c\n")
+    assert set(config.route("a")) == {("a", 22), ("b", 22)}
+    endless = "".join(f"Host h{number}\n  ProxyJump h{number + 1}\n" for number in range(100))
+    assert len(SshConfig(endless).route("h0")) == 16
+
+
+@given(st.text(max_size=200), st.text(alphabet="abc.-*%", max_size=10))
+def test_whatever_the_text_is_a_route_is_bounded_and_has_ports(text: str, host: str) -> None:
+    config = SshConfig(f"Host *\n{text}\nProxyJump {text}\nHostName {text}")
+    assert all(1 <= port <= 65535 for _, port in config.route(host))
