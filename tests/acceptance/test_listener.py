@@ -126,7 +126,11 @@ async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: 
         asked = look(f"curl -s -w '<%{{http_code}} %{{url_effective}}>' {ask}")
         async with (
             operator(tmp_path, haiku=[asked, conclude()]) as node,
-            node.daemon(CLAUDEOPS_LISTENER="on", CLAUDEOPS_DASHBOARD_PORT=str(port)) as daemon,
+            node.daemon(
+                CLAUDEOPS_LISTENER="on",
+                CLAUDEOPS_DASHBOARD_PORT=str(port),
+                CLAUDEOPS_CELL_NETWORK="shared",  # on its own network a session does not reach it at all
+            ) as daemon,
         ):
             await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
             _, header = await token(node, "read")

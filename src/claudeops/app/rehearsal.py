@@ -171,7 +171,7 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
         probes_named=True,
         probes_env={},
         follow_up_delay_seconds=0.0,
-        tiers=tuple(replace(tier, env={}, home=None) for tier in settings.tiers),
+        tiers=tuple(replace(tier, env={"REHEARSAL": stage.commands_url}, home=None) for tier in settings.tiers),
         mcp_config=None,
         trusted_repos={},
         path=f"{stage.commands_dir}:{settings.path}",

@@ -80,6 +80,7 @@ class Stage:
     repos_dir: Path
     probes_path: Path
     commands_dir: Path  # goes first on the sessions' PATH
+    commands_url: str  # where these commands connect to
     state_dir: Path  # not created yet
     results_dir: Path  # same
     chat: PlayedChat | None = None  # None: nobody is there to be asked
@@ -95,7 +96,7 @@ async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: flo
     repos_dir, commands_dir = root / "repos", root / "commands"
     async with (
         running_environment(scenario, root / "services") as environment,
-        serve_commands(environment, commands_dir, path=path),
+        serve_commands(environment, commands_dir, path=path) as commands_url,
     ):
         write_manifest(environment, repos_dir)
         values = {**environment.placeholders(), REPOS: str(repos_dir)}
@@ -109,6 +110,7 @@ async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: flo
                 repos_dir=repos_dir,
                 probes_path=probes_path,
                 commands_dir=commands_dir,
+                commands_url=commands_url,
                 state_dir=root / "state",
                 results_dir=root / "results",
                 chat=chat,
@@ -159,8 +161,10 @@ class CommandRequest(NamedTuple):
 
 
 @asynccontextmanager
-async def serve_commands(environment: Environment, directory: Path, *, path: str) -> AsyncIterator[None]:
+async def serve_commands(environment: Environment, directory: Path, *, path: str) -> AsyncIterator[str]:
     """Write the stand-in commands to ``directory`` and run what they are given, until the block is left.
+
+    Yields the URL that they connect to, for the list of what sessions reach.
 
     ``directory`` goes before ``path`` on the sessions' ``PATH``. After the block the commands report that the rehearsal
     has ended.
@@ -174,9 +178,10 @@ async def serve_commands(environment: Environment, directory: Path, *, path: str
                 await _answer(stream, token, environment)
 
     async with listener, open_tasks() as tasks:
-        _write_stand_ins(directory, path=path, port=listener.extra(SocketAttribute.local_port), token=token)  # noqa: S610 - no Django
+        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no Django
+        _write_stand_ins(directory, path=path, port=port, token=token)
         tasks.start_soon(listener.serve, handle)
-        yield
+        yield f"tcp://127.0.0.1:{port}"
         tasks.cancel_scope.cancel()
 
 
