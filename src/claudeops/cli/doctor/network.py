@@ -1,0 +1,79 @@
+"""The check of what the sessions of each tier may connect to, where they have a network of their own."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from claudeops.app.cell import surroundings
+from claudeops.app.wiring import tier_policies
+from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
+from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.network.destinations import Exclusions
+from claudeops.domain.policy.policy import TierPolicy
+from claudeops.engine.cell.levels import choose
+from claudeops.engine.cell.own_network import Names, Network, resolved
+from claudeops.engine.cell.reach import Needs, list_of
+from claudeops.engine.estate import read_estate
+from claudeops.errors import ConfigurationError
+from claudeops.settings import Settings, TierSettings
+
+_SHOWN: Final = 8  # names in a sentence
+
+
+async def network(_case: Case, settings: Settings) -> Finding:
+    """Make the list of each tier, and look its names up; nothing is connected to."""
+    try:
+        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+    except ConfigurationError:
+        return skipped("Not looked at: no isolation works.")
+    if not chosen.cell.has_network:
+        return fine("Sessions have this machine's network: no list holds them.")
+    try:
+        estate = await anyio.to_thread.run_sync(read_estate, settings.repos_dir)
+    except OSError:
+        estate = NO_ESTATE
+    names, policies = Names(), tier_policies(settings)
+    lists: dict[str, list[str]] = {}
+    unknown: set[str] = set()
+    left_out: set[str] = set()
+    for tier in settings.tiers:
+        listed, found = await _list(tier, policies[tier.number], settings, estate, names)
+        lists.setdefault(listed, []).append(str(tier.number))
+        unknown |= {*found.unknown}
+        left_out |= {*found.left_out}
+    says = " ".join(f"Tier {', '.join(numbers)}: {listed}." for listed, numbers in lists.items())
+    if unknown:
+        return doubtful(f"{says} No address is known for {_shown(unknown)}.", "Correct these names, or take them away.")
+    if left_out:
+        return doubtful(
+            f"{says} Not all ports of {_shown(left_out)} fit on a list.",
+            "Name fewer hosts, or the ports that are needed.",
+        )
+    return fine(says)
+
+
+async def _list(
+    tier: TierSettings, policy: TierPolicy, settings: Settings, estate: Estate, names: Names
+) -> tuple[str, Network]:
+    """Return a tier's list in a few words, and as it was looked up."""
+    with tempfile.TemporaryDirectory(prefix="claudeops-doctor-") as directory:
+        needs = Needs(
+            tier=policy,
+            estate=estate,
+            environment={**settings.inherited_env, **tier.env},
+            home=tier.home or Path(directory),
+        )
+        listed = await list_of(needs)
+    found = await resolved(listed, names, excluded=Exclusions(policy, estate).has)
+    places = len(found.tcp) + len(found.udp)
+    networks = f" and {len(found.networks)} networks" if found.networks else ""
+    return f"{len(listed)} hosts on its list, {places} addresses with ports{networks}", found
+
+
+def _shown(names: set[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(sorted(names)[:_SHOWN])}{more}"
