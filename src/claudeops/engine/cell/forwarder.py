@@ -248,9 +248,8 @@ class _Forwarder:
         missing = dict(enumerate(places))
         while True:
             await anyio.wait_readable(self.door)
-            flags = socket.MSG_CMSG_CLOEXEC
             try:
-                content, descriptors, _, _ = socket.recv_fds(self.door, _MESSAGE_BYTES, _MOST_HANDED, flags)
+                content, descriptors, _, _ = socket.recv_fds(self.door, _MESSAGE_BYTES, _MOST_HANDED)
             except OSError:  # it ended with lines unread
                 break
             if content in {b"", _DONE}:
@@ -259,6 +258,7 @@ class _Forwarder:
             for number, given in zip(content.decode("ascii").strip().split(","), handed, strict=True):
                 place = missing.pop(int(number))
                 given.settimeout(0)
+                given.set_inheritable(False)  # noqa: FBT003 - positional only
                 place.socket = given
                 self._tasks.start_soon(self._accept if place.kind == "tcp" else self._relay, place)
         self.tally.missing = tuple(f"{place.address}:{place.port}" for place in missing.values())
