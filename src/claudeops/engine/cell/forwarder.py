@@ -7,8 +7,9 @@ outside, and copied both ways. Nothing else leads out of the namespace.
 Each session has a thread with an event loop of its own, so neither another session nor the daemon waits for its bytes.
 
 The kernel accepts a connection before the daemon has connected outside. Where nothing answers there, the session's
-connection is reset, and for a moment the address refuses exactly: its socket stays bound, but does not listen. To the
-daemon's loop goes the real reason.
+connection is reset, and then the address refuses exactly: its socket stays bound, but does not listen. That lasts until
+the destination answers, which is tried ten times a second, or until the session's next call: what it mends it looks at
+at once. To the daemon's loop goes the real reason.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ CONNECTIONS: Final = 128
 """How many connections of a session are open at once; more wait in the kernel's queues."""
 
 CONNECT_SECONDS: Final = 10.0
-SHUT_SECONDS: Final = 2.0
-"""How long a destination may take to answer, and how long one that did not answer refuses exactly."""
+SHUT_SECONDS: Final = 10.0
+"""How long a destination may take to answer, and how long one that does not answer refuses exactly at most."""
 
 _HERE: Final = "127.0.0.1"
 _HERE_BY_IPV6: Final = "::1"
+_LOOK_SECONDS: Final = 0.1  # between two tries of a destination that did not answer
 _START_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 0.1  # while the daemon is out of descriptors
@@ -88,15 +90,12 @@ class OpenNetwork:
 
     door: int  # descriptor of the socket over which the launcher hands over what it makes
     tally: Tally
+    listen_again: Callable[[], None]  # has all destinations that refuse exactly tried anew
 
 
 @asynccontextmanager
 async def open_network(
-    network: Network,
-    failed: Callable[[NotConnected], None],
-    *,
-    excluded: Callable[[str], bool] | None = None,
-    shut_seconds: float = SHUT_SECONDS,
+    network: Network, failed: Callable[[NotConnected], None], *, excluded: Callable[[str], bool] | None = None
 ) -> AsyncIterator[OpenNetwork]:
     """Forward a session's connections for the length of the block; raises `OSError`.
 
@@ -117,7 +116,6 @@ async def open_network(
         door=ours,
         failed=partial(back, failed),
         started=partial(back, started.set),
-        shut_seconds=shut_seconds,
         excluded=excluded or (lambda _: False),
     )
 
@@ -136,7 +134,7 @@ async def open_network(
                 await started.wait()
             if not started.is_set():
                 raise TimeoutError(errno.ETIMEDOUT, f"its network was not there within {_START_SECONDS:g} s")
-            yield OpenNetwork(door=theirs.fileno(), tally=forwarder.tally)
+            yield OpenNetwork(door=theirs.fileno(), tally=forwarder.tally, listen_again=forwarder.listen_again)
         finally:
             forwarder.stop()
             with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_SECONDS):
@@ -165,20 +163,7 @@ class _Place:
         ipaddress.IPv4Network | ipaddress.IPv6Network, ...
     ] = ()  # that it stands for, instead of one address
     socket: socket.socket = field(init=False)
-    shut_until: float = 0.0  # of the loop's clock
-
-    def shut(self, seconds: float) -> None:
-        """Refuse exactly for a moment."""
-        if not self.networks and not self.shut_until:
-            self.shut_until = anyio.current_time() + seconds
-            with suppress(OSError):
-                self.socket.shutdown(socket.SHUT_RDWR)
-
-    async def open_again(self) -> None:
-        """Listen again once that moment is over."""
-        await anyio.sleep_until(self.shut_until)
-        self.shut_until = 0.0
-        self.socket.listen(_QUEUE)
+    shut: anyio.Event | None = None  # set when it listens again; None: it listens
 
 
 def _places(network: Network) -> list[_Place]:
@@ -218,13 +203,13 @@ class _Forwarder:
     door: socket.socket
     failed: Callable[[NotConnected], None]
     started: Callable[[], None]
-    shut_seconds: float
     excluded: Callable[[str], bool]
     tally: Tally = field(default_factory=Tally)
     _tasks: TaskGroup = field(init=False)
     _loop: asyncio.AbstractEventLoop | None = None
     _slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(CONNECTIONS))
     _peers: OrderedDict[tuple[int, object], _Peer] = field(default_factory=OrderedDict)
+    _refusals: set[anyio.CancelScope] = field(default_factory=set)  # one for each place that refuses exactly
     _say_again: dict[NotConnected, float] = field(default_factory=dict)  # when
     _buffer: bytearray = field(default_factory=lambda: bytearray(_BUFFER_BYTES))
 
@@ -233,6 +218,16 @@ class _Forwarder:
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended already
                 self._loop.call_soon_threadsafe(self._tasks.cancel_scope.cancel)
+
+    def listen_again(self) -> None:
+        """End all exact refusals, from another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._end_refusals)
+
+    def _end_refusals(self) -> None:
+        for refusal in self._refusals:
+            refusal.cancel()
 
     async def serve(self) -> None:
         """Forward until stopped."""
@@ -253,9 +248,8 @@ class _Forwarder:
         missing = dict(enumerate(places))
         while True:
             await anyio.wait_readable(self.door)
-            flags = socket.MSG_CMSG_CLOEXEC
             try:
-                content, descriptors, _, _ = socket.recv_fds(self.door, _MESSAGE_BYTES, _MOST_HANDED, flags)
+                content, descriptors, _, _ = socket.recv_fds(self.door, _MESSAGE_BYTES, _MOST_HANDED)
             except OSError:  # it ended with lines unread
                 break
             if content in {b"", _DONE}:
@@ -264,6 +258,7 @@ class _Forwarder:
             for number, given in zip(content.decode("ascii").strip().split(","), handed, strict=True):
                 place = missing.pop(int(number))
                 given.settimeout(0)
+                given.set_inheritable(False)  # noqa: FBT003 - positional only
                 place.socket = given
                 self._tasks.start_soon(self._accept if place.kind == "tcp" else self._relay, place)
         self.tally.missing = tuple(f"{place.address}:{place.port}" for place in missing.values())
@@ -272,8 +267,8 @@ class _Forwarder:
 
     async def _accept(self, place: _Place) -> None:
         while True:
-            if place.shut_until:
-                await place.open_again()
+            if place.shut is not None:
+                await place.shut.wait()
             await anyio.wait_readable(place.socket)
             await self._slots.acquire()
             try:
@@ -296,7 +291,7 @@ class _Forwarder:
                 try:
                     outside = await _connected(address, place.port, socket.SOCK_STREAM)
                 except OSError as error:
-                    place.shut(self.shut_seconds)  # before the session learns of it, and tries again
+                    self._shut(place)  # before the session learns of it, and tries again
                     _reset(connection)
                     self._not_connected(address, place.port, error)
                     return
@@ -309,6 +304,28 @@ class _Forwarder:
                         self.tally.open -= 1
         finally:
             self._slots.release()
+
+    def _shut(self, place: _Place) -> None:
+        """Refuse exactly, until the destination answers; a network's socket also serves others, and stays open."""
+        if not place.networks and place.shut is None:
+            place.shut = anyio.Event()
+            with suppress(OSError):
+                place.socket.shutdown(socket.SHUT_RDWR)
+            self._tasks.start_soon(self._open_again, place, place.shut)
+
+    async def _open_again(self, place: _Place, opened: anyio.Event) -> None:
+        with anyio.move_on_after(SHUT_SECONDS) as refusal:
+            self._refusals.add(refusal)
+            answers = False
+            while not answers:
+                await anyio.sleep(_LOOK_SECONDS)
+                with suppress(OSError):
+                    (await _connected(place.address, place.port, socket.SOCK_STREAM)).close()
+                    answers = True
+        self._refusals.discard(refusal)
+        place.socket.listen(_QUEUE)
+        place.shut = None
+        opened.set()
 
     def _is_listed(self, address: str, place: _Place) -> bool:
         if not place.networks:

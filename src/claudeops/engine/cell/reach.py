@@ -49,6 +49,7 @@ class Reach:
     listed: tuple[Destination, ...]  # without the meter
     unknown: tuple[str, ...]  # names without an address
     tally: Tally = field(compare=False)
+    listen_again: Callable[[], None] = field(compare=False)  # before a call, which may have mended what refused
 
 
 @asynccontextmanager
@@ -83,6 +84,7 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
                 listed=listed,
                 unknown=network.unknown,
                 tally=opened.tally,
+                listen_again=opened.listen_again,
             )
         finally:
             tally = opened.tally

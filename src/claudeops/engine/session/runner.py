@@ -308,9 +308,11 @@ class _Run:
         )
 
     def _judged(self, live: Broadcast, call: ToolCall, verdict: Verdict) -> None:
-        """Publish and count an answer of the gate."""
+        """Publish and count an answer of the gate, before it goes out."""
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
             self.context.counts.call_judged(self.session, verdict.kind)
+            if self.reach is not None:
+                self.reach.listen_again()
         live.judged(call, verdict, self.context.clock.now())
 
     def _approvals(self, clocks: Clocks) -> ApprovalService | None:

@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from claudeops.engine.cell import workspace as workspaces
@@ -57,6 +58,16 @@ def until_it_answers(address, port, said):
         with contextlib.suppress(ConnectionError):
             return stream(address, port, said)
     return "never"
+def until_reset_twice(address, port):
+    end, resets = time.monotonic() + {PATIENCE_SECONDS}, 0
+    while time.monotonic() < end and resets < 2:
+        try:
+            ask(address, port, "")
+        except ConnectionResetError:
+            resets += 1
+        except ConnectionError:
+            pass
+    return "twice" if resets == 2 else "never"
 def much(address, port, size):
     said = (bytes(range(256)) * (size // 256))
     with socket.create_connection((address, port), {PATIENCE_SECONDS}) as mine:
@@ -290,9 +301,29 @@ async def test_what_comes_up_again_is_reached_again_within_the_same_session(tmp_
 
     network = Network(tcp=(("127.0.0.1", port),))
     with served:
-        async with open_network(network, failed, shut_seconds=0.01) as opened:
+        async with open_network(network, failed) as opened:
             tries = (("until_it_answers", "127.0.0.1", port, "hello"),)
             assert await anyio.to_thread.run_sync(lambda: tried(tmp_path, opened, network, *tries)) == ["hello"]
+
+
+async def test_a_refusal_ends_with_the_next_call(tmp_path: Path) -> None:
+    """Nothing listens outside, so what ends the exact refusal is the call alone: it is a reset again."""
+    needs(Level.BUBBLEWRAP)
+    port, failures = free_port(), list[NotConnected]()
+    network = Network(tcp=(("127.0.0.1", port),))
+    async with open_network(network, failures.append) as opened:
+
+        async def calls() -> None:
+            while True:
+                opened.listen_again()
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(calls)
+            tries = (("until_reset_twice", "127.0.0.1", port),)
+            assert await anyio.to_thread.run_sync(lambda: tried(tmp_path, opened, network, *tries)) == ["twice"]
+            tasks.cancel_scope.cancel()
+    assert opened.tally.failed >= 2
 
 
 async def test_a_reset_outside_is_a_reset_inside(tmp_path: Path) -> None:
