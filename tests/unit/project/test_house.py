@@ -11,6 +11,7 @@ from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, fo
 SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.app.oidc": "imports an extra, so only where a provider is configured",
+    "claudeops.cli.doctor.network": "one check, which looks names up",
     "claudeops.cli.doctor.login_provider": "one check, which asks another server than those beside it",
     "claudeops.settings.oidc": "variables that mean something only together",
     "claudeops.app.alerts": "the wiring of one room of the engine, like that of the probes",

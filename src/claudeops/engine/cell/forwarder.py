@@ -15,13 +15,10 @@ at once. To the daemon's loop goes the real reason.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import ipaddress
 import os
 import socket
-import struct
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -33,6 +30,7 @@ from typing import Final, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from claudeops.engine.cell.copying import copy_both_ways, reset
 from claudeops.engine.cell.own_network import Network
 
 CONNECTIONS: Final = 128
@@ -54,12 +52,10 @@ _DATAGRAM_BYTES: Final = 65535
 _BUFFER_BYTES: Final = 1024 * 1024
 _LEAST_BYTES: Final = 32 * 1024
 _ALL_BYTES: Final = 8 * 1024 * 1024  # read at once from all connections of a session together
-_WRITES_COPY: Final = sys.version_info < (3, 12)
 _MESSAGE_BYTES: Final = 4096
 _MOST_HANDED: Final = 253  # descriptors in one message: SCM_MAX_FD
 _SAY_AGAIN_SECONDS: Final = 60.0  # between two reports of one place that fails for one reason
 _DONE: Final = b".\n"  # the launcher's last message
-_RESET: Final = struct.pack("ii", 1, 0)  # struct linger
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -258,7 +254,7 @@ class _Forwarder:
             for number, given in zip(content.decode("ascii").strip().split(","), handed, strict=True):
                 place = missing.pop(int(number))
                 given.settimeout(0)
-                given.set_inheritable(False)  # noqa: FBT003 - positional only
+                given.set_inheritable(False)
                 place.socket = given
                 self._tasks.start_soon(self._accept if place.kind == "tcp" else self._relay, place)
         self.tally.missing = tuple(f"{place.address}:{place.port}" for place in missing.values())
@@ -286,20 +282,20 @@ class _Forwarder:
                 connection.settimeout(0)
                 address = connection.getsockname()[0] if place.networks else place.address
                 if not self._is_listed(address, place):
-                    _reset(connection)
+                    reset(connection)
                     return
                 try:
                     outside = await _connected(address, place.port, socket.SOCK_STREAM)
                 except OSError as error:
                     self._shut(place)  # before the session learns of it, and tries again
-                    _reset(connection)
+                    reset(connection)
                     self._not_connected(address, place.port, error)
                     return
                 self.tally.connected += 1
                 self.tally.open += 1
                 with outside:
                     try:
-                        await self._copy(connection, outside)
+                        await copy_both_ways(connection, outside, self._room())
                     finally:
                         self.tally.open -= 1
         finally:
@@ -334,25 +330,9 @@ class _Forwarder:
         one, many = ipaddress.ip_network(numeric), [each for each in place.networks if numeric in each]
         return one in many or (bool(many) and not self.excluded(address))
 
-    async def _copy(self, inside: socket.socket, outside: socket.socket) -> None:
-        """Copy both ways until both ends are closed, or one was reset."""
-        loop = asyncio.get_running_loop()
-        over = anyio.Event()
-        # What is read at once may wait to be written, once for each way.
-        room = memoryview(self._buffer)[: max(_LEAST_BYTES, min(_BUFFER_BYTES, _ALL_BYTES // self.tally.open))]
-        here, there = _End(room, over), _End(room, over)
-        here.other, there.other = there, here
-        try:
-            # What arrives waits until both ends are there. Before Python 3.12 a pause does not hold that is requested
-            # in ``connection_made``; here nothing has been read yet, because this task goes on before the next look.
-            await loop.connect_accepted_socket(lambda: here, inside)
-            here.transport.pause_reading()
-            await loop.create_connection(lambda: there, sock=outside)
-            here.transport.resume_reading()
-            await over.wait()
-        finally:
-            for end in (here, there):
-                end.abort()
+    def _room(self) -> memoryview:
+        """Return where a connection's bytes are read to: what is read at once may wait to be written, for each way."""
+        return memoryview(self._buffer)[: max(_LEAST_BYTES, min(_BUFFER_BYTES, _ALL_BYTES // self.tally.open))]
 
     def _not_connected(self, address: str, port: int, error: OSError) -> None:
         self.tally.failed += 1
@@ -410,70 +390,6 @@ class _Peer:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
-class _End(asyncio.BufferedProtocol):
-    """One of the two ends of a forwarded connection.
-
-    All ends of a session share one buffer: what was read is copied out of it before anything else is read.
-    """
-
-    transport: asyncio.Transport
-    other: _End
-
-    def __init__(self, room: memoryview, over: anyio.Event) -> None:
-        self._buffer = room
-        self._over = over
-        self.is_open = False
-        self.has_ended = False  # it sends no more
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.is_open = True
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        # Python 3.11's transport copies what it cannot send at once, later ones keep a view of it.
-        content = self._buffer[:nbytes]
-        self.other.transport.write(content if _WRITES_COPY else bytes(content))
-
-    def eof_received(self) -> bool:
-        """Pass the end on; the other way stays open."""
-        self.has_ended = True
-        if self.other.has_ended:
-            self.other.transport.close()
-            return False
-        try:
-            self.other.transport.write_eof()
-        except OSError:  # it was reset, and its transport does not know yet
-            self.other.abort()
-            self.abort()
-        return True
-
-    def pause_writing(self) -> None:
-        self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if not self.other.has_ended:
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Pass the loss on: a reset as a reset, a close as a close, once what was read is written."""
-        self.is_open = False
-        if exc is not None:
-            self.other.abort()
-        elif self.other.is_open:
-            self.other.transport.close()
-        if not self.other.is_open:
-            self._over.set()
-
-    def abort(self) -> None:
-        """Close the connection with a reset, unless it is closed."""
-        if self.is_open:
-            _reset(self.transport.get_extra_info("socket"))
-            self.transport.abort()
-
-
 async def _connected(address: str, port: int, kind: socket.SocketKind) -> socket.socket:
     """Return a connected socket; raises `OSError`. Bounded by `CONNECT_SECONDS`, for each address of loopback."""
     try:
@@ -497,9 +413,3 @@ async def _connected_to(address: str, port: int, kind: socket.SocketKind) -> soc
         made.close()
         raise
     return made
-
-
-def _reset(connection: socket.socket) -> None:
-    """Make the close of a connection a reset."""
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
