@@ -150,6 +150,7 @@ def fork(
         try:
             socket.send_fds(_Server.connection(), [order], descriptors)
         except BrokenPipeError:
+            ours.close()
             raise RuntimeError(_Server.last_words()) from None
     ours.settimeout(PATIENCE_SECONDS)
     pid = b""
