@@ -1,0 +1,312 @@
+"""A stand-in for a Kubernetes API server: objects in a dict, as much of the protocol as kubectl needs, calls recorded.
+
+It knows nothing of users, versions of objects and admission. With ``filtered`` it puts what `claudeops` judges, masks
+and binds in front of itself, in the order in which a process would do it; ``calls`` holds what passed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from claudeops.domain.kubernetes_api.bodies import bound_body, read_body, refuse_review
+from claudeops.domain.kubernetes_api.masks import WatchMask, masked
+from claudeops.domain.kubernetes_api.requests import (
+    DeletePod,
+    Exec,
+    Kind,
+    Read,
+    Refused,
+    Restart,
+    Scale,
+    read_request,
+)
+from claudeops.domain.redact import Redactor
+
+JSON: Final = "application/json"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """A kind of object."""
+
+    group: str
+    kind: str
+    namespaced: bool = True
+    parts: tuple[str, ...] = ()  # subresources
+
+
+RESOURCES: Final[Mapping[str, Resource]] = {
+    "pods": Resource(group="", kind="Pod", parts=("log", "exec")),
+    "configmaps": Resource(group="", kind="ConfigMap"),
+    "events": Resource(group="", kind="Event"),
+    "secrets": Resource(group="", kind="Secret"),
+    "nodes": Resource(group="", kind="Node", namespaced=False),
+    "namespaces": Resource(group="", kind="Namespace", namespaced=False),
+    "deployments": Resource(group="apps", kind="Deployment", parts=("scale",)),
+    "replicasets": Resource(group="apps", kind="ReplicaSet"),
+    "shops": Resource(group="example.org", kind="Shop"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What is answered."""
+
+    body: bytes
+    status: int = 200
+    media: str = JSON
+    stream: bool = False
+
+    @classmethod
+    def of(cls, document: Json, status: int = 200) -> Reply:
+        """Return a document as an answer."""
+        return cls(body=msgspec.json.encode(document), status=status)
+
+
+def failure(code: int, reason: str, message: str) -> Reply:
+    """Return an error as the API server words it."""
+    about = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    return Reply.of({**about, "message": message, "reason": reason, "code": code}, code)
+
+
+@dataclass
+class Cluster:
+    """The server: its objects by resource, namespace and name."""
+
+    objects: dict[tuple[str, str, str], Json]
+    logs: str = "ready\n"
+    filtered: bool = False
+    url: str = ""
+    calls: list[tuple[str, str, bytes]] = field(default_factory=list)  # method, target, body
+    reads: list[Read] = field(default_factory=list)  # that the filter passed
+
+    @property
+    def writes(self) -> list[tuple[str, str, bytes]]:
+        """Calls that changed something."""
+        return [call for call in self.calls if call[0] in {"PATCH", "PUT", "DELETE"}]
+
+    def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Answer a request, through the filter if there is one."""
+        if not self.filtered:
+            return self.answer(method, target, headers.get("Accept", ""), body)
+        judged = read_request(method, target, headers)
+        if isinstance(judged, Refused):
+            return _refusal(judged)
+        if isinstance(judged, Read):
+            refused = refuse_review(body, headers.get("Content-Type", "")) if judged.method == "POST" else None
+            self.reads.append(judged)
+            return _refusal(refused) if refused else self._shown(judged, body)
+        if isinstance(judged, Exec):
+            return failure(500, "InternalError", "nothing runs in this pod")
+        return self._written(judged, body, headers.get("Content-Type", ""))
+
+    def _written(self, act: Restart | Scale | DeletePod, body: bytes, content_type: str) -> Reply:
+        change = read_body(act, body, content_type)
+        if isinstance(change, Refused):
+            return _refusal(change)
+        before = self.answer("GET", act.object.target, JSON, b"")
+        if before.status != 200:
+            return before
+        bound = bound_body(change, json.loads(before.body)["metadata"]["uid"])
+        if isinstance(bound, Refused):
+            return _refusal(bound)
+        return _masked(act.kind, self.answer(change.method, act.target, JSON, bound))
+
+    def _shown(self, read: Read, body: bytes) -> Reply:
+        reply = self.answer(read.method, read.target, read.accept, body)
+        if not reply.stream or read.kind is Kind.LOG:
+            return _masked(read.kind, reply)
+        watch, redactor = WatchMask(read.kind), Redactor([])
+        lines = (redactor.line(watch.line(line)) for line in reply.body.splitlines(keepends=True))
+        return Reply(body=b"".join(lines), stream=True)
+
+    def answer(self, method: str, target: str, accept: str, body: bytes) -> Reply:
+        """Answer as the API server would."""
+        self.calls.append((method, target, body))
+        parts = urlsplit(target)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        segments = parts.path.strip("/").split("/")
+        if method == "POST" and segments[-1].endswith("reviews"):
+            review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {}}
+            return Reply.of({**review, "status": {"allowed": True}}, 201)
+        rest = segments[2:] if segments[0] == "api" else segments[3:]
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        if len(rest) == 1 and rest[0] in RESOURCES:
+            return self._listed(rest[0], namespace, query, accept)
+        if len(rest) > 1:
+            body = body if method != "GET" else b""
+            return self._one(method, (rest[0], namespace, rest[1]), "/".join(rest[2:]), query, accept, body)
+        missing = failure(404, "NotFound", "the server could not find the requested resource")
+        return _discovered(parts.path) or missing
+
+    def _one(
+        self, method: str, key: tuple[str, str, str], part: str, query: Mapping[str, str], accept: str, body: bytes
+    ) -> Reply:
+        found = self.objects.get(key)
+        if found is None:
+            return failure(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+        if part == "log":
+            return Reply(body=self.logs.encode(), media="text/plain", stream=query.get("follow") == "true")
+        if method == "GET":
+            return Reply.of(_scale(found) if part == "scale" else _form([found], accept, found, query))
+        return self._changed(method, key, json.loads(body), scale=part == "scale")
+
+    def _listed(self, resource: str, namespace: str, query: Mapping[str, str], accept: str) -> Reply:
+        wanted = [
+            found
+            for (kind, where, name), found in self.objects.items()
+            if kind == resource and namespace in {"", where} and _selected(query, name, found)
+        ]
+        kind = RESOURCES[resource]
+        if query.get("watch") == "true":
+            events = [{"type": "ADDED", "object": _form([found], accept, found, query)} for found in wanted]
+            return Reply(body=b"".join(msgspec.json.encode(event) + b"\n" for event in events), stream=True)
+        version = f"{kind.group}/v1" if kind.group else "v1"
+        whole = {"kind": f"{kind.kind}List", "apiVersion": version, "metadata": {"resourceVersion": "9"}}
+        return Reply.of(_form(wanted, accept, {**whole, "items": wanted}, query))
+
+    def _changed(self, method: str, key: tuple[str, str, str], body: Json, *, scale: bool) -> Reply:
+        found = self.objects[key]
+        uid = body.get("preconditions", {}).get("uid") if method == "DELETE" else body.get("metadata", {}).get("uid")
+        if uid not in {None, found["metadata"]["uid"]}:
+            return failure(409, "Conflict", "the object has another uid")
+        if method == "DELETE":
+            del self.objects[key]
+        else:
+            _merge(found, {"spec": body["spec"]})
+        return Reply.of(_scale(found) if scale else found)
+
+
+def _refusal(refused: Refused) -> Reply:
+    return Reply(body=refused.document, status=refused.status)
+
+
+def _masked(kind: Kind, reply: Reply) -> Reply:
+    shown = reply.body
+    if reply.media == JSON:
+        shown = msgspec.json.encode(masked(kind, msgspec.json.decode(shown)))
+    lines = [Redactor([]).line(line) for line in shown.split(b"\n")]
+    return Reply(body=b"\n".join(lines), status=reply.status, media=reply.media, stream=reply.stream)
+
+
+def _merge(into: Json, patch: Json) -> None:
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+def _scale(found: Json) -> Json:
+    names = {key: found["metadata"][key] for key in ("name", "namespace", "uid")} | {"resourceVersion": "7"}
+    spec = {"replicas": found["spec"]["replicas"]}
+    status = {"replicas": spec["replicas"], "selector": "app=web"}
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": names, "spec": spec, "status": status}
+
+
+def _selected(query: Mapping[str, str], name: str, found: Json) -> bool:
+    fields = dict(term.split("=", 1) for term in query.get("fieldSelector", "").replace("==", "=").split(",") if term)
+    labels = dict(term.split("=", 1) for term in query.get("labelSelector", "").split(",") if term)
+    owned = found["metadata"].get("labels", {})
+    return fields.get("metadata.name", name) == name and all(owned.get(key) == value for key, value in labels.items())
+
+
+def _form(found: list[Json], accept: str, whole: Json, query: Mapping[str, str]) -> Json:
+    """Return objects as a table where one is preferred."""
+    if not accept.startswith(f"{JSON};as=Table"):
+        return whole
+    columns = [{"name": name, "type": "string", "format": "", "priority": 0} for name in ("Name", "Kind")]
+    rows = []
+    for one in found:
+        row: Json = {"cells": [one["metadata"]["name"], one["kind"]]}
+        alone = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": one["metadata"]}
+        rows.append({**row, "object": one if query.get("includeObject") == "Object" else alone})
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": "9"},
+        "columnDefinitions": columns,
+        "rows": rows,
+    }
+
+
+def _discovered(path: str) -> Reply | None:
+    groups = sorted({resource.group for resource in RESOURCES.values()} - {""})
+    if path == "/version":
+        return Reply.of({"major": "1", "minor": "34", "gitVersion": "v1.34.4", "platform": "linux/amd64"})
+    if path in {"/healthz", "/livez", "/readyz"}:
+        return Reply(body=b"ok", media="text/plain")
+    if path == "/api":
+        return Reply.of({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+    if path == "/apis":
+        versions = [{"groupVersion": f"{group}/v1", "version": "v1"} for group in groups]
+        listed = [
+            {"name": group, "versions": [version], "preferredVersion": version}
+            for group, version in zip(groups, versions, strict=True)
+        ]
+        return Reply.of({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
+    served = {"/api/v1": ""} | {f"/apis/{group}/v1": group for group in groups}
+    return _resources(served[path]) if path in served else None
+
+
+def _resources(group: str) -> Reply:
+    listed = []
+    for plural, resource in RESOURCES.items():
+        if resource.group == group:
+            about = {"namespaced": resource.namespaced, "kind": resource.kind, "singularName": resource.kind.lower()}
+            verbs = ["get", "list", "watch", "patch", "delete", "create"]
+            listed += [{**about, "name": plural, "verbs": verbs, "shortNames": []}]
+            listed += [{**about, "name": f"{plural}/{part}", "verbs": ["get", "patch"]} for part in resource.parts]
+    version = f"{group}/v1" if group else "v1"
+    return Reply.of({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": listed})
+
+
+@contextmanager
+def serving(cluster: Cluster) -> Iterator[Cluster]:
+    """Serve on loopback over plain HTTP, which kubectl speaks as long as it has no token."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            reply = cluster.ask(self.command, self.path, dict(self.headers.items()), body)
+            self.send_response(reply.status)
+            self.send_header("Content-Type", reply.media)
+            if reply.stream:
+                self.send_header("Connection", "close")
+            else:
+                self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            self.wfile.write(reply.body)
+            self.close_connection = self.close_connection or reply.stream
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - named by http.server
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by http.server
+            """Write nothing: calls are recorded."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        cluster.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield cluster
+        finally:
+            server.shutdown()
+            thread.join()
