@@ -43,17 +43,18 @@ class Resource:
     kind: str
     namespaced: bool = True
     parts: tuple[str, ...] = ()  # subresources
+    short: str = ""
 
 
 RESOURCES: Final[Mapping[str, Resource]] = {
-    "pods": Resource(group="", kind="Pod", parts=("log", "exec")),
-    "configmaps": Resource(group="", kind="ConfigMap"),
+    "pods": Resource(group="", kind="Pod", parts=("log", "exec"), short="po"),
+    "configmaps": Resource(group="", kind="ConfigMap", short="cm"),
     "events": Resource(group="", kind="Event"),
     "secrets": Resource(group="", kind="Secret"),
-    "nodes": Resource(group="", kind="Node", namespaced=False),
+    "nodes": Resource(group="", kind="Node", namespaced=False, short="no"),
     "namespaces": Resource(group="", kind="Namespace", namespaced=False),
-    "deployments": Resource(group="apps", kind="Deployment", parts=("scale",)),
-    "replicasets": Resource(group="apps", kind="ReplicaSet"),
+    "deployments": Resource(group="apps", kind="Deployment", parts=("scale",), short="deploy"),
+    "replicasets": Resource(group="apps", kind="ReplicaSet", short="rs"),
     "shops": Resource(group="example.org", kind="Shop"),
 }
 
@@ -144,38 +145,41 @@ class Cluster:
         if len(rest) > 2 and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]
         if len(rest) == 1 and rest[0] in RESOURCES:
-            return self._listed(rest[0], namespace, query, accept)
+            return self._listed(rest[0], namespace, {**query, "accept": accept})
         if len(rest) > 1:
-            body = body if method != "GET" else b""
-            return self._one(method, (rest[0], namespace, rest[1]), "/".join(rest[2:]), query, accept, body)
+            part = "/".join(rest[2:])
+            form = {**query, "accept": accept}
+            return self._one(method, (rest[0], namespace, rest[1]), part, form, body)
         missing = failure(404, "NotFound", "the server could not find the requested resource")
         return _discovered(parts.path) or missing
 
-    def _one(
-        self, method: str, key: tuple[str, str, str], part: str, query: Mapping[str, str], accept: str, body: bytes
-    ) -> Reply:
+    def _one(self, method: str, key: tuple[str, str, str], part: str, form: Mapping[str, str], body: bytes) -> Reply:
         found = self.objects.get(key)
         if found is None:
             return failure(404, "NotFound", f'{key[0]} "{key[2]}" not found')
         if part == "log":
-            return Reply(body=self.logs.encode(), media="text/plain", stream=query.get("follow") == "true")
+            return Reply(body=self.logs.encode(), media="text/plain", stream=form.get("follow") == "true")
         if method == "GET":
-            return Reply.of(_scale(found) if part == "scale" else _form([found], accept, found, query))
+            return Reply.of(_scale(found) if part == "scale" else _form([found], form, found))
         return self._changed(method, key, json.loads(body), scale=part == "scale")
 
-    def _listed(self, resource: str, namespace: str, query: Mapping[str, str], accept: str) -> Reply:
+    def _listed(self, resource: str, namespace: str, form: Mapping[str, str]) -> Reply:
         wanted = [
             found
             for (kind, where, name), found in self.objects.items()
-            if kind == resource and namespace in {"", where} and _selected(query, name, found)
+            if kind == resource and namespace in {"", where} and _selected(form, name, found)
         ]
         kind = RESOURCES[resource]
-        if query.get("watch") == "true":
-            events = [{"type": "ADDED", "object": _form([found], accept, found, query)} for found in wanted]
+        if form.get("watch") == "true":
+            events = [{"type": "ADDED", "object": _form([found], form, found)} for found in wanted]
+            if form.get("sendInitialEvents") == "true":
+                ended = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+                events.append(
+                    {"type": "BOOKMARK", "object": {"kind": kind.kind, "apiVersion": _version(kind), "metadata": ended}}
+                )
             return Reply(body=b"".join(msgspec.json.encode(event) + b"\n" for event in events), stream=True)
-        version = f"{kind.group}/v1" if kind.group else "v1"
-        whole = {"kind": f"{kind.kind}List", "apiVersion": version, "metadata": {"resourceVersion": "9"}}
-        return Reply.of(_form(wanted, accept, {**whole, "items": wanted}, query))
+        whole = {"kind": f"{kind.kind}List", "apiVersion": _version(kind), "metadata": {"resourceVersion": "9"}}
+        return Reply.of(_form(wanted, form, {**whole, "items": wanted}))
 
     def _changed(self, method: str, key: tuple[str, str, str], body: Json, *, scale: bool) -> Reply:
         found = self.objects[key]
@@ -187,6 +191,10 @@ class Cluster:
         else:
             _merge(found, {"spec": body["spec"]})
         return Reply.of(_scale(found) if scale else found)
+
+
+def _version(kind: Resource) -> str:
+    return f"{kind.group}/v1" if kind.group else "v1"
 
 
 def _refusal(refused: Refused) -> Reply:
@@ -223,16 +231,16 @@ def _selected(query: Mapping[str, str], name: str, found: Json) -> bool:
     return fields.get("metadata.name", name) == name and all(owned.get(key) == value for key, value in labels.items())
 
 
-def _form(found: list[Json], accept: str, whole: Json, query: Mapping[str, str]) -> Json:
+def _form(found: list[Json], form: Mapping[str, str], whole: Json) -> Json:
     """Return objects as a table where one is preferred."""
-    if not accept.startswith(f"{JSON};as=Table"):
+    if not form["accept"].startswith(f"{JSON};as=Table"):
         return whole
     columns = [{"name": name, "type": "string", "format": "", "priority": 0} for name in ("Name", "Kind")]
     rows = []
     for one in found:
         row: Json = {"cells": [one["metadata"]["name"], one["kind"]]}
         alone = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": one["metadata"]}
-        rows.append({**row, "object": one if query.get("includeObject") == "Object" else alone})
+        rows.append({**row, "object": one if form.get("includeObject") == "Object" else alone})
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -261,14 +269,23 @@ def _discovered(path: str) -> Reply | None:
     return _resources(served[path]) if path in served else None
 
 
+_PARTS: Final = {"scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"}}
+
+
 def _resources(group: str) -> Reply:
     listed = []
     for plural, resource in RESOURCES.items():
         if resource.group == group:
             about = {"namespaced": resource.namespaced, "kind": resource.kind, "singularName": resource.kind.lower()}
+            categories = ["all"] if plural != "secrets" else []
             verbs = ["get", "list", "watch", "patch", "delete", "create"]
-            listed += [{**about, "name": plural, "verbs": verbs, "shortNames": []}]
-            listed += [{**about, "name": f"{plural}/{part}", "verbs": ["get", "patch"]} for part in resource.parts]
+            listed += [
+                {**about, "name": plural, "verbs": verbs, "shortNames": [resource.short], "categories": categories}
+            ]
+            listed += [
+                {**about, "name": f"{plural}/{part}", "verbs": ["get", "patch"], **_PARTS.get(part, {})}
+                for part in resource.parts
+            ]
     version = f"{group}/v1" if group else "v1"
     return Reply.of({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": listed})
 

@@ -126,7 +126,7 @@ CONFIG_MAP: Final[Json] = {
         "app.xml": "<a>\n<password>xml-hunter2</password>\n<workers>4</workers>\n</a>",
         "url": "http://user:url-hunter2@db.example/",
     },
-    "binaryData": {"blob": "aHVudGVyMg== binary-hunter2"},
+    "binaryData": {"blob": "huntehunter2"},
 }
 CUSTOM: Final[Json] = {
     "kind": "Shop",

@@ -114,7 +114,7 @@ def _read_restart(body: bytes, media: str) -> Refused | Restarted:
 
 def _read_scale(act: Scale, body: bytes, media: str) -> Refused | Scaled:
     """Read a patch of the number of pods, or the whole Scale object that kubectl sends with --current-replicas."""
-    if media not in ({_JSON} if act.whole else {_MERGE, _STRATEGIC}):
+    if media not in ({_JSON, ""} if act.whole else {_MERGE, _STRATEGIC}):  # kubectl names none beside a whole Scale
         return _unsupported(media)
     document = _object(body)
     if isinstance(document, Refused):
@@ -186,7 +186,9 @@ def _is_scale(document: Mapping[str, object], meant: ObjectName) -> bool:
         return False
     texts = all(isinstance(value, str) for key, value in metadata.items() if key != "creationTimestamp")
     named = (metadata.get("name"), metadata.get("namespace", meant.namespace)) == (meant.name, meant.namespace)
-    return texts and named and document.get("kind", "Scale") == "Scale" and document.get("apiVersion", "") in _SCALES
+    version = document.get("apiVersion", "")
+    known = isinstance(version, str) and version in _SCALES
+    return texts and named and known and document.get("kind", "Scale") == "Scale"
 
 
 def _object(body: bytes) -> dict[str, object] | Refused:

@@ -109,6 +109,7 @@ _PAIR: Final = regex.Pattern(
 """A name and a value as in lists of variables: ``name: DB_PASSWORD``, ``value: …``."""
 
 _URL: Final = regex.Pattern(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/@:\"']*:)([^\s/@\"']+)@")
+_BASE64_MASK: Final = "W3JlZGFjdGVkXQ=="  # the mask in base64
 _ESCAPED: Final = regex.Pattern(rb"(?i)\\u005b|\\u005d|\\u00(?:6[0-9a-f]|7[0-9a])")
 
 
@@ -148,9 +149,9 @@ def masked_line(kind: Kind, line: bytes) -> bytes:
 
 
 def holds_mask(body: bytes) -> bool:
-    """Tell whether a body holds what stands for a value that was not shown, also with its letters escaped."""
-    mask = MASK.encode()
-    return mask in body or (b"\\u" in body and mask in _ESCAPED.sub(_unescaped, body))
+    """Tell whether a body holds what stands for a value that was not shown, also with escaped letters or in base64."""
+    plain = _ESCAPED.sub(_unescaped, body) if b"\\u" in body else body
+    return MASK.encode() in plain or _BASE64_MASK.encode() in plain
 
 
 class _Masking:
@@ -207,7 +208,7 @@ class _Masking:
         helm = self._kind is Kind.CONFIG_MAPS and _is_helms(fields)
         shown = {}
         for key, value in fields.items():
-            if helm and key in {"data", "binaryData"}:
+            if helm and key == "data":
                 shown[key] = _everything(value)
             elif key == "key" and isinstance(value, str) and fields.keys() & _BESIDE_KEYS:
                 shown[key] = value
@@ -229,7 +230,7 @@ class _Masking:
     def _by_kind(self, key: str, value: object, depth: int) -> object:
         """Mask a field that means something in objects of this kind alone."""
         if self._kind is Kind.CONFIG_MAPS and key in {"data", "binaryData"}:
-            return _entries(value) if key == "data" else _everything(value)
+            return _entries(value) if key == "data" else _bytes(value)
         if self._kind is not Kind.CUSTOM:
             return _settings(value) if key in _SETTINGS and isinstance(value, dict) else self._walk(value, depth + 1)
         if _ANYTHING.fullmatch(key):
@@ -271,6 +272,11 @@ def _unescaped(found: regex.Match[bytes]) -> bytes:
 
 def _names_secret(name: str) -> bool:
     return bool(_NAME.search(name)) and not _REFERENCE.search(name)
+
+
+def _bytes(value: object) -> object:
+    """Mask what clients decode from base64."""
+    return dict.fromkeys(value, _BASE64_MASK) if isinstance(value, dict) else _everything(value)
 
 
 def _is_helms(fields: Mapping[str, object]) -> bool:

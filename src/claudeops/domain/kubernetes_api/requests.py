@@ -265,7 +265,7 @@ def accepted(header: str) -> str:
         given = dict(part.partition("=")[::2] for part in rest)
         forms, versions = _FORMS.get(given.get("g", ""), (frozenset(), frozenset()))
         if media.lower() == _JSON and given.get("as") in forms and given.get("v") in versions:
-            kept.append(f"{_JSON};as={given['as']};v={given['v']};g={given['g']}")
+            kept.append(";".join([_JSON, *(f"{name}={given[name]}" for name in given if name in {"as", "g", "v"})]))
     return ",".join([*dict.fromkeys(kept), _JSON])
 
 
