@@ -140,6 +140,7 @@ def test_a_whole_scale_object_is_sent_as_a_patch_of_what_was_read() -> None:
         (WHOLE, whole(apiVersion=["v1"])),
         (WHOLE, whole(apiVersion="example.org/v1")),
         (WHOLE, whole(more=1)),
+        (WHOLE, whole(status={"replicas": 2, "selector": "[redacted]"})),
         (WHOLE, whole(spec={"replicas": 1, "more": 1})),
     ],
 )

@@ -143,6 +143,32 @@ def test_a_custom_resource_shows_its_state() -> None:
     assert spec["pin"] == {"token": MASK}
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"passwords": [{"value": "a-hunter2"}]},
+        {"passwords": [["a-hunter2"], "b-hunter2"]},
+        {"tokens": {"any": {"thing": "a-hunter2"}}},
+        {"env": [{"name": "A", "valueFrom": {"literal": "a-hunter2"}}]},
+        {"env": [{"name": "A", "valueFrom": "a-hunter2"}]},
+        {"env": {"A": "a-hunter2"}},
+        {"key": "a-hunter2"},
+        {"httpGet": "a-hunter2"},
+        {"annotations": ["a-hunter2"]},
+        {"metadata": {"password": "a-hunter2"}},
+        {"labels": {"password": ["a-hunter2"]}},
+    ],
+    ids=str,
+)
+def test_a_custom_resource_hides_secrets_in_every_form(spec: Json) -> None:
+    assert SECRET not in seen(Kind.CUSTOM, {"kind": "Shop", "spec": spec})
+
+
+def test_an_object_that_is_named_like_a_table_is_none() -> None:
+    named = {"kind": "Table", "apiVersion": "example.org/v1", "columnDefinitions": [{"password": "a-hunter2"}]}
+    assert SECRET not in seen(Kind.CUSTOM, named)
+
+
 def test_a_schema_keeps_the_names_of_its_fields() -> None:
     properties = {"env": {"type": "array"}, "command": {"type": "string"}, "annotations": {"type": "object"}}
     definition = {"kind": "CustomResourceDefinition", "metadata": metadata("a"), "spec": {"properties": properties}}
