@@ -146,7 +146,7 @@ def test_a_custom_resource_shows_its_state() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"passwords": [{"value": "a-hunter2"}]},
+        {"passwords": [{"text": "a-hunter2"}]},
         {"passwords": [["a-hunter2"], "b-hunter2"]},
         {"tokens": {"any": {"thing": "a-hunter2"}}},
         {"env": [{"name": "A", "valueFrom": {"literal": "a-hunter2"}}]},
