@@ -24,6 +24,7 @@ from claudeops.app.cell import (
     end_leftovers,
     groups_of_sessions,
     slots,
+    with_filters,
     with_looks,
 )
 from claudeops.app.meter import open_meter
@@ -175,6 +176,7 @@ async def open_node(
                     context = replace(
                         context,
                         meter=meter,
+                        secrets=tuple(settings.secrets),
                         clis=replace(context.clis, refusal=clis.refusal),
                         confinement=replace(
                             context.confinement,
@@ -182,7 +184,7 @@ async def open_node(
                             groups=await groups_of_sessions(settings, log),
                             looks=looks.cells,
                         ),
-                        tiers=with_looks(context.tiers, looks),
+                        tiers=with_filters(with_looks(context.tiers, looks), cell),
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(

@@ -102,6 +102,9 @@ ETC: Final = (
 _HOSTS: Final = Path("/etc/hosts")
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
+DOCKER_SOCKET: Final = Path("/run/claudeops/docker.sock")
+"""Where a session finds its filter before docker's engine."""
+
 _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
 PYTHON: Final = Path(sys.executable).resolve()
 """The daemon's own interpreter, for programs of ours in a session."""
@@ -299,6 +302,8 @@ def session_mounts(
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
+    if spec.docker is not None:
+        wanted += [Mount(DOCKER_SOCKET, Kind.READ_ONLY, spec.docker)]
     if has_shell:
         wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
     if has_shell or spec.look_socket is not None:

@@ -43,6 +43,9 @@ LISTED: Final = "listed"
 SHARED: Final = "shared"
 """What a session reaches: what is listed for it, or all that the machine reaches."""
 
+DOCKER_HOST: Final = "DOCKER_HOST"
+_UNIX: Final = "unix://"
+
 BASH: Final = Path("/bin/bash")
 
 FIRST_UID: Final = 60600
@@ -83,6 +86,7 @@ class SandboxSpec:
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
+    docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
 
 
@@ -247,9 +251,20 @@ def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the paths that the values of variables name: ``/path``, ``/path:/path`` or ``unix:///path``."""
     found: list[Path] = []
     for value in environment.values():
-        steps = [value.removeprefix("unix://")] if value.startswith("unix://") else value.split(":")
+        steps = [value.removeprefix(_UNIX)] if value.startswith(_UNIX) else value.split(":")
         found += [Path(step) for step in steps if step.startswith("/") and step.strip("/")]
     return tuple(found)
+
+
+def docker_engine(environment: Mapping[str, str]) -> Path | None:
+    """Return the engine's socket on this machine that a tier's variables name, or None."""
+    named = environment.get(DOCKER_HOST, "")
+    return Path(named.removeprefix(_UNIX)) if named.startswith(f"{_UNIX}/") else None
+
+
+def filtered_engine(environment: Mapping[str, str], cell: Cell) -> Path | None:
+    """Return the engine's socket that sessions reach through the filter alone; at level `none` they go around it."""
+    return None if cell.level is Level.NONE else docker_engine(environment)
 
 
 def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from claudeops.domain.network.destination import in_words
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
-from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
-from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
+from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, BubblewrapCell, Mount
+from claudeops.engine.cell.cell import DOCKER_HOST, SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.reach import Reach
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
@@ -62,6 +62,7 @@ class Launch:
     access: ModelAccess
     group: Group | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
+    docker: Path | None = None  # the socket of the filter before docker's engine
     reach: Reach | None = None  # on a network of its own
     log: Logger
 
@@ -190,14 +191,14 @@ class Launch:
             repos_dir=context.repos_dir,
             path=context.path,
             shown=(
-                *named_in(self.tier.passed_env),
-                *self.tier.read,
+                *self.tier.shown,
                 *mcp_servers.named_paths(context.mcp.mcp_servers or {}, but=context.mcp.mcp_of_repos),
             ),
             projects=self.estate.directories,
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,
+            docker=self.docker,
             network=None if self.reach is None else self.reach.network,
         )
 
@@ -218,6 +219,9 @@ class Launch:
             "CLAUDEOPS_REPOS_DIR": str(context.repos_dir),
             TRACEPARENT: place.header,
         }
+        if self.docker is not None:
+            in_namespaces = isinstance(context.confinement.cell, BubblewrapCell)
+            ours[DOCKER_HOST] = f"unix://{DOCKER_SOCKET if in_namespaces else self.docker}"
         return Spec(
             binary=str(context.clis.binaries[session.harness]),
             model=session.model,
