@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,15 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cell import BASH, Level, SandboxedCommand, SandboxSpec, file_bytes, processes_by_user
+from claudeops.engine.cell.cell import (
+    BASH,
+    Level,
+    SandboxedCommand,
+    SandboxSpec,
+    file_bytes,
+    limits_as_text,
+    processes_by_user,
+)
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
@@ -60,17 +67,6 @@ _COUNTS: Final = {
     "max_time_namespaces": 0,
 }
 """What a session's user namespace allows, by the names of ``/proc/sys/user``."""
-
-_LIMITS: Final = {
-    resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_MEMLOCK: 0,
-    resource.RLIMIT_MSGQUEUE: 0,
-    resource.RLIMIT_NICE: 0,
-    resource.RLIMIT_RTPRIO: 0,
-    resource.RLIMIT_SIGPENDING: 512,
-    resource.RLIMIT_NOFILE: 4096,
-}
-"""At most; a limit that is lower stays."""
 
 _TELLS_TOO_MUCH: Final = frozenset(
     {
@@ -199,7 +195,7 @@ class BubblewrapCell:
             "" if group is None else str(group.door),
             str(keyctl_number()),
             ",".join(f"{name}={most}" for name, most in _COUNTS.items()) if own_users else "",
-            ",".join(f"{limit}={most}" for limit, most in _LIMITS.items()),
+            limits_as_text(),
             filter_as_text(),
             "" if door is None else str(door),
             *(str(len(words)), *words),

@@ -48,6 +48,17 @@ _UNIX: Final = "unix://"
 
 BASH: Final = Path("/bin/bash")
 
+_LIMITS: Final = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_MEMLOCK: 0,
+    resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_NICE: 0,
+    resource.RLIMIT_RTPRIO: 0,
+    resource.RLIMIT_SIGPENDING: 512,
+    resource.RLIMIT_NOFILE: 4096,
+}
+"""What every session has at most, at each level; a limit that is lower stays."""
+
 FIRST_UID: Final = 60600
 UIDS: Final = 64
 """The users for sessions: uids that neither distributions nor systemd assign (systemd.io/UIDS-GIDS)."""
@@ -274,9 +285,15 @@ def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:
     return (
         *(sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock)),
         *(str(_NO_LIMIT if limit is None else limit) for limit in limits),
+        limits_as_text(),
         "" if spec.group is None else str(spec.group.door),
         *(str(keyctl_number()), filter_as_text()),
     )
+
+
+def limits_as_text() -> str:
+    """Return the limits of every session, as launcher and guardian take them."""
+    return ",".join(f"{limit}={most}" for limit, most in _LIMITS.items())
 
 
 def processes_by_user(spec: SandboxSpec) -> int | None:
