@@ -137,6 +137,10 @@ class LogEvent(StrEnum):
         "connection_failed",
         "a session connected to what is listed and does not answer; `error` says why",
     )
+    HEADER_NOT_ADDED = (
+        "header_not_added",
+        "a request to which a header with a secret would have been added went nowhere; `error` says why",
+    )
     DOCKER_CHANGED = "docker_changed", "the filter before docker's engine made a change that the gate allowed"
     DOCKER_CONNECTION_BROKEN = "docker_connection_broken", "the filter failed at one connection of a session"
     DOCKER_FILTER_ENDED = "docker_filter_ended", "a filter's process has ended; the next connection starts another"

@@ -16,6 +16,7 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
+from claudeops.domain.network.headers import places_by_name
 from claudeops.domain.policy import NodeScope
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
@@ -130,6 +131,16 @@ def _filtered(tier: TierSetup, cell: Cell) -> TierSetup:
         filters=frozenset({"docker"}),
     )
     return replace(tier, docker=engine, scope=scope)
+
+
+def with_headers(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSetup]:
+    """Return tiers whose calls are judged by what is added to their requests, where the cell can add it."""
+    if not cell.has_network:
+        return dict(tiers)
+    return {
+        number: replace(tier, scope=replace(tier.scope, headers=places_by_name(tier.headers)))
+        for number, tier in tiers.items()
+    }
 
 
 def scope_with(looks: FoundLooks, scope: NodeScope) -> NodeScope:

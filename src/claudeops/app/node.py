@@ -25,6 +25,7 @@ from claudeops.app.cell import (
     groups_of_sessions,
     slots,
     with_filters,
+    with_headers,
     with_looks,
 )
 from claudeops.app.meter import open_meter
@@ -184,7 +185,7 @@ async def open_node(
                             groups=await groups_of_sessions(settings, log),
                             looks=looks.cells,
                         ),
-                        tiers=with_filters(with_looks(context.tiers, looks), cell),
+                        tiers=with_headers(with_filters(with_looks(context.tiers, looks), cell), cell),
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(

@@ -29,6 +29,7 @@ from claudeops.engine.cell.cell import (
     processes_by_user,
 )
 from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.headers import trust
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.files import NEVER_WHOLE
@@ -154,6 +155,8 @@ class BubblewrapCell:
         nothing, own = spec.workspace.etc / "nothing", spec.network if self.has_network else None
         if own is not None:
             spec.workspace.hosts.write_text(own.hosts, encoding="ascii")
+            if own.authority:
+                trust.write(spec.workspace.etc, own.authority, spec.trusted)
         mounts = self.mounts(spec)
         options = (
             *_ALWAYS,
@@ -286,6 +289,10 @@ def session_mounts(
     workspace = spec.workspace
     own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
     wanted = [Mount(_HOSTS, Kind.READ_ONLY, workspace.hosts)] if spec.network is not None else []
+    if spec.network is not None and spec.network.authority:
+        everything, more = (workspace.etc / place.name for place in (trust.ALL, trust.MORE))
+        wanted += [Mount(trust.ALL, Kind.READ_ONLY, everything), Mount(trust.MORE, Kind.READ_ONLY, more)]
+        wanted += [Mount(place, Kind.READ_ONLY, everything) for place in trust.covered()]
     wanted += [
         *system_mounts(),
         *(Mount(directory, Kind.WRITABLE, directory) for directory in own),

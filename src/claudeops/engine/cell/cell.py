@@ -82,6 +82,8 @@ class OwnNetwork:
 
     door: int  # descriptor, over which the launcher hands over the sockets that it makes there
     hosts: str  # the text of its ``/etc/hosts``
+    authority: str = ""  # that it trusts besides the machine's, as PEM; "": none. See ``headers``
+    relayed: tuple[str, ...] = ()  # the hosts to which headers are added
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +101,7 @@ class SandboxSpec:
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
     docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
+    trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

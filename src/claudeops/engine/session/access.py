@@ -89,6 +89,7 @@ def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, E
         home=workspace.home,
         endpoints=endpoints,
         meter=None if way.meter is None else endpoint_of(way.meter),
+        headers=tier.headers,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, ToolCall, Verdict
+from claudeops.domain.network.headers import SecretHeader
 from claudeops.domain.policy import Judgement, NodeScope, Scope, TierPolicy, explain, judge
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
@@ -72,6 +73,7 @@ class TierSetup:
     passed_env: Mapping[str, str] = field(default_factory=dict)
     read: tuple[Path, ...] = ()  # what sessions see of the machine too
     docker: Path | None = None  # the engine's socket, which sessions reach through the filter; None: there is none
+    headers: tuple[SecretHeader, ...] = field(default=(), repr=False)  # that the daemon adds to what sessions send
     template_home: Path | None = None  # copied into each session's home
 
     @property
@@ -114,6 +116,7 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
         look_client=node.look_client,
         filters=node.filters,
         looks=node.looks,
+        headers=node.headers,
         workdir=str(workspace.workdir),
         tmpdir=str(workspace.tmpdir),
         home=str(workspace.home),

@@ -161,6 +161,8 @@ async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncI
             yield reach
         finally:
             context.counts.connected(reach.tally.connected, failed=reach.tally.failed)
+            relayed = reach.relayed
+            context.counts.relayed(relayed.added, refused=relayed.refused, failed=relayed.failed)
 
 
 @contextlib.asynccontextmanager
