@@ -115,6 +115,21 @@ async def test_a_secret_that_the_daemon_knows_is_masked_wherever_it_stands() -> 
     assert json.loads(shown) == {"Name": "host-[redacted]", "OSType": "linux"}
 
 
+async def test_a_parameter_that_is_not_known_is_left_out_and_said() -> None:
+    async with opened() as it:
+        status, _ = await it.ask("GET", "/v1.41/containers/json?all=1&secrets=1")
+        assert it.engine.targets("GET") == ["/v1.41/containers/json?all=1"]
+    assert status == 200
+    (entry,) = it.entries("docker_parameters_dropped")
+    assert entry["names"] == ["secrets"]
+
+
+async def test_the_user_of_a_session_passes_to_its_socket_and_lists_nothing_there() -> None:
+    async with opened() as it:
+        assert it.filter.place.parent.stat().st_mode & 0o777 == 0o711
+        assert it.filter.place.stat().st_mode & 0o777 == 0o666
+
+
 async def test_a_change_that_was_not_allowed_never_reaches_the_engine() -> None:
     async with opened() as it:
         status, said = await it.ask("POST", "/v1.41/containers/web-1/restart?t=5")
