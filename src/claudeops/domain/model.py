@@ -17,7 +17,7 @@ from claudeops.domain.looks import Look, LookCall
 from claudeops.domain.spending.tokens import CallState
 
 if TYPE_CHECKING:
-    from claudeops.domain.docker_api.grants import Grant
+    from claudeops.domain.granted import Grant
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -386,7 +386,7 @@ class Verdict:
     needed: int = 1  # how many people must say yes, where it asks
     services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
     looks_run: tuple[LookCall, ...] = ()  # what the daemon runs for it
-    grants: tuple[Grant, ...] = ()  # what the filter before docker's engine lets through for it, where there is one
+    grants: tuple[Grant, ...] = ()  # what filters let through for it, where there are any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

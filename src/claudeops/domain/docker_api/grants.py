@@ -7,7 +7,6 @@ have several containers, and each of them once.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -87,35 +86,3 @@ def _runs(granted: Execution | None, asked: Execution | None) -> bool:
     if granted is None or asked is None:
         return granted is asked
     return asked == granted or (granted.takes_input and replace(asked, takes_input=True) == granted)
-
-
-@dataclass(kw_only=True, slots=True)
-class Grants:
-    """The grants of one session that have not ended."""
-
-    _open: list[Grant] = field(default_factory=list)
-    _used: set[tuple[int, str]] = field(default_factory=set)  # grants by identity, with the ids that they were used for
-
-    def admit(self, grants: Iterable[Grant]) -> None:
-        """Add the grants of a call that was allowed."""
-        self._open += grants
-
-    def forget(self, call: str) -> None:
-        """End the grants of a call."""
-        ended = {id(grant) for grant in self._open if grant.call == call}
-        self._open = [grant for grant in self._open if grant.call != call]
-        self._used = {use for use in self._used if use[0] not in ended}
-
-    def take(self, change: Change) -> Grant | None:
-        """Use the first grant that a change fits; None: there is none."""
-        for grant in self._open:
-            # A container that a command names is one container, whatever id its name has come to stand for since.
-            use = (id(grant), change.id if grant.service else "")
-            if use not in self._used and fits(grant, change):
-                self._used.add(use)
-                return grant
-        return None
-
-    def give_back(self, grant: Grant, change: Change) -> None:
-        """Let a grant be used again: nothing came of the change."""
-        self._used.discard((id(grant), change.id if grant.service else ""))

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from claudeops.domain.docker_api.grants import Grant
+from claudeops.domain.granted import Grant
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
@@ -58,7 +58,7 @@ class Finding:
     runs: SimpleCommand | None = None  # the command as it runs, where nothing is in doubt
     text: str = ""  # of a whole Bash call: what runs instead of it
     runs_apart: list[LookCall] = field(default_factory=list)  # what the daemon runs for it
-    grants: list[Grant] = field(default_factory=list)  # what it changes of docker on this machine
+    grants: list[Grant] = field(default_factory=list)  # what it changes behind the daemon's filters
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers

@@ -20,7 +20,8 @@ import msgspec
 from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claudeops.domain.docker_api.grants import Change, Grant, Grants
+from claudeops.domain.docker_api.grants import Change, Grant
+from claudeops.domain.granted import Grants
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.docker.process import LINE_BYTES
 from claudeops.engine.process.leaders import end_leader, open_leader

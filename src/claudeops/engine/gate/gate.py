@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.docker_api.grants import Grants
+from claudeops.domain.granted import Grants
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.repetition import Repetition

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.docker_api.grants import Change, Execution, Grant, Grants, fits
+from claudeops.domain.docker_api.grants import Change, Execution, Grant, fits
+from claudeops.domain.granted import Grants
 from claudeops.domain.model import VerdictKind
 from support.policy_cases import judged
 
