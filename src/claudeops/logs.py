@@ -65,6 +65,7 @@ class LogEvent(StrEnum):
         "the `programs` that run for sessions in cells of their own; `why` says for each other why it does not",
     )
     SESSIONS_COUNTED = "sessions_counted", "where the kernel counts what each session uses; `why` says why nowhere"
+    FILES_PLACED = "files_placed", "where the files of sessions are: in memory, or on the disk, and then why"
     SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
     CLI_SELF_TEST_PASSED = "cli_self_test_passed", "the gate holds with a CLI that was not seen before; it may be used"

@@ -26,7 +26,7 @@ START_MILLISECONDS: Final = 30.0
 
 _PLACES: Final = 20
 _STARTS: Final = 20  # for each repeat
-_BEFORE_THE_WORDS: Final = 10  # interpreter, launcher and its settings; then their number
+_BEFORE_THE_WORDS: Final = 11  # interpreter, launcher and its settings; then their number
 
 
 def start(setup: Setup) -> Table:

@@ -55,7 +55,7 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
 
     def grants_the_first(call: ToolCall, _scope: Scope) -> Verdict:
         grant = Grant(call=call.tool_use_id, verb="restart", container="web-1")
-        granted = (grant,) if call.input.get("command") == RESTART else ()
+        granted = () if call.input.get("command") == f"{RESTART} -f" else (grant,)
         return Verdict(kind=VerdictKind.ALLOW, reason="a test", grants=granted)
 
     try:
@@ -64,9 +64,9 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
             caged(
                 tmp_path,
                 Level.BUBBLEWRAP,
-                "true",
-                RESTART,
+                "true",  # has a grant that it does not use, and that ends with it
                 f"{RESTART} -f",
+                RESTART,
                 binary=everybodys_cli,
                 DOCKER_HOST=f"unix://{engine.socket}",
             ) as cage,
@@ -75,7 +75,10 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
             cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
             cage.estate.with_judge(grants_the_first)
             await cage.run()
+            _, refused, done = cage.outputs()[:3]
             assert engine.targets() == [f"/containers/{'a' * 64}/restart"]
+            assert "403" in refused
+            assert "403" not in done
     finally:
         shutil.rmtree(place)
 

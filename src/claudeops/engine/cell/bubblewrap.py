@@ -22,6 +22,7 @@ from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import (
     BASH,
     Level,
+    OwnFiles,
     SandboxedCommand,
     SandboxSpec,
     file_bytes,
@@ -63,11 +64,14 @@ _COUNTS: Final = {
     "max_inotify_watches": 65536,
     "max_fanotify_groups": 0,
     # What bubblewrap itself makes: two of users, the second for the change to the session's own; and one of each kind.
+    # Where the session's files are in memory, the launcher makes another one of mounts.
     "max_user_namespaces": 2,
     **{f"max_{kind}_namespaces": 1 for kind in ("mnt", "pid", "ipc", "uts", "cgroup", "net")},
     "max_time_namespaces": 0,
 }
 """What a session's user namespace allows, by the names of ``/proc/sys/user``."""
+
+_MOUNTS: Final = "max_mnt_namespaces"
 
 _TELLS_TOO_MUCH: Final = frozenset(
     {
@@ -128,6 +132,7 @@ class BubblewrapCell:
     level: Level = Level.BUBBLEWRAP
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
     has_network: bool = True  # of a session's own; False: it has the machine's
+    no_files: str = "it was not tried"  # why a session's files cannot be in memory; "": they can
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return the daemon's default: in a namespace it does not matter where the directories lie on the machine."""
@@ -169,12 +174,13 @@ class BubblewrapCell:
         )
         command = (str(BASH), "-c", self._limits(spec) + _WAIT_FOR_GO)
         door = None if own is None else own.door
-        before = self.launched(options, command, group=spec.group, door=door)
+        before = self.launched(options, command, group=spec.group, door=door, files=spec.files)
+        doors = (door, None if spec.files is None else spec.files.door)
         return SandboxedCommand(
             before=before,
             binary=str(spec.binary.resolve()),
             guarded=False,
-            inherited=() if door is None else (door,),
+            inherited=tuple(each for each in doors if each is not None),
         )
 
     def launched(
@@ -185,22 +191,27 @@ class BubblewrapCell:
         group: Group | None = None,
         own_users: bool = True,
         door: int | None = None,
+        files: OwnFiles | None = None,
     ) -> tuple[str, ...]:
         """Return the command line that becomes bubblewrap with these options, and with users of its own.
 
         Without ``own_users``, which only root can do, what runs is root on the machine: the options have to take its
         capabilities away. ``door`` is the descriptor over which a network of its own is made; without it that is left
-        to the options.
+        to the options. ``files``, which takes users of its own, are made in memory.
         """
+        if files is not None and not own_users:
+            raise AssertionError("without users of its own, files in memory would be mounted on the machine")
+        counts = _COUNTS if files is None else {**_COUNTS, _MOUNTS: _COUNTS[_MOUNTS] + 1}
         words = (self.program, *(_OWN_USER if own_users else ()), *options)
         return (
             *(sys.executable, "-I", "-S", str(_LAUNCHER)),
             "" if group is None else str(group.door),
             str(keyctl_number()),
-            ",".join(f"{name}={most}" for name, most in _COUNTS.items()) if own_users else "",
+            ",".join(f"{name}={most}" for name, most in counts.items()) if own_users else "",
             limits_as_text(),
             filter_as_text(),
             "" if door is None else str(door),
+            "" if files is None else f"{files.door},{files.most_bytes},{files.most_files},{files.place}",
             *(str(len(words)), *words),
             *command,
         )
@@ -287,7 +298,7 @@ def session_mounts(
     ``nothing``: an empty file that covers hidden files. ``has_shell``: there is one in its directory for its tools.
     """
     workspace = spec.workspace
-    own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
+    held = workspace if spec.files is None else Workspace(spec.files.place)
     wanted = [Mount(_HOSTS, Kind.READ_ONLY, workspace.hosts)] if spec.network is not None else []
     if spec.network is not None and spec.network.authority:
         everything, more = (workspace.etc / place.name for place in (trust.ALL, trust.MORE))
@@ -295,8 +306,8 @@ def session_mounts(
         wanted += [Mount(place, Kind.READ_ONLY, everything) for place in trust.covered()]
     wanted += [
         *system_mounts(),
-        *(Mount(directory, Kind.WRITABLE, directory) for directory in own),
-        *(Mount(Path(place), Kind.WRITABLE, workspace.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
+        *(Mount(place, Kind.WRITABLE, source) for place, source in zip(workspace.own, held.own, strict=True)),
+        *(Mount(Path(place), Kind.WRITABLE, held.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
         *(Mount(Path("/etc", name), Kind.READ_ONLY, workspace.etc / name) for name in ("passwd", "group")),
         *_both(spec.repos_dir),
         *(mount for path in _program(spec.binary) for mount in _both(path)),

@@ -87,6 +87,16 @@ class OwnNetwork:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OwnFiles:
+    """A file system in memory for the session's own directories; see ``own_files.py``."""
+
+    door: int  # descriptor, over which the launcher hands over a descriptor of it
+    place: Path  # where it is mounted, for the session alone; an empty directory
+    most_bytes: int
+    most_files: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxSpec:
     """What one session needs of the machine. All paths are absolute."""
 
@@ -102,6 +112,7 @@ class SandboxSpec:
     docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
     trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
+    files: OwnFiles | None = None  # None: its directories are those of the workspace, on the disk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

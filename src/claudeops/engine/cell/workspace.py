@@ -60,6 +60,16 @@ class Workspace:
         return self.root / "state"
 
     @property
+    def own(self) -> tuple[Path, ...]:
+        """All that the session may write."""
+        return (self.home, self.workdir, self.tmpdir, self.state_dir)
+
+    @property
+    def memory(self) -> Path:
+        """An empty directory, where only the session has its files in memory."""
+        return self.root / "memory"
+
+    @property
     def shell(self) -> Path:
         """The shell that keeps the session's tools apart, where there is one."""
         return self.etc / "bash"
@@ -120,7 +130,7 @@ def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
     uid = -1 if workspace.uid is None else workspace.uid  # -1 changes nothing
     for directory in (*passable, workspace.root):
         directory.chmod(0o711)  # passable, not listable
-    for directory in (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir):
+    for directory in workspace.own:
         for parent, directories, files in os.walk(directory):
             for name in (".", *directories, *files):
                 os.chown(os.path.join(parent, name), uid, uid, follow_symlinks=False)  # noqa: PTH118 - as os.walk says it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, BubblewrapCell, Moun
 from claudeops.engine.cell.cell import DOCKER_HOST, SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.headers.trust import variables
+from claudeops.engine.cell.own_files import MemoryFiles
 from claudeops.engine.cell.reach import Reach
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
@@ -48,7 +49,7 @@ class Launched:
     command: Command
     child: Child
     place: TraceContext
-    mounts: tuple[Mount, ...] | None  # what it sees of the machine's files; None: all of them
+    mounts: tuple[Mount, ...] | None  # what it sees of the machine's files, and where we do; None: all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +67,14 @@ class Launch:
     look_socket: Path | None = None  # where the daemon listens for its looks
     docker: Path | None = None  # the socket of the filter before docker's engine
     reach: Reach | None = None  # on a network of its own
+    memory: MemoryFiles | None = None  # where its files are in memory
     log: Logger
 
-    async def start(self) -> Launched:
-        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running."""
+    async def start(self, before_go: Callable[[], Awaitable[None]] | None = None) -> Launched:
+        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running.
+
+        ``before_go`` is called when files in memory are there, and before anything runs that could use them.
+        """
         context, session, workspace = self.context, self.session, self.workspace
         prompt, place = await self._prompt(), await self._place()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
@@ -97,7 +102,10 @@ class Launch:
                 mark=mark,
                 sandboxed=sandboxed,
                 pass_fds=[given for given in (descriptor, listing) if given is not None],
+                before_go=before_go,
             )
+        if self.memory is not None and mounts is not None:
+            mounts = self.memory.seen(mounts)
         return Launched(spec=spec, command=command, child=child, place=place, mounts=mounts)
 
     async def _prompt(self) -> Prompt:
@@ -209,6 +217,7 @@ class Launch:
             docker=self.docker,
             network=None if self.reach is None else self.reach.network,
             trusted=self.tier.passed_env,
+            files=None if self.memory is None else self.memory.sandboxed,
         )
 
         def enclose() -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
