@@ -110,6 +110,7 @@ class SandboxSpec:
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
     docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
+    hidden: Sequence[Path] = ()  # of the machine, whatever shows it: the socket behind that filter
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
     trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
     files: OwnFiles | None = None  # None: its directories are those of the workspace, on the disk

@@ -215,6 +215,7 @@ class Launch:
             group=self.group,
             look_socket=self.look_socket,
             docker=self.docker,
+            hidden=() if self.tier.docker is None else (self.tier.docker,),
             network=None if self.reach is None else self.reach.network,
             trusted=self.tier.passed_env,
             files=None if self.memory is None else self.memory.sandboxed,
