@@ -17,6 +17,7 @@ from claudeops.domain.text import glob
 _NOT_WHOLE: Final = frozenset({"include", "match", "userknownhostsfile", "knownhostscommand"})
 _MOST_HOPS: Final = 16  # of one connection
 _LARGEST_PORT: Final = 65535
+_PATTERN: Final = frozenset("*?!")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +69,17 @@ class SshConfig:
             for block in self._blocks
         )
 
+    def hosts(self) -> tuple[str, ...]:
+        """Return the hosts that it has entries for, without patterns."""
+        named = (pattern for block in self._blocks for pattern in block.patterns)
+        return tuple(dict.fromkeys(name for name in named if not _PATTERN & {*name}))
+
+    def aliases(self, hosts: Iterable[str]) -> Iterator[tuple[str, tuple[str, int]]]:
+        """Yield the names under which it looks up the keys of hosts, each with where it connects to for it."""
+        for host in dict.fromkeys(hosts):
+            if alias := self.option(host, "hostkeyalias").lower():
+                yield alias, self._end(host, 0)
+
     def option(self, host: str, keyword: str) -> str:
         """Return the value of a keyword for a host, "" where it has none."""
         found = (block.options[keyword] for block in self._blocks if keyword in block.options and block.matches(host))
@@ -98,6 +110,19 @@ class SshConfig:
         command = hosts.in_address(self.option(host, "proxycommand"))
         ports = dict(command.ports)
         return [(name, ports.get(name, 0)) for name in command.hosts]
+
+
+def identity_files(text: str) -> tuple[str, ...]:
+    """Return the files below the home that a configuration names as keys, whatever hosts they are for."""
+    lines = (line.strip().replace("=", " ", 1).partition(" ") for line in text.split("\n"))
+    values = [value.strip().strip('"') for keyword, _, value in lines if keyword.lower() == "identityfile"]
+    return tuple(
+        dict.fromkeys(
+            value[3:].lstrip("/") if value.startswith("%d/") else value[2:]
+            for value in values
+            if value.startswith(("~/", "%d/"))
+        )
+    )
 
 
 def any_matches(host: str, patterns: Iterable[str]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.network.ssh_config import SshConfig
+from claudeops.domain.network.ssh_config import SshConfig, identity_files
 
 CONFIG = """
 Host web1 web2
@@ -66,3 +66,12 @@ def test_jump_hosts_that_jump_over_each_other_come_to_an_end() -> None:
 def test_whatever_the_text_is_a_route_is_bounded_and_has_ports(text: str, host: str) -> None:
     config = SshConfig(f"Host *\n{text}\nProxyJump {text}\nHostName {text}")
     assert all(1 <= port <= 65535 for _, port in config.route(host))
+
+
+def test_the_files_below_the_home_that_are_named_as_keys_are_found_whatever_hosts_they_are_for() -> None:
+    config = 'IdentityFile ~/.ssh/a\nHost web1\n  identityfile="%d/keys/b"\n  IdentityFile /etc/c\nIdentityFile d\n'
+    assert identity_files(config) == (".ssh/a", "keys/b")
+
+
+def test_hosts_with_entries_are_named_without_patterns() -> None:
+    assert SshConfig("Host web1 web* !db\nMatch host far,?\nMatch exec true").hosts() == ("web1", "far")
