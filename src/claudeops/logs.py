@@ -137,6 +137,11 @@ class LogEvent(StrEnum):
         "connection_failed",
         "a session connected to what is listed and does not answer; `error` says why",
     )
+    KEYS_IN_AGENT = (
+        "keys_in_agent",
+        "an agent has the ssh keys of a session, for so many `hosts`; the keys of `unknown` ones are not known",
+    )
+    KEY_NOT_IN_AGENT = "key_not_in_agent", "an ssh key of a tier is not in its sessions' agent; `reason` says why"
     LOOK_RAN = "look_ran", "the daemon ran a look that the gate allowed, in a cell of its own"
     LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"
     TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"

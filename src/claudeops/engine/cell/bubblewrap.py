@@ -101,6 +101,9 @@ _HOSTS: Final = Path("/etc/hosts")
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
 _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
+AGENT_SOCKET: Final = Path("/run/claudeops/ssh-agent.sock")
+"""Where a session finds the agent with its keys: its ``SSH_AUTH_SOCK``."""
+
 PYTHON: Final = Path(sys.executable).resolve()
 """The daemon's own interpreter, for programs of ours in a session."""
 
@@ -292,6 +295,8 @@ def session_mounts(
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
+    if spec.agent_socket is not None:
+        wanted += [Mount(AGENT_SOCKET, Kind.READ_ONLY, spec.agent_socket)]
     if has_shell:
         wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
     if has_shell or spec.look_socket is not None:

@@ -82,6 +82,7 @@ class SandboxSpec:
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
+    agent_socket: Path | None = None  # where the agent with its keys listens; None: it has none
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
 
 

@@ -35,8 +35,12 @@ _READ, _WRITE, _EXECUTE = 0o4, 0o2, 0o1
 _SHELL: Final = Path("/bin/sh")
 
 
-async def access_of(context: SessionContext, tier: TierSetup, workspace: Workspace, estate: Estate) -> tuple[str, ...]:
+async def access_of(
+    context: SessionContext, tier: TierSetup, workspace: Workspace, estate: Estate, *, has_agent: bool = False
+) -> tuple[str, ...]:
     """Return what a session of a tier cannot reach of the estate, one sentence each.
+
+    ``has_agent``: an agent of the daemon has keys for it.
 
     Where that cannot be found out in time nothing is said, and a log event tells why.
     """
@@ -47,7 +51,7 @@ async def access_of(context: SessionContext, tier: TierSetup, workspace: Workspa
         path=context.path,
         shown=named_in(tier.passed_env),
     )
-    look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home)
+    look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home, has_agent=has_agent)
     try:
         facts = await SESSION_FILES.run(look, seconds=LOOK_SECONDS, what=f"looking at what {tier.name} can reach")
     except OSError as error:
@@ -92,7 +96,13 @@ def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, E
 
 
 def gather(
-    cell: Cell, sandbox: SandboxSpec, environment: Mapping[str, str], *, home: Path, user_home: Path | None = None
+    cell: Cell,
+    sandbox: SandboxSpec,
+    environment: Mapping[str, str],
+    *,
+    home: Path,
+    user_home: Path | None = None,
+    has_agent: bool = False,
 ) -> AccessFacts:
     """Return the facts about sessions with this cell, home and environment. Accesses the disk.
 
@@ -109,7 +119,7 @@ def gather(
         docker_socket=socket,
         kubeconfig=_mode(home / ".kube" / "config") != 0
         or any(path is not None and view.may(path, _READ) for path in named),
-        ssh=_ssh(view, ssh_home, agent="SSH_AUTH_SOCK" in environment, uid=sandbox.workspace.uid),
+        ssh=_ssh(view, ssh_home, agent=has_agent or "SSH_AUTH_SOCK" in environment, uid=sandbox.workspace.uid),
         missing=tuple(name for name in PROGRAMS if not _is_found(name, view, sandbox.path)),
     )
 

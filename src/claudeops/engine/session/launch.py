@@ -15,7 +15,7 @@ from claudeops.domain.network.destination import in_words
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
-from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
+from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, BubblewrapCell, Mount
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.reach import Reach
@@ -26,6 +26,7 @@ from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of
 from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.keys import AGENT_VARIABLE
 from claudeops.engine.session.knowledge import Gathering
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import DatabaseUnavailableError, HarnessError
@@ -63,6 +64,7 @@ class Launch:
     group: Group | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
     reach: Reach | None = None  # on a network of its own
+    agent_socket: Path | None = None  # of the agent with its keys
     log: Logger
 
     async def start(self) -> Launched:
@@ -101,7 +103,9 @@ class Launch:
         context, gathering = self.context, self._gathering()
         template = await context.prompts.template(self.tier.number)
         knowledge = await gathering.recorded(await gathering.knowledge(), template)
-        access = await access_of(context, self.tier, self.workspace, self.estate)
+        access = await access_of(
+            context, self.tier, self.workspace, self.estate, has_agent=self.agent_socket is not None
+        )
         if self.reach is not None:
             access += (in_words(self.reach.listed, self.reach.unknown),)
         return render(
@@ -196,6 +200,7 @@ class Launch:
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,
+            agent_socket=self.agent_socket,
             network=None if self.reach is None else self.reach.network,
         )
 
@@ -215,6 +220,7 @@ class Launch:
             "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
             "CLAUDEOPS_REPOS_DIR": str(context.repos_dir),
             TRACEPARENT: place.header,
+            **({} if self.agent_socket is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
         }
         return Spec(
             binary=str(context.clis.binaries[session.harness]),

@@ -209,6 +209,20 @@ async def test_a_session_is_told_what_its_tier_cannot_reach(estate: Estate, tmp_
     assert not any("shop.example" in sentence for sentence in told), "an address is asked from outside"
 
 
+@pytest.mark.parametrize(("has_agent", "expected"), [(False, ["ssh to web2: this tier has no key;"]), (True, [])])
+async def test_keys_in_the_agent_of_a_session_count_as_its_keys(
+    estate: Estate, tmp_path: Path, *, has_agent: bool, expected: list[str]
+) -> None:
+    tier = Tier(tmp_path / "tier")
+    for name in PROGRAMS:
+        tier.program(name)
+    tier.put(".ssh/known_hosts", "web2 ssh-ed25519 AAAA\n")
+    estate.with_context(cell=CAGED, path=str(tier.bin))
+    workspace = make(tier.root / "workspace", template_home=tier.home)
+    told = await access_of(estate.context, estate.context.tiers[1], workspace, DESCRIBED, has_agent=has_agent)
+    assert [sentence[:34] for sentence in told if sentence.startswith("ssh ")] == expected
+
+
 async def test_a_home_that_does_not_answer_costs_the_map_and_no_session(
     estate: Estate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

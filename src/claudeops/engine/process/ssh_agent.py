@@ -1,0 +1,258 @@
+"""The agent that holds the keys of a session: OpenSSH's own, outside of the session's cell and in one of its own.
+
+It gets each key with the hosts for which it may be used (ssh-add(1), "destination constraints"), and signs nothing
+else: not for another host, and no other data. The session has its socket. The agent sees the system's
+programs, the keys while they are added, and no network. It ends with the program that it starts, which is the script that adds the keys and
+then waits: for the end of its input, that is of the session, or of the daemon, whose death bubblewrap notices too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from subprocess import STDOUT
+from typing import Final, TypeVar
+
+import anyio
+from anyio.abc import Process
+
+from claudeops.domain.network.destination import Destination
+from claudeops.domain.network.key_scope import KeyScope, key_scope
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, system_mounts
+from claudeops.engine.cell.cell import BASH
+from claudeops.engine.cell.reach import read_text, ssh_text
+from claudeops.engine.cell.ssh_keys import TemplateKeys
+from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.process.leaders import end_leader, open_leader
+from claudeops.engine.process.tree import await_end, tree_of
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Threads
+
+T = TypeVar("T")
+
+MOST_KEYS: Final = 16
+NO_HOST: Final = "the key of none of the hosts that it may be used for is among the known hosts"
+NO_AGENT: Final = "there is no agent for it: ssh-agent, ssh-add and ssh-keygen are OpenSSH's, of version 8.9 or newer"
+
+_START_SECONDS: Final = 20.0
+_END_SECONDS: Final = 2.0
+_MOST_SAID: Final = 1024 * 1024  # bytes
+_MEMORY_KB: Final = 256 * 1024  # of address space
+_CPU_SECONDS: Final = 600  # for all that the session has it sign
+_PROCESSES: Final = Threads(most=32)
+_SHOWN: Final = 20  # names of a log line
+_PLACE: Final = "/run/claudeops"
+_SOCKET: Final = "ssh-agent.sock"
+_KEYS: Final = "keys"
+_CERTIFICATE: Final = "-cert.pub"
+_WAITS: Final = "ready"
+_READY: Final = f"{_WAITS}\n".encode()
+_KNOWN_HOSTS: Final = ("known_hosts", "known_hosts2")
+_OF_THE_MACHINE: Final = Path("/etc/ssh/ssh_known_hosts")
+
+_ALONE: Final = (
+    *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session"),
+)
+_BOUNDED: Final = f'ulimit -c 0; ulimit -v {_MEMORY_KB}; ulimit -t {_CPU_SECONDS}; exec "$@"'
+# The empty list: a session may name no library (PKCS#11, FIDO) that the agent would load.
+_AGENT: Final = ("ssh-agent", "-P", "", "-a", f"{_PLACE}/{_SOCKET}")
+_SCRIPT: Final = r"""
+hosts=()
+for host; do hosts+=(-h "$host"); done
+for key in keys/*.key; do
+    printf '%s ' "${key//[!0-9]/}"
+    if ! public=$(ssh-keygen -y -P '' -f "$key" 2>&1 </dev/null); then
+        echo "left ${public##*$'\n'}"
+    elif ! said=$(ssh-add -q -H known_hosts "${hosts[@]}" "$key" 2>&1 </dev/null); then
+        echo "left ${said##*$'\n'}"
+    else
+        echo "added ${public##*$'\n'}"
+    fi
+done
+echo ready
+read -r _
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftKey:
+    """A key that the agent does not have."""
+
+    name: str
+    reason: str  # with the remedy, where there is one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SshAgent:
+    """The agent of one session."""
+
+    socket: Path | None  # None: it has no key, and does not run
+    keys: tuple[str, ...] = ()  # in it, by the names under which ssh knows them
+    left: tuple[LeftKey, ...] = ()
+    scope: KeyScope = field(default_factory=KeyScope)
+
+
+@asynccontextmanager
+async def open_agent(
+    cell: BubblewrapCell, workspace: Workspace, keys: TemplateKeys, listed: Sequence[Destination], log: Logger
+) -> AsyncIterator[SshAgent]:
+    """Hold an agent with keys for the length of the block, and put what is public of them into the session's home.
+
+    What keeps a key out of it is an event; raises `OSError` when a disk does not answer.
+    """
+    prepare = partial(_prepare, workspace, keys, listed)
+    scope, mounts = await SESSION_FILES.run(prepare, seconds=LOOK_SECONDS, what="preparing the agent of a session")
+    if not scope.hosts:
+        yield _noted(SshAgent(socket=None, left=_all_left(keys.names, NO_HOST), scope=scope), log)
+        return
+    process: Process | None = None
+    try:
+        process = await open_leader(_command(cell, mounts, scope.hosts), stderr=STDOUT)
+        said = await _said(process)
+        agent, public = _understood(said, keys.names, workspace.agent / _SOCKET, scope)
+        finish = partial(_finish, workspace, public)
+        await SESSION_FILES.run(finish, seconds=LOOK_SECONDS, what="writing the public keys of a session")
+        if agent.socket is None:
+            await _end(process)
+        yield _noted(agent, log)
+    finally:
+        if process is not None:
+            await _end(process)
+
+
+async def _said(process: Process) -> list[str]:
+    """Return the lines of the script, until it waits or has ended; no longer than `_START_SECONDS`."""
+    if process.stdout is None:
+        raise AssertionError("it was asked for as a pipe")
+    said = b""
+    with anyio.move_on_after(_START_SECONDS), suppress(anyio.EndOfStream):
+        while not said.endswith(_READY) and len(said) < _MOST_SAID:
+            said += await process.stdout.receive()
+    return said.decode(errors="replace").splitlines()
+
+
+async def _end(process: Process) -> None:
+    """End the agent with everything in its cell: by the end of its input, or else by force."""
+    if process.returncode is not None:
+        await end_leader(process)
+        return
+    with anyio.CancelScope(shield=True):
+        # bubblewrap itself may be gone a moment before all that it holds is.
+        tree = await _looked(partial(tree_of, process.pid))
+        with anyio.move_on_after(_END_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if process.stdin is not None:
+                await process.stdin.aclose()
+            await process.wait()
+        await end_leader(process)
+        await _looked(partial(await_end, tree or (), _END_SECONDS))
+
+
+async def _looked(look: Callable[[], T]) -> T | None:
+    """Return what a look at processes finds; None where it takes too long."""
+    with suppress(TimeoutError):
+        return await _PROCESSES.run(look, seconds=_END_SECONDS * 2, what="looking at the agent of a session")
+    return None
+
+
+# --- what it is given ---------------------------------------------------------------------------------
+
+
+def _prepare(
+    workspace: Workspace, keys: TemplateKeys, listed: Sequence[Destination]
+) -> tuple[KeyScope, tuple[str, ...]]:
+    """Write what the agent's cell sees; return for which hosts, and the mounts of the cell."""
+    home, place = workspace.home, workspace.agent
+    known = [read_text(path) for path in (*(home / ".ssh" / name for name in _KNOWN_HOSTS), _OF_THE_MACHINE)]
+    scope = key_scope(listed, config=ssh_text(home, read_text), known_hosts="\n".join(known))
+    if not scope.hosts:
+        return scope, ()
+    (place / "known_hosts").write_text(scope.known_hosts, encoding="utf-8")
+    (place / _KEYS).mkdir(mode=0o700)
+    for number, key in enumerate(keys.found[:MOST_KEYS]):
+        copied = place / _KEYS / f"{number:02}.key"
+        shutil.copyfile(keys.home / key.file, copied)
+        copied.chmod(0o600)
+        certificate = keys.home / f"{key.name}{_CERTIFICATE}"
+        if certificate.is_file():  # ssh-add finds it beside the key
+            shutil.copyfile(certificate, f"{copied}{_CERTIFICATE}")
+    users = (word for name in ("passwd", "group") for word in ("--ro-bind", str(workspace.etc / name), f"/etc/{name}"))
+    system = (word for mount in system_mounts() for word in mount.arguments())
+    return scope, (*system, *users, "--bind", str(place), _PLACE)
+
+
+def _command(cell: BubblewrapCell, mounts: Sequence[str], hosts: Sequence[str]) -> tuple[str, ...]:
+    options = (
+        *_ALONE,
+        *mounts,
+        *("--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", _PLACE),
+        *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LC_ALL", "C"),
+    )
+    script = (*_AGENT, str(BASH), "-c", _SCRIPT, "agent", *hosts)
+    return cell.launched(options, (str(BASH), "-c", _BOUNDED, "bash", *script))
+
+
+def _finish(workspace: Workspace, public: Mapping[str, str]) -> None:
+    """Remove the keys, which are in the agent's memory now; write the public ones that are not there."""
+    shutil.rmtree(workspace.agent / _KEYS)
+    for name, text in public.items():
+        place = workspace.home / f"{name}.pub"
+        if place.parent.resolve().is_relative_to(workspace.home) and not os.path.lexists(place):
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.write_text(f"{text}\n", encoding="utf-8")
+
+
+# --- what it says -------------------------------------------------------------------------------------
+
+
+def _understood(
+    said: Sequence[str], names: Sequence[str], socket: Path, scope: KeyScope
+) -> tuple[SshAgent, dict[str, str]]:
+    """Return what the script's lines mean, and the public keys of those that it added, by name."""
+    if not said or said[-1] != _WAITS:
+        why = f"{NO_AGENT} ({said[-1]})" if said else NO_AGENT
+        return SshAgent(socket=None, left=_all_left(names, why), scope=scope), {}
+    public: dict[str, str] = {}
+    left: list[LeftKey] = []
+    for line in said[:-1]:
+        number, _, rest = line.partition(" ")
+        word, _, text = rest.partition(" ")
+        if word not in {"added", "left"} or not number.isdecimal():
+            continue  # a warning of one of the programs
+        name = names[int(number)]
+        if word == "added":
+            public[name] = text
+        else:
+            left.append(LeftKey(name=name, reason=reason_for(text, name)))
+    left += [LeftKey(name=name, reason=f"only {MOST_KEYS} keys are added") for name in names[MOST_KEYS:]]
+    return SshAgent(socket=socket if public else None, keys=tuple(public), left=tuple(left), scope=scope), public
+
+
+def reason_for(said: str, name: str) -> str:
+    """Return why a key was not added, from the last words of ssh-keygen or ssh-add."""
+    if "passphrase" in said:
+        return f"it has a passphrase, which cannot be typed in here: make one without (ssh-keygen -p -N '' -f {name})"
+    return said or "ssh-add says nothing"
+
+
+def _all_left(names: Sequence[str], reason: str) -> tuple[LeftKey, ...]:
+    return tuple(LeftKey(name=name, reason=reason) for name in names)
+
+
+def _noted(agent: SshAgent, log: Logger) -> SshAgent:
+    """Log what the agent has, and what it has not."""
+    log.info(
+        LogEvent.KEYS_IN_AGENT,
+        keys=agent.keys,
+        hosts=len(agent.scope.hosts),
+        unknown=agent.scope.unknown[:_SHOWN],
+        left_out=agent.scope.left_out[:_SHOWN],
+    )
+    for key in agent.left:
+        log.warning(LogEvent.KEY_NOT_IN_AGENT, key=key.name, reason=key.reason)
+    return agent
