@@ -26,6 +26,7 @@ from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.network import network
 from claudeops.cli.doctor.probes import probes
+from claudeops.cli.doctor.ssh_keys import ssh_keys
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
@@ -95,6 +96,7 @@ CHECKS: Final = (
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION", "CLAUDEOPS_CELL_NETWORK")),
     Check("network", network),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
+    Check("ssh keys", ssh_keys),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
