@@ -357,7 +357,7 @@ PER_TIER: Final[tuple[Variable, ...]] = (
     _given("CLAUDEOPS_TIER{n}_ALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_ALLOWED_TOOLS`"),
     _given("CLAUDEOPS_TIER{n}_DISALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_DISALLOWED_TOOLS`"),
     _given("CLAUDEOPS_TIER{n}_ENV", Kind.NAMES, "variables of the daemon that the sessions get too"),
-    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: ssh keys, kubeconfig"),
+    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: kubeconfig, ssh configuration"),
 )
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
