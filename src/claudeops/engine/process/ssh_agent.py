@@ -1,9 +1,9 @@
 """The agent that holds the keys of a session: OpenSSH's own, outside of the session's cell and in one of its own.
 
 It gets each key with the hosts for which it may be used (ssh-add(1), "destination constraints"), and signs nothing
-else: not for another host, and no other data. The session has its socket. The agent sees the system's
-programs, the keys while they are added, and no network. It ends with the program that it starts, which is the script that adds the keys and
-then waits: for the end of its input, that is of the session, or of the daemon, whose death bubblewrap notices too.
+else: not for another host, and no other data. The session has its socket. The agent sees the system's programs, the
+keys while they are added, and no network. It ends with the script that adds the keys and then waits for the end of its
+input: of the session, or of the daemon, whose death bubblewrap notices too.
 """
 
 from __future__ import annotations
