@@ -1,6 +1,7 @@
-"""Whether a path is there: an answer for whoever may look, and an error of one sentence for whoever may not.
+"""Which directories are never shown whole; and whether a path is there.
 
-`Path.exists` and its like raise where a directory on the way may not be searched, or where a name is too long.
+Whoever may look gets an answer, and whoever may not an error of one sentence: `Path.exists` and its like raise where a
+directory on the way may not be searched, or where a name is too long.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from claudeops.errors import ConfigurationError, ErrorKind
+
+NEVER_WHOLE: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
+"""Directories that hold secrets: no session sees one of them whole, whoever names it."""
 
 
 def is_there(path: Path) -> bool:

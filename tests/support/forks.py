@@ -147,12 +147,16 @@ def fork(
     ours, theirs = socket.socketpair()
     with theirs:
         descriptors = [theirs.fileno(), stdout.fileno(), (stderr or stdout).fileno()]
-        socket.send_fds(_Server.connection(), [order], descriptors)
+        try:
+            socket.send_fds(_Server.connection(), [order], descriptors)
+        except BrokenPipeError:
+            ours.close()
+            raise RuntimeError(_Server.last_words()) from None
     ours.settimeout(PATIENCE_SECONDS)
     pid = b""
     while not pid.endswith(b"\n"):
         if not (piece := ours.recv(1)):
-            raise RuntimeError("the server of forked processes has ended")
+            raise RuntimeError(_Server.last_words())
         pid += piece
     ours.setblocking(False)  # noqa: FBT003 - the standard library's way
     return Forked(int(pid), ours)
@@ -183,6 +187,14 @@ class _Server:
     is_allowed = False
     process: subprocess.Popen[bytes] | None = None
     _socket: socket.socket | None = None
+    _errors: IO[bytes] | None = None
+
+    @classmethod
+    def last_words(cls) -> str:
+        """Return how the server has ended."""
+        status = None if cls.process is None else cls.process.wait(PATIENCE_SECONDS)
+        said = b"" if cls._errors is None else _content(cls._errors)
+        return f"the server of forked processes has ended with status {status}: {said.decode(errors='replace')[-2000:]}"
 
     @classmethod
     def connection(cls) -> socket.socket:
@@ -190,12 +202,14 @@ class _Server:
         if cls._socket is None:
             cls._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             tests = Path(__file__).parents[1]
+            cls._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the server; what a test prints is captured
             with theirs:
                 cls.process = subprocess.Popen(
                     [sys.executable, "-m", "support.forks", str(theirs.fileno())],
                     env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tests), "HOME": "/nonexistent", **_PYTHON},
                     cwd="/",
                     stdin=subprocess.DEVNULL,
+                    stderr=cls._errors,
                     pass_fds=[theirs.fileno()],
                 )
             atexit.register(cls.end)
@@ -207,6 +221,8 @@ class _Server:
         if cls._socket is not None and cls.process is not None:
             cls._socket.close()
             cls.process.wait(PATIENCE_SECONDS)
+            if cls._errors is not None:
+                cls._errors.close()
 
 
 # --- the server -----------------------------------------------------------------------------------------

@@ -344,6 +344,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         max_turns=tier.max_turns,
         max_budget_usd=tier.max_budget_usd,
         passed_env={**settings.inherited_env, **tier.env},
+        read=tier.read,
         template_home=tier.home,
     )
 

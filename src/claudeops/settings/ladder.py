@@ -17,7 +17,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.files import is_directory
+from claudeops.files import NEVER_WHOLE, is_directory, is_there
 from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import load_prompt
 from claudeops.settings.model import TierSettings
@@ -117,6 +117,7 @@ def _tier(reader: Reader, environ: Mapping[str, str], tier: int, *, budget: floa
         allowed_tools=_tools(reader, tier, "ALLOWED_TOOLS"),
         disallowed_tools=_tools(reader, tier, "DISALLOWED_TOOLS"),
         env=MappingProxyType(_environment(reader, environ, f"{prefix}ENV")),
+        read=_shown(reader, f"{prefix}READ"),
         home=_home(reader, f"{prefix}HOME"),
     )
 
@@ -163,6 +164,18 @@ def _environment(reader: Reader, environ: Mapping[str, str], variable: str) -> d
             raise ConfigurationError(f"{variable} names {name}, which holds bytes that are not UTF-8: remove it.")
         given[name] = environ[name]
     return given
+
+
+def _shown(reader: Reader, variable: str) -> tuple[Path, ...]:
+    paths = reader.paths(variable)
+    for path in paths:
+        if not is_there(path):
+            raise MissingInputError(f"{variable} leads to {path}, where there is nothing: correct it, or take it away.")
+        if path.resolve() in NEVER_WHOLE:
+            raise ConfigurationError(
+                f"{variable} names {path}, which holds secrets and is never shown whole: name what is needed below it."
+            )
+    return paths
 
 
 def _home(reader: Reader, variable: str) -> Path | None:

@@ -51,6 +51,7 @@ class TierSettings:
     allowed_tools: tuple[str, ...]  # empty: not narrowed
     disallowed_tools: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)  # given to the sessions; may hold secrets
+    read: tuple[Path, ...]  # what the sessions see of the machine too, where they do not see all of it
     home: Path | None  # copied into each session's home
 
     @property

@@ -50,6 +50,7 @@ class Kind(StrEnum):
     DIRECTORY = "path of a directory"
     PROGRAM = "path of a program, or its name on PATH"
     NAMES = "names, separated by commas"
+    PATHS = "paths, separated by commas"
     TOOLS = "tool names or patterns like `Bash(docker ps:*)`, separated by commas"
     URL = "http:// or https:// URL"
     SECRET = "secret"  # noqa: S105 - a label, not a secret
@@ -357,6 +358,7 @@ PER_TIER: Final[tuple[Variable, ...]] = (
     _given("CLAUDEOPS_TIER{n}_ALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_ALLOWED_TOOLS`"),
     _given("CLAUDEOPS_TIER{n}_DISALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_DISALLOWED_TOOLS`"),
     _given("CLAUDEOPS_TIER{n}_ENV", Kind.NAMES, "variables of the daemon that the sessions get too"),
+    _given("CLAUDEOPS_TIER{n}_READ", Kind.PATHS, "what the sessions see of this machine too, in bubblewrap; read-only"),
     _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: kubeconfig, ssh configuration"),
 )
 

@@ -128,6 +128,10 @@ class Reader:
         value = self.text(name)
         return None if value is None else self._absolute(name, value)
 
+    def paths(self, name: str) -> tuple[Path, ...]:
+        """Return the comma-separated entries as absolute paths, as `path` does."""
+        return tuple(dict.fromkeys(self._absolute(name, entry) for entry in self.names(name)))
+
     def private_files(self) -> tuple[Path, ...]:
         """Return the absolute paths of the files with secrets and of the daemon's configuration files."""
         secret = (self._absolute(name + FILE_SUFFIX, file) for name, file in self._secret_files.items())

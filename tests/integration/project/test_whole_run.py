@@ -15,6 +15,7 @@ import pytest
 
 from support.checkout import TESTS
 from support.doses import drawn
+from support.forks import processes_below
 from support.seen_at_once import SeenAtOnce
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -92,7 +93,7 @@ async def running(root: Path, *arguments: str, **files: str) -> AsyncIterator[Ru
     try:
         yield Run(root, process)
     finally:
-        below = psutil.Process().children(recursive=True)
+        below = processes_below()  # not the server of forked processes, which serves the tests after this one
         for one in below:
             one.kill()
         psutil.wait_procs(below, timeout=PATIENCE_SECONDS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.metadata
+import json
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +21,7 @@ from claudeops.cli.doctor.machine import NEEDED, USEFUL
 from claudeops.cli.output import Exit
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
+from claudeops.engine.cell.system_calls import system_call_numbers
 from claudeops.engine.system import MOST_DESCRIPTORS
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from support.checkout import ROOT
@@ -218,8 +221,22 @@ def test_compose_waits_longer_than_the_daemon_takes_to_stop() -> None:
 def test_what_bubblewrap_needs_is_given_and_nothing_more() -> None:
     given = set(SERVICE["security_opt"]) - {"no-new-privileges:true"}
 
-    assert given == {"systempaths=unconfined", "seccomp=unconfined", "apparmor=unconfined"}
+    assert given == {"systempaths=unconfined", "seccomp=seccomp.json", "apparmor=unconfined"}
     assert SERVICE["environment"]["CLAUDEOPS_ISOLATION"] == "bubblewrap"
+
+
+def test_the_filter_of_the_container_opens_only_what_the_cell_is_made_with() -> None:
+    profile = json.loads((ROOT / "deploy" / "seccomp.json").read_text())
+    allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+    of_the_cell = {"clone", "keyctl", "mount", "pivot_root", "umount2", "unshare"}
+    asked_about = {"ioctl", "personality", "socket"}  # by their arguments, here or in the cell
+
+    assert (profile["defaultAction"], profile["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 1)
+    assert allowed & system_call_numbers("x86_64").keys() == of_the_cell | asked_about
+    assert [rule["args"][0]["value"] for rule in profile["syscalls"] if rule["names"] == ["socket"]] == [
+        socket.AF_VSOCK
+    ]
+    assert {"execve", "openat", "prctl", "seccomp", "landlock_restrict_self", "futex", "epoll_pwait2"} <= allowed
 
 
 def test_the_daemon_may_open_as_many_files_as_it_wants() -> None:

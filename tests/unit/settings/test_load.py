@@ -219,8 +219,14 @@ def test_paths_start_at_the_working_directory_or_at_home(world: World) -> None:
     (world.base / "home" / "keys").mkdir(parents=True)
     world.file("p.md", "look around")
 
-    settings = world.settings(CLAUDEOPS_TIER2_HOME="~/keys", CLAUDEOPS_PROMPT="p.md", CLAUDEOPS_STATE_DIR="s")
+    settings = world.settings(
+        CLAUDEOPS_TIER2_HOME="~/keys",
+        CLAUDEOPS_TIER2_READ="p.md, ~/keys,p.md",
+        CLAUDEOPS_PROMPT="p.md",
+        CLAUDEOPS_STATE_DIR="s",
+    )
 
+    assert settings.tiers[1].read == (world.cwd / "p.md", world.base / "home" / "keys")
     assert settings.tiers[1].home == world.base / "home" / "keys"
     assert settings.tiers[0].prompt_path == world.cwd / "p.md"
     assert settings.state_dir == world.cwd / "s"

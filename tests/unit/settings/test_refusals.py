@@ -256,6 +256,9 @@ REFUSED = [
             "CODEX_HOME",
         )
     ),
+    case("read-nothing", "CLAUDEOPS_TIER1_READ", "there is nothing", "take it away", CLAUDEOPS_TIER1_READ="/nowhere/x"),
+    case("read-secrets", "CLAUDEOPS_TIER1_READ names /etc", "below it", CLAUDEOPS_TIER1_READ="/usr/share,/etc"),
+    case("read-secrets-by-dots", "CLAUDEOPS_TIER1_READ", "below it", CLAUDEOPS_TIER1_READ="/usr/share/../../etc"),
     case("home", "CLAUDEOPS_TIER3_HOME", "not a directory", "correct it", CLAUDEOPS_TIER3_HOME="nowhere"),
     # --- files
     case("prompt-missing", "CLAUDEOPS_PROMPT", "nowhere.md", "correct the path", CLAUDEOPS_PROMPT="nowhere.md"),

@@ -209,7 +209,7 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
             binary=next(iter(binaries(settings).values()), Path("/bin/sh")),
             repos_dir=settings.repos_dir,
             path=settings.path,
-            shown=named_in(environment),
+            shown=(*named_in(environment), *tier.read),
         )
         facts = gather(cell, sandbox, environment, home=tier.home or Path(directory))
     return limits_in(facts, estate)

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from claudeops.domain.text import regex
-from claudeops.domain.text.glob import overlap
+from claudeops.domain.text.glob import Overlaps, overlap
 
 ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
 LONGEST_NAME: Final = 255  # characters; no file system here has a longer one
@@ -229,14 +229,12 @@ def is_secret_name(name: str, *, hidden: bool = False) -> bool:
         return True
     if not is_glob(name):
         return _is_secret(name.lower())
-    # Every ending is tried with ``*`` after it, which covers everything that may follow a name, and more.
-    lowered = name.lower()
-    return any(may_match(lowered, f"{secret.rstrip('*')}*", hidden=hidden) for secret in SECRET_NAMES) or any(
-        may_match(lowered, f"{front}{secret.rstrip('*')}*", hidden=hidden)
-        for front in (".", "#", ".#", "._")
-        if not lowered.startswith(("*", "?"))
-        for secret in SECRET_NAMES
-    )
+    letters = _letters(name)
+    # What editors put in front of a name, a wildcard there matches anyway.
+    counted = _AS_WRITTEN if name.startswith(("*", "?")) else _ALL
+    if not hidden and letters.startswith(("*", "?")):  # in bash it matches no leading dot
+        counted &= _WITHOUT_DOT
+    return _SPELLINGS.any_with(letters, counted)
 
 
 def is_certificate_name(name: str) -> bool:
@@ -312,3 +310,11 @@ def _is_secret(name: str) -> bool:
     if not _NAMES.fullmatch(name):
         return False
     return not (_PUBLIC.fullmatch(name) and not _WORDS.fullmatch(name))
+
+
+# Every name is taken with ``*`` after it, which covers everything that may follow it, and more.
+_WRITTEN: Final = frozenset(f"{secret.rstrip('*')}*" for secret in SECRET_NAMES)
+_SPELLINGS: Final = Overlaps(f"{front}{secret}" for front in ("", ".", "#", ".#", "._") for secret in sorted(_WRITTEN))
+_ALL: Final = _SPELLINGS.starting(lambda _: True)
+_AS_WRITTEN: Final = _SPELLINGS.starting(_WRITTEN.__contains__)
+_WITHOUT_DOT: Final = _SPELLINGS.starting(lambda secret: not secret.startswith("."))

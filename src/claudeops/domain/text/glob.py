@@ -6,6 +6,7 @@ follows. `fnmatch` builds a regular expression instead, which tries every combin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -80,6 +81,63 @@ def overlap(left: str, right: str) -> bool:
         if not reached:
             return False
     return bool(reached >> len(right))
+
+
+class Overlaps:
+    """Globs without sets as one automaton, which says whether some text matches a given glob and one of them.
+
+    The places of all globs stand one after the other in a number, a bit each, so that a step of `overlap` is taken in
+    all of them at once: the time grows with the length of the given glob alone.
+    """
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        wanted = [_STARS.sub("*", glob) for glob in globs]
+        self._globs = tuple(wanted)
+        self._plain = 0  # all places, but for a bit behind each glob, which takes up what a step carries over
+        self._first = self._last = self._stars = 0
+        self._taking: dict[str, int] = {}  # places that a character leads over
+        start = 0
+        for glob in wanted:
+            self._plain |= ((2 << len(glob)) - 1) << start
+            self._first |= 1 << start
+            self._last |= 1 << start + len(glob)
+            for at, character in enumerate(glob, start):
+                if character == "*":
+                    self._stars |= 1 << at
+                else:
+                    self._taking[character] = self._taking.get(character, 0) | 1 << at
+            start += len(glob) + 2
+        self._any = self._taking.get("?", 0)
+        self._single = self._plain & ~self._stars & ~self._last
+
+    def starting(self, fits: Callable[[str], bool]) -> int:
+        """Return those of the globs that a function picks, for `any_with`."""
+        start = found = 0
+        for glob in self._globs:
+            found |= (1 << start) if fits(glob) else 0
+            start += len(glob) + 2
+        return found
+
+    def any_with(self, glob: str, among: int | None = None) -> bool:
+        """Whether some text matches a glob and one of these; ``among`` names the ones that count."""
+        reached = self._past_stars(self._first if among is None else among)
+        for character in glob:
+            if character == "*":
+                reached = self._from_there_on(reached)
+            else:
+                leads = self._single if character == "?" else self._any | self._taking.get(character, 0)
+                # A star stays where it is, whatever the character, and may end there too.
+                reached = self._past_stars((reached & leads) << 1 | reached & self._stars)
+            if not reached:
+                return False
+        return bool(reached & self._last)
+
+    def _past_stars(self, reached: int) -> int:
+        return reached | (reached & self._stars) << 1
+
+    def _from_there_on(self, reached: int) -> int:
+        """Return all places from the lowest one that is reached, in each glob: a number and its negative share them."""
+        return (reached | ((~reached & self._plain) + self._first)) & self._plain
 
 
 @lru_cache(maxsize=_KEPT)

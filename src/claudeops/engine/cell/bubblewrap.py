@@ -12,9 +12,10 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from claudeops.engine.cell.cell import BASH, Level, SandboxedCommand, SandboxSpe
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
+from claudeops.files import NEVER_WHOLE
 
 UID: Final = 1000
 """The uid that a session sees as its own; on the machine it is the daemon's user."""
@@ -110,8 +112,13 @@ PYTHON: Final = Path(sys.executable).resolve()
 LOOK_CLIENT: Final = (str(PYTHON), "-I", "-S", str(_LOOK))
 """The words in front of the id of a look, in a session that has looks."""
 
+LOGS: Final = ("/var/log", "/run/log/journal", "/etc/machine-id")
+"""Logs; the journal is found by the machine's id. What only some users may read stays closed to others here too."""
+
+_COMPOSE: Final = ("compose*.yml", "compose*.yaml", "docker-compose*.yml", "docker-compose*.yaml")
+_MOST_PROJECTS: Final = 200  # directories of compose projects whose files are shown
+
 _TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
-_NEVER_ON_PATH: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
 _OTHERS_READ: Final = 0o4
 
 
@@ -301,10 +308,22 @@ def session_mounts(
         wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
     if has_shell or spec.look_socket is not None:
         programs += interpreter()
-    for path in (*programs, *spec.shown):
+    logs = (place for name in LOGS if _for_everybody(place := Path(name)))
+    for path in (*programs, *spec.shown, *logs, *_compose_files(spec.projects)):
         if path.exists() and _may_be_shown(path.resolve(), hidden):
             wanted += _both(path)
     return tuple(_covered(_without_repetition(wanted), hidden, nothing))
+
+
+def _compose_files(projects: Iterable[str]) -> Iterator[Path]:
+    """Yield the compose files in directories, and nothing that lies beside them: there are secrets and data."""
+    for project in islice(projects, _MOST_PROJECTS):
+        for pattern in _COMPOSE:
+            try:
+                found = sorted(Path(project).glob(pattern))
+            except OSError:
+                continue
+            yield from (path for path in found if not path.is_symlink() and path.is_file())
 
 
 def _kernel() -> tuple[int, ...]:
@@ -374,17 +393,17 @@ def _on_path(path: str) -> tuple[Path, ...]:
     found: list[Path] = []
     for entry in path.split(":"):
         directory = Path(entry)
-        if not directory.is_absolute() or directory.resolve() in _NEVER_ON_PATH:
+        if not directory.is_absolute() or directory.resolve() in NEVER_WHOLE:
             continue
         found.append(directory)
-        if directory.name in {"bin", "sbin"} and directory.parent not in _NEVER_ON_PATH:
+        if directory.name in {"bin", "sbin"} and directory.parent not in NEVER_WHOLE:
             found += [directory.parent / name for name in ("lib", "lib64", "libexec")]
     return tuple(found)
 
 
 def _may_be_shown(path: Path, hidden: Sequence[Path]) -> bool:
     """Return whether a path neither is, nor contains, nor lies in anything that is hidden."""
-    return path not in _NEVER_ON_PATH and not any(
+    return path not in NEVER_WHOLE and not any(
         path == other or path.is_relative_to(other) or other.is_relative_to(path) for other in hidden
     )
 

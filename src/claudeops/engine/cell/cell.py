@@ -79,6 +79,7 @@ class SandboxSpec:
     repos_dir: Path
     path: str  # its PATH
     shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
+    projects: Sequence[str] = ()  # directories of compose projects; their compose files are shown
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none

@@ -155,9 +155,7 @@ class _Place:
     kind: str  # ``tcp`` or ``udp``
     address: str
     port: int
-    networks: tuple[
-        ipaddress.IPv4Network | ipaddress.IPv6Network, ...
-    ] = ()  # that it stands for, instead of one address
+    networks: tuple[_AnyNetwork, ...] = ()  # that it stands for, instead of one address
     socket: socket.socket = field(init=False)
     shut: anyio.Event | None = None  # set when it listens again; None: it listens
 

@@ -49,7 +49,7 @@ async def access_of(
         binary=next(iter(context.clis.binaries.values()), _SHELL),
         repos_dir=context.repos_dir,
         path=context.path,
-        shown=named_in(tier.passed_env),
+        shown=(*named_in(tier.passed_env), *tier.read),
     )
     look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home, has_agent=has_agent)
     try:

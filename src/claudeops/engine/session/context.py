@@ -70,6 +70,7 @@ class TierSetup:
     max_turns: int
     max_budget_usd: float
     passed_env: Mapping[str, str] = field(default_factory=dict)
+    read: tuple[Path, ...] = ()  # what sessions see of the machine too
     template_home: Path | None = None  # copied into each session's home
 
     def judge_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> SessionJudge:

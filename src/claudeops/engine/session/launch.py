@@ -195,8 +195,10 @@ class Launch:
             path=context.path,
             shown=(
                 *named_in(self.tier.passed_env),
+                *self.tier.read,
                 *mcp_servers.named_paths(context.mcp.mcp_servers or {}, but=context.mcp.mcp_of_repos),
             ),
+            projects=self.estate.directories,
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,

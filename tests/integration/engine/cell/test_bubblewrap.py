@@ -141,3 +141,27 @@ def test_a_copied_home_leaves_sockets_and_pipes_behind(tmp_path: Path) -> None:
     assert sorted(path.name for path in workspace.home.iterdir()) == ["id", "link"]
     assert (workspace.home / "link").is_symlink()
     assert workspace.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_of_a_compose_project_its_files_are_seen_and_nothing_beside_them(place: Path) -> None:
+    project = place / "srv" / "shop"
+    (project / "data").mkdir(parents=True)
+    for name in ("compose.yaml", "docker-compose.override.yml", ".env", "notes.txt", "data/compose.yml"):
+        (project / name).touch()
+    (project / "compose.secret.yml").symlink_to(place / "keys" / "id")
+    found = mounts(place, projects=(str(project), "/nowhere", "relative"))
+    assert {name for name in found if name.startswith("srv")} == {
+        "srv/shop/compose.yaml",
+        "srv/shop/docker-compose.override.yml",
+    }
+    assert found["srv/shop/compose.yaml"].kind is Kind.READ_ONLY
+
+
+def test_logs_are_seen_read_only_and_a_daemons_directory_below_them_is_not(place: Path) -> None:
+    assert mounts(place)["/var/log"].kind is Kind.READ_ONLY
+
+
+def test_what_the_tier_may_read_is_seen_and_what_the_daemon_hides_is_not(place: Path) -> None:
+    found = mounts(place, shown=(place / "keys", place / "state"))
+    assert found["keys"].kind is Kind.READ_ONLY
+    assert "state" not in found
