@@ -8,7 +8,7 @@ other files may hold an entry for any host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -90,6 +90,10 @@ class AccessFacts:
     kubeconfig: bool = True  # there is one, or the tier's variables name one
     ssh: SshFacts = SshFacts()
     missing: tuple[str, ...] = ()  # of `PROGRAMS`
+
+    def with_agent(self) -> AccessFacts:
+        """Return them for sessions for whose ssh an agent of the daemon has keys."""
+        return replace(self, ssh=replace(self.ssh, keys=True))
 
 
 def limits(facts: AccessFacts, *, services: Sequence[Service], hosts: Iterable[str] = ()) -> tuple[str, ...]:

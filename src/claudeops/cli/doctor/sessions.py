@@ -22,9 +22,11 @@ from claudeops.domain.schedule import fires_at, next_due
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.schedule.windows import open_at
 from claudeops.engine.cell import cell
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
+from claudeops.engine.cell.ssh_keys import find_keys
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.estate import read_estate
 from claudeops.engine.gate.admission import check_version
@@ -212,6 +214,8 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
             shown=(*named_in(environment), *tier.read),
         )
         facts = gather(cell, sandbox, environment, home=tier.home or Path(directory))
+    if isinstance(cell, BubblewrapCell) and tier.home is not None and find_keys(tier.home).found:
+        facts = facts.with_agent()
     return limits_in(facts, estate)
 
 

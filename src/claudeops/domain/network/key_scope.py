@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from claudeops.domain.estate.hosts import PORTS
@@ -22,6 +23,7 @@ MOST_HOSTS: Final = 512
 MOST_BYTES: Final = 192 * 1024
 """OpenSSH's agent takes 1,024 hosts, and a message of 256 KiB that holds them with one key."""
 
+_KEPT: Final = 16  # results: all sessions of a tier have the same, until something changes
 _SSH_PORT: Final = PORTS["ssh"]
 _OF_A_HOST: Final = 64  # bytes, beside its names and keys
 _OF_A_KEY: Final = 8
@@ -40,7 +42,8 @@ class KeyScope:
     left_out: tuple[str, ...] = ()  # beyond `MOST_HOSTS` and `MOST_BYTES`
 
 
-def key_scope(listed: Sequence[Destination], *, config: str, known_hosts: str) -> KeyScope:
+@lru_cache(maxsize=_KEPT)
+def key_scope(listed: tuple[Destination, ...], *, config: str, known_hosts: str) -> KeyScope:
     """Return where keys may be used, for a tier's list, its ssh configuration and the files of known hosts."""
     known, hosts = KnownHosts(known_hosts), _Hosts(listed, SshConfig(config))
     found: dict[str, tuple[HostKey, ...]] = {}

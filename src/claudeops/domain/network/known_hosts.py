@@ -12,7 +12,9 @@ from typing import Final
 
 from claudeops.domain.network.ssh_config import any_matches
 
-_MOST_LINES: Final = 2_000  # each hashed one is compared with every host
+_MOST_LINES: Final = 2_000
+_MOST_COMPARISONS: Final = 500_000
+"""Of names with hashed lines, every one with every one, at 1.5 µs. What is asked for after that is not found there."""
 _HASHED: Final = "|1|"
 _HASHED_PARTS: Final = 4  # "", "1", salt, hash
 _REVOKED: Final = "@revoked"
@@ -48,17 +50,17 @@ class HostKey:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    names: str  # lower case unless hashed
+    names: str  # lower case
     key: HostKey | None  # None: not one that can be read
     marker: str
+    hashed: tuple[bytes, bytes] | None  # salt and hash
 
-    def is_for(self, names: Collection[str]) -> bool:
-        if self.names.startswith(_HASHED):
-            return any(_is_hash_of(self.names, name) for name in names)
+    def is_for(self, name: str) -> bool:
+        """Whether it is about a name, where it is not hashed."""
         patterns = self.names.split(",")
         unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
         wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-        return any(any_matches(name, wanted) and not any_matches(name, unwanted) for name in names)
+        return any_matches(name, wanted) and not any_matches(name, unwanted)
 
 
 class KnownHosts:
@@ -67,27 +69,29 @@ class KnownHosts:
     def __init__(self, text: str) -> None:
         lines = text.split("\n")
         self.is_whole = len(lines) <= _MOST_LINES + 1  # the last one ends with a newline
-        self._entries = [entry for entry in map(_entry, lines[:_MOST_LINES]) if entry is not None]
+        entries = [entry for entry in map(_entry, lines[:_MOST_LINES]) if entry is not None]
+        self._hashed = [(*entry.hashed, entry) for entry in entries if entry.hashed is not None]
+        self._patterns = [entry for entry in entries if entry.hashed is None and _PATTERN & {*entry.names}]
         self._by_name: dict[str, list[_Entry]] = {}
-        for entry in self._entries:
-            if not _is_searched(entry):
+        for entry in entries:
+            if entry.hashed is None and not _PATTERN & {*entry.names}:
                 for name in entry.names.split(","):
                     self._by_name.setdefault(name, []).append(entry)
-        self._searched = [entry for entry in self._entries if _is_searched(entry)]
+        self._revoked = {entry.key.blob for entry in entries if entry.marker == _REVOKED and entry.key is not None}
+        self._found: dict[str, tuple[_Entry, ...]] = {}
+        self._comparisons = _MOST_COMPARISONS  # that are left
 
     def knows(self, names: Collection[str]) -> bool:
         """Whether some line is about one of these names, whatever its key."""
-        return any(entry.marker != _REVOKED and entry.is_for(names) for entry in self._entries)
+        return any(entry.marker != _REVOKED for name in names for entry in self._about(name))
 
     def keys_of(self, name: str) -> tuple[HostKey, ...]:
         """Return the keys of a host, each once, but those that are revoked."""
-        found = (*self._by_name.get(name, ()), *(entry for entry in self._searched if entry.is_for((name,))))
-        revoked = {entry.key.blob for entry in self._entries if entry.marker == _REVOKED and entry.key is not None}
         return tuple(
             dict.fromkeys(
                 entry.key
-                for entry in found
-                if entry.marker != _REVOKED and entry.key is not None and entry.key.blob not in revoked
+                for entry in self._about(name)
+                if entry.marker != _REVOKED and entry.key is not None and entry.key.blob not in self._revoked
             )
         )
 
@@ -95,10 +99,19 @@ class KnownHosts:
         """Yield the names that stand there as they are, in lower case."""
         yield from self._by_name
 
+    def _about(self, name: str) -> tuple[_Entry, ...]:
+        """Return the lines that are about a name."""
+        if name not in self._found:
+            searched = (entry for entry in self._patterns if entry.is_for(name))
+            self._found[name] = (*self._by_name.get(name, ()), *searched, *self._with_hash_of(name))
+        return self._found[name]
 
-def _is_searched(entry: _Entry) -> bool:
-    """Whether an entry is compared with each name: what it names cannot be read off it."""
-    return entry.names.startswith(_HASHED) or bool(_PATTERN & {*entry.names})
+    def _with_hash_of(self, name: str) -> list[_Entry]:
+        if self._comparisons < len(self._hashed):
+            return []
+        self._comparisons -= len(self._hashed)
+        text = name.encode()
+        return [entry for salt, wanted, entry in self._hashed if hmac.digest(salt, text, hashlib.sha1) == wanted]
 
 
 def _entry(line: str) -> _Entry | None:
@@ -106,8 +119,10 @@ def _entry(line: str) -> _Entry | None:
     marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
     if not fields or fields[0].startswith("#") or marker not in {"", _REVOKED, _AUTHORITY}:
         return None
-    names = fields[0] if fields[0].startswith(_HASHED) else fields[0].lower()
-    return _Entry(names, _key(fields[1:], authority=marker == _AUTHORITY), marker)
+    key, hashed = _key(fields[1:], authority=marker == _AUTHORITY), _salt_and_hash(fields[0])
+    if fields[0].startswith(_HASHED) and hashed is None:
+        return None
+    return _Entry(fields[0].lower(), key, marker, hashed)
 
 
 def _key(fields: list[str], *, authority: bool) -> HostKey | None:
@@ -140,13 +155,12 @@ def _parts(blob: bytes) -> list[bytes] | None:
     return parts
 
 
-def _is_hash_of(listed: str, name: str) -> bool:
-    """Compare as ssh's HashKnownHosts does: HMAC-SHA1 of the name, with the salt as its key."""
+def _salt_and_hash(listed: str) -> tuple[bytes, bytes] | None:
+    """Return what ssh's HashKnownHosts wrote: HMAC-SHA1 of a name, with the salt as its key; None: it did not."""
     parts = listed.split("|")
-    if len(parts) != _HASHED_PARTS:
-        return False
+    if not listed.startswith(_HASHED) or len(parts) != _HASHED_PARTS:
+        return None
     try:
-        salt, wanted = base64.b64decode(parts[2]), base64.b64decode(parts[3])
+        return base64.b64decode(parts[2]), base64.b64decode(parts[3])
     except (binascii.Error, ValueError):
-        return False
-    return hmac.digest(salt, name.encode(), hashlib.sha1) == wanted
+        return None

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from glob import escape
 from typing import Final
 
 from claudeops.domain.estate import hosts
 from claudeops.domain.estate.hosts import PORTS
-from claudeops.domain.text import glob
+from claudeops.domain.text import glob, regex
 
 _NOT_WHOLE: Final = frozenset({"include", "match", "userknownhostsfile", "knownhostscommand"})
 _MOST_HOPS: Final = 16  # of one connection
 _LARGEST_PORT: Final = 65535
 _PATTERN: Final = frozenset("*?!")
+_BLANK: Final = " \t"
+_COMMANDS: Final = frozenset({"proxycommand", "localcommand", "remotecommand"})  # a # in them is theirs
+_HOME: Final = ("~/", "%d/", "${HOME}/")
+_TOKEN: Final = regex.Pattern(r"%[A-Za-z]|\$\{[^}]*\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +53,7 @@ class SshConfig:
         block = _Block(patterns=("*",), options={})
         yield block
         for line in text.split("\n"):
-            keyword, _, value = line.strip().replace("=", " ", 1).partition(" ")
-            keyword, value = keyword.lower(), value.strip().strip('"')
+            keyword, value = option_in(line)
             self.is_whole &= keyword not in _NOT_WHOLE
             if keyword in {"host", "match"}:
                 patterns = value.lower().split() if keyword == "host" else _condition(value)
@@ -112,22 +116,40 @@ class SshConfig:
         return [(name, ports.get(name, 0)) for name in command.hosts]
 
 
+def option_in(line: str) -> tuple[str, str]:
+    """Return the keyword of a line, in lower case, and its value without quotes; "" for what it has not."""
+    text = line.strip()
+    end = next((at for at, character in enumerate(text) if character in f"{_BLANK}="), len(text))
+    keyword, value = text[:end].lower(), text[end:].lstrip(_BLANK).removeprefix("=").strip(_BLANK)
+    if value.startswith('"') and '"' in value[1:]:
+        inside, _, behind = value[1:].partition('"')
+        return keyword, inside if not behind or behind.lstrip(_BLANK).startswith("#") else value.strip('"')
+    if keyword not in _COMMANDS:
+        value = value.replace("\t#", " #").partition(" #")[0].rstrip(_BLANK)
+    return keyword, value.strip('"')
+
+
 def identity_files(text: str) -> tuple[str, ...]:
-    """Return the files below the home that a configuration names as keys, whatever hosts they are for."""
-    lines = (line.strip().replace("=", " ", 1).partition(" ") for line in text.split("\n"))
-    values = [value.strip().strip('"') for keyword, _, value in lines if keyword.lower() == "identityfile"]
-    return tuple(
-        dict.fromkeys(
-            value[3:].lstrip("/") if value.startswith("%d/") else value[2:]
-            for value in values
-            if value.startswith(("~/", "%d/"))
-        )
-    )
+    """Return which files a configuration names as keys, whatever hosts they are for, as globs of the shell.
+
+    Relative ones are below the home. What only ssh knows at a connection, such as the host's name, counts as anything.
+    """
+    values = [value for keyword, value in map(option_in, text.split("\n")) if keyword == "identityfile"]
+    return tuple(dict.fromkeys(found for value in values if (found := _file_glob(value))))
 
 
 def any_matches(host: str, patterns: Iterable[str]) -> bool:
     """Whether some pattern of ssh matches: brackets stand for themselves there, as in ``[host]:port``."""
     return any(glob.matches(host, pattern.replace("[", "[[]")) for pattern in patterns)
+
+
+def _file_glob(value: str) -> str:
+    """Return the glob of a file that is named; "" where it depends on the directory that ssh is started in."""
+    start = next((start for start in _HOME if value.startswith(start)), "")
+    if not start and not value.startswith("/"):
+        return ""
+    value = value[len(start) :].lstrip("/") if start else value
+    return _TOKEN.sub("*", escape(value.replace("%%", "\0"))).replace("\0", "%")
 
 
 def _condition(value: str) -> list[str]:

@@ -88,6 +88,13 @@ SYSTEM: Final = ("/usr", "/nix/store")
 MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into ``/usr`` on most systems, directories of their own on some."""
 
+_ETC: Final = Path("/etc")
+_OF_LIBRARIES: Final = frozenset(
+    {
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
+        *("ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
+    }
+)
 ETC: Final = (
     *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
     *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
@@ -206,6 +213,15 @@ class BubblewrapCell:
             *command,
         )
 
+    def bare(self, options: Sequence[str], command: Sequence[str], *, calls: int) -> tuple[str, ...]:
+        """Return the command line of bubblewrap itself, for a program of ours for which a session waits.
+
+        The launcher takes longer to start than all the rest. What it gives beside these namespaces (a keyring, limits on
+        what the kernel counts by user) such a program does without: the filter of system calls, which it has from the
+        descriptor ``calls``, refuses it all keyrings.
+        """
+        return (self.program, *_OWN_USER, *options, "--seccomp", str(calls), "--", *command)
+
     def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
         """Return everything that a session sees. Accesses the disk."""
         hidden = tuple(path.resolve() for path in self.hidden)
@@ -262,6 +278,15 @@ class Mount:
 def interpreter() -> tuple[Path, ...]:
     """Return the directories of the daemon's own interpreter, for programs of ours in a session."""
     return _on_path(str(PYTHON.parent))
+
+
+def program_mounts() -> tuple[Mount, ...]:
+    """Return programs and libraries, with what these need to start, and nothing else of the machine."""
+    return tuple(
+        mount
+        for mount in system_mounts()
+        if not mount.place.is_relative_to(_ETC) or str(mount.place.relative_to(_ETC)) in _OF_LIBRARIES
+    )
 
 
 def system_mounts() -> tuple[Mount, ...]:

@@ -1,24 +1,29 @@
-"""The private keys in the operator's directory for a tier: no session gets them, an agent of the daemon does.
+"""The private keys of ssh in the operator's directory for a tier: no session gets them, an agent of the daemon does.
 
-They are recognised by what they begin with, below ``.ssh`` and where ssh's configuration names them. What stands beside
-them for everybody (``.pub``, ``-cert.pub``) is no private key, and ssh chooses among an agent's keys by it.
+They are recognised by what they hold: everywhere what OpenSSH's (and PuTTY's) own form begins with, which only keys of
+ssh have; below ``.ssh``, and where ssh's configuration names a file, whatever is a private key. Elsewhere such a file is
+some other program's, as kubectl's are. What stands beside a key for everybody (``.pub``, ``-cert.pub``) is no private
+key, and ssh chooses among an agent's keys by it.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from glob import escape, has_magic, iglob
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from claudeops.domain.network.ssh_config import identity_files
+from claudeops.domain.network.ssh_key import OPENSSH, PUTTY, PrivateKey, private_key
 from claudeops.engine.cell.reach import read_text, ssh_text
 from claudeops.tasks import check_abandoned
 
 _SSH: Final = ".ssh"
-_BEGINNING: Final = re.compile(r"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----", re.MULTILINE)
+_OWN_FORMS: Final = (OPENSSH, PUTTY)
+_MOST_BY_A_PATTERN: Final = 200  # files that one line of the configuration names
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -27,6 +32,7 @@ class SshKey:
 
     name: Path  # by which ssh knows it
     file: Path  # in which it is: another one where the name is a link
+    key: PrivateKey = field(default_factory=PrivateKey, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class TemplateKeys:
 
     home: Path
     found: tuple[SshKey, ...] = ()
+    outside: tuple[str, ...] = ()  # keys that the configuration names, or a link leads to, and that lie elsewhere
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,26 +57,48 @@ class TemplateKeys:
 def find_keys(home: Path) -> TemplateKeys:
     """Return the private keys of a directory. Accesses the disk; raises `OSError` where it cannot be read."""
     top = home.resolve()
-    found = {SshKey(name, file) for name in _names(top) if (file := _file(top, name)) is not None}
-    return TemplateKeys(top, tuple(sorted(found)))
+    found: dict[Path, SshKey] = {}
+    outside: dict[str, None] = {}
+    for name in _names(top):
+        check_abandoned()
+        file = _resolved(top / name)
+        if file is None or (key := private_key(read_text(file))) is None:
+            continue
+        if not file.is_relative_to(top):
+            outside[os.path.normpath(top / name)] = None
+            continue
+        inside = file.relative_to(top)
+        name = inside if name.parts[0] == os.pardir else name  # noqa: PLW2901 - the directory has several names
+        found[name] = SshKey(name, inside, key)
+    by_name = {key.file for name, key in found.items() if name.parts[0] == _SSH}
+    kept = (key for name, key in found.items() if name.parts[0] == _SSH or key.file not in by_name)
+    return TemplateKeys(top, tuple(sorted(kept)), tuple(sorted(outside)))
 
 
 def _names(home: Path) -> Iterator[Path]:
-    for directory, _, files in os.walk(home / _SSH, onerror=_raise):
+    """Yield the paths of what may be a key, from the home on; those that lie elsewhere begin with ``..``."""
+    for directory, _, files in os.walk(home, onerror=_raise):
         check_abandoned()
-        yield from (Path(directory, name).relative_to(home) for name in files)
-    for named in identity_files(ssh_text(home, read_text)):
-        yield Path(os.path.normpath(named))
+        place = Path(directory).relative_to(home)
+        yield from (place / name for name in files if place.parts[:1] == (_SSH,) or _has_own_form(home / place / name))
+    if (home / _SSH).is_symlink():
+        for directory, _, files in os.walk(home / _SSH, onerror=_raise):
+            yield from (Path(directory, name).relative_to(home) for name in files)
+    for pattern in identity_files(ssh_text(home, read_text)):
+        places = iglob(os.path.join(escape(str(home)), pattern)) if has_magic(pattern) else (home / pattern,)  # noqa: PTH118, PTH207 - pathlib's knows no absolute ones
+        yield from (Path(os.path.relpath(place, home)) for place in islice(places, _MOST_BY_A_PATTERN))
 
 
-def _file(home: Path, name: Path) -> Path | None:
-    """Return the file that holds a key by this name; None where there is no key, or none of this directory."""
+def _has_own_form(path: Path) -> bool:
+    return not path.is_symlink() and read_text(path, most=len(OPENSSH)).startswith(_OWN_FORMS)
+
+
+def _resolved(path: Path) -> Path | None:
+    """Return where a path leads; None where it leads nowhere."""
     try:
-        file = (home / name).resolve(strict=True)
-    except (OSError, RuntimeError):  # it is not there, or links go round
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError):  # it is not there, may not be looked at, or links go round
         return None
-    is_key = file.is_relative_to(home) and _BEGINNING.search(read_text(file)) is not None
-    return file.relative_to(home) if is_key else None
 
 
 def _raise(error: OSError) -> None:

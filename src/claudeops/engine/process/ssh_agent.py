@@ -9,10 +9,11 @@ input: of the session, or of the daemon, whose death bubblewrap notices too.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
@@ -23,10 +24,11 @@ from anyio.abc import Process
 
 from claudeops.domain.network.destination import Destination
 from claudeops.domain.network.key_scope import KeyScope, key_scope
-from claudeops.engine.cell.bubblewrap import BubblewrapCell, system_mounts
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, program_mounts
 from claudeops.engine.cell.cell import BASH
 from claudeops.engine.cell.reach import read_text, ssh_text
-from claudeops.engine.cell.ssh_keys import TemplateKeys
+from claudeops.engine.cell.ssh_keys import SshKey, TemplateKeys
+from claudeops.engine.cell.system_calls import filter_file
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.engine.process.tree import await_end, tree_of
@@ -36,8 +38,12 @@ from claudeops.tasks import Threads
 T = TypeVar("T")
 
 MOST_KEYS: Final = 16
+MOST_NAMED: Final = 20
+"""Keys, or hosts, that the log names."""
 NO_HOST: Final = "the key of none of the hosts that it may be used for is among the known hosts"
-NO_AGENT: Final = "there is no agent for it: ssh-agent, ssh-add and ssh-keygen are OpenSSH's, of version 8.9 or newer"
+NO_AGENT: Final = "there is no agent for it: ssh-agent and ssh-add are OpenSSH's, of version 8.9 or newer"
+TOO_MANY: Final = f"only {MOST_KEYS} keys are added"
+ELSEWHERE: Final = "it lies outside of the tier's directory, where no session can use it: copy it in there"
 
 _START_SECONDS: Final = 20.0
 _END_SECONDS: Final = 2.0
@@ -45,7 +51,6 @@ _MOST_SAID: Final = 1024 * 1024  # bytes
 _MEMORY_KB: Final = 256 * 1024  # of address space
 _CPU_SECONDS: Final = 600  # for all that the session has it sign
 _PROCESSES: Final = Threads(most=32)
-_SHOWN: Final = 20  # names of a log line
 _PLACE: Final = "/run/claudeops"
 _SOCKET: Final = "ssh-agent.sock"
 _KEYS: Final = "keys"
@@ -62,22 +67,21 @@ _ALONE: Final = (
 _BOUNDED: Final = f'ulimit -c 0; ulimit -v {_MEMORY_KB}; ulimit -t {_CPU_SECONDS}; exec "$@"'
 # The empty list: a session may name no library (PKCS#11, FIDO) that the agent would load.
 _AGENT: Final = ("ssh-agent", "-P", "", "-a", f"{_PLACE}/{_SOCKET}")
+# All keys at once: each program costs milliseconds of the session's start. Of a ``.pem`` the public key is not known.
 _SCRIPT: Final = r"""
+shopt -s nullglob
 hosts=()
 for host; do hosts+=(-h "$host"); done
-for key in keys/*.key; do
-    printf '%s ' "${key//[!0-9]/}"
-    if ! public=$(ssh-keygen -y -P '' -f "$key" 2>&1 </dev/null); then
-        echo "left ${public##*$'\n'}"
-    elif ! said=$(ssh-add -q -H known_hosts "${hosts[@]}" "$key" 2>&1 </dev/null); then
-        echo "left ${said##*$'\n'}"
-    else
-        echo "added ${public##*$'\n'}"
-    fi
+ssh-add -H known_hosts "${hosts[@]}" keys/*.key keys/*.pem 2>&1 </dev/null
+for key in keys/*.pem; do
+    echo "public $key $(ssh-keygen -y -P '' -f "$key" 2>/dev/null </dev/null)"
 done
 echo ready
 read -r _
 """
+_NAMED: Final = re.compile(r"keys/(\d\d)\.(?:key|pem)(?![-\w])")
+_ADDED: Final = "Identity added: "
+_PUBLIC: Final = "public "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,10 +96,19 @@ class LeftKey:
 class SshAgent:
     """The agent of one session."""
 
-    socket: Path | None  # None: it has no key, and does not run
+    socket: Path | None = None  # None: it has no key, and does not run
     keys: tuple[str, ...] = ()  # in it, by the names under which ssh knows them
     left: tuple[LeftKey, ...] = ()
     scope: KeyScope = field(default_factory=KeyScope)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Given:
+    """What the agent's cell gets."""
+
+    scope: KeyScope
+    keys: tuple[SshKey, ...] = ()  # to be added, in the order of their numbers
+    mounts: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -106,24 +119,37 @@ async def open_agent(
 
     What keeps a key out of it is an event; raises `OSError` when a disk does not answer.
     """
-    prepare = partial(_prepare, workspace, keys, listed)
-    scope, mounts = await SESSION_FILES.run(prepare, seconds=LOOK_SECONDS, what="preparing the agent of a session")
-    if not scope.hosts:
-        yield _noted(SshAgent(socket=None, left=_all_left(keys.names, NO_HOST), scope=scope), log)
+    usable, left = _sorted_out(keys)
+    prepare = partial(_prepare, workspace, keys.home, usable, listed)
+    given = await SESSION_FILES.run(prepare, seconds=LOOK_SECONDS, what="preparing the agent of a session")
+    if not given.keys:
+        left = (*_all_left(usable, NO_HOST), *left)
+        yield _noted(SshAgent(left=left, scope=given.scope), log)
         return
     process: Process | None = None
     try:
-        process = await open_leader(_command(cell, mounts, scope.hosts), stderr=STDOUT)
-        said = await _said(process)
-        agent, public = _understood(said, keys.names, workspace.agent / _SOCKET, scope)
+        with filter_file() as calls:
+            process = await open_leader(_command(cell, given, calls), stderr=STDOUT, pass_fds=(calls,))
+        agent, public = understood(await _said(process), given.keys)
         finish = partial(_finish, workspace, public)
         await SESSION_FILES.run(finish, seconds=LOOK_SECONDS, what="writing the public keys of a session")
-        if agent.socket is None:
+        if agent.keys:
+            agent = replace(agent, socket=workspace.agent / _SOCKET)
+        else:
             await _end(process)
-        yield _noted(agent, log)
+        yield _noted(replace(agent, left=(*agent.left, *left), scope=given.scope), log)
     finally:
         if process is not None:
             await _end(process)
+
+
+def _sorted_out(keys: TemplateKeys) -> tuple[tuple[SshKey, ...], tuple[LeftKey, ...]]:
+    """Return which keys can be added, and why not the others."""
+    usable = [key for key in keys.found if not key.key.is_locked]
+    left = [LeftKey(name=str(key.name), reason=locked(str(key.name))) for key in keys.found if key.key.is_locked]
+    left += [LeftKey(name=str(key.name), reason=TOO_MANY) for key in usable[MOST_KEYS:]]
+    left += [LeftKey(name=name, reason=ELSEWHERE) for name in keys.outside]
+    return tuple(usable[:MOST_KEYS]), tuple(left)
 
 
 async def _said(process: Process) -> list[str]:
@@ -163,41 +189,40 @@ async def _looked(look: Callable[[], T]) -> T | None:
 # --- what it is given ---------------------------------------------------------------------------------
 
 
-def _prepare(
-    workspace: Workspace, keys: TemplateKeys, listed: Sequence[Destination]
-) -> tuple[KeyScope, tuple[str, ...]]:
-    """Write what the agent's cell sees; return for which hosts, and the mounts of the cell."""
+def _prepare(workspace: Workspace, template: Path, keys: tuple[SshKey, ...], listed: Sequence[Destination]) -> _Given:
+    """Write what the agent's cell sees."""
     home, place = workspace.home, workspace.agent
     known = [read_text(path) for path in (*(home / ".ssh" / name for name in _KNOWN_HOSTS), _OF_THE_MACHINE)]
-    scope = key_scope(listed, config=ssh_text(home, read_text), known_hosts="\n".join(known))
-    if not scope.hosts:
-        return scope, ()
+    scope = key_scope(tuple(listed), config=ssh_text(home, read_text), known_hosts="\n".join(known))
+    if not scope.hosts or not keys:
+        return _Given(scope=scope)
     (place / "known_hosts").write_text(scope.known_hosts, encoding="utf-8")
     (place / _KEYS).mkdir(mode=0o700)
-    for number, key in enumerate(keys.found[:MOST_KEYS]):
-        copied = place / _KEYS / f"{number:02}.key"
-        shutil.copyfile(keys.home / key.file, copied)
+    for number, key in enumerate(keys):
+        is_known = key.key.public is not None or os.path.lexists(home / f"{key.name}.pub")
+        copied = place / _KEYS / f"{number:02}.{'key' if is_known else 'pem'}"
+        shutil.copyfile(template / key.file, copied)
         copied.chmod(0o600)
-        certificate = keys.home / f"{key.name}{_CERTIFICATE}"
+        certificate = template / f"{key.name}{_CERTIFICATE}"
         if certificate.is_file():  # ssh-add finds it beside the key
             shutil.copyfile(certificate, f"{copied}{_CERTIFICATE}")
     users = (word for name in ("passwd", "group") for word in ("--ro-bind", str(workspace.etc / name), f"/etc/{name}"))
-    system = (word for mount in system_mounts() for word in mount.arguments())
-    return scope, (*system, *users, "--bind", str(place), _PLACE)
+    programs = (word for mount in program_mounts() for word in mount.arguments())
+    return _Given(scope=scope, keys=keys, mounts=(*programs, *users, "--bind", str(place), _PLACE))
 
 
-def _command(cell: BubblewrapCell, mounts: Sequence[str], hosts: Sequence[str]) -> tuple[str, ...]:
+def _command(cell: BubblewrapCell, given: _Given, calls: int) -> tuple[str, ...]:
     options = (
         *_ALONE,
-        *mounts,
+        *given.mounts,
         *("--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", _PLACE),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LC_ALL", "C"),
     )
-    script = (*_AGENT, str(BASH), "-c", _SCRIPT, "agent", *hosts)
-    return cell.launched(options, (str(BASH), "-c", _BOUNDED, "bash", *script))
+    script = (*_AGENT, str(BASH), "-c", _SCRIPT, "agent", *given.scope.hosts)
+    return cell.bare(options, (str(BASH), "-c", _BOUNDED, "bash", *script), calls=calls)
 
 
-def _finish(workspace: Workspace, public: Mapping[str, str]) -> None:
+def _finish(workspace: Workspace, public: Mapping[Path, str]) -> None:
     """Remove the keys, which are in the agent's memory now; write the public ones that are not there."""
     shutil.rmtree(workspace.agent / _KEYS)
     for name, text in public.items():
@@ -210,38 +235,47 @@ def _finish(workspace: Workspace, public: Mapping[str, str]) -> None:
 # --- what it says -------------------------------------------------------------------------------------
 
 
-def _understood(
-    said: Sequence[str], names: Sequence[str], socket: Path, scope: KeyScope
-) -> tuple[SshAgent, dict[str, str]]:
-    """Return what the script's lines mean, and the public keys of those that it added, by name."""
-    if not said or said[-1] != _WAITS:
-        why = f"{NO_AGENT} ({said[-1]})" if said else NO_AGENT
-        return SshAgent(socket=None, left=_all_left(names, why), scope=scope), {}
-    public: dict[str, str] = {}
-    left: list[LeftKey] = []
-    for line in said[:-1]:
-        number, _, rest = line.partition(" ")
-        word, _, text = rest.partition(" ")
-        if word not in {"added", "left"} or not number.isdecimal():
-            continue  # a warning of one of the programs
-        name = names[int(number)]
-        if word == "added":
-            public[name] = text
+def understood(said: Sequence[str], keys: Sequence[SshKey]) -> tuple[SshAgent, dict[Path, str]]:
+    """Return what the script's lines mean, without the socket, and the public keys of those that it added."""
+    public: dict[int, str] = {}
+    reasons: dict[int, str] = {}
+    added: set[int] = set()
+    for line in said:
+        if (named := _NAMED.search(line)) is None or (number := int(named[1])) >= len(keys):
+            continue
+        if line.startswith(_PUBLIC):
+            public[number] = line[named.end() :].strip()
+        elif line.startswith(_ADDED):
+            added.add(number)
         else:
-            left.append(LeftKey(name=name, reason=reason_for(text, name)))
-    left += [LeftKey(name=name, reason=f"only {MOST_KEYS} keys are added") for name in names[MOST_KEYS:]]
-    return SshAgent(socket=socket if public else None, keys=tuple(public), left=tuple(left), scope=scope), public
+            reasons.setdefault(number, _NAMED.sub(str(keys[number].name), line))
+    if not said or said[-1] != _WAITS or not (added or reasons):
+        return SshAgent(left=_all_left(keys, f"{NO_AGENT} ({said[0]})" if said else NO_AGENT)), {}
+    names = [str(key.name) for key in keys]
+    left = [
+        LeftKey(name=name, reason=reason_for(reasons.get(number, ""), name))
+        for number, name in enumerate(names)
+        if number not in added
+    ]
+    agent = SshAgent(keys=tuple(names[number] for number in sorted(added)), left=tuple(left))
+    found = {keys[number].name: keys[number].key.public or public.get(number, "") for number in sorted(added)}
+    return agent, {name: text for name, text in found.items() if text}
 
 
 def reason_for(said: str, name: str) -> str:
-    """Return why a key was not added, from the last words of ssh-keygen or ssh-add."""
+    """Return why a key was not added, from the words of ssh-add."""
     if "passphrase" in said:
-        return f"it has a passphrase, which cannot be typed in here: make one without (ssh-keygen -p -N '' -f {name})"
-    return said or "ssh-add says nothing"
+        return locked(name)
+    return said.rpartition('": ')[2] or "ssh-add says nothing"
 
 
-def _all_left(names: Sequence[str], reason: str) -> tuple[LeftKey, ...]:
-    return tuple(LeftKey(name=name, reason=reason) for name in names)
+def locked(name: str) -> str:
+    """Return why a key with a passphrase is not added."""
+    return f"it has a passphrase, which cannot be typed in here: make one without (ssh-keygen -p -N '' -f {name})"
+
+
+def _all_left(keys: Sequence[SshKey], reason: str) -> tuple[LeftKey, ...]:
+    return tuple(LeftKey(name=str(key.name), reason=reason) for key in keys)
 
 
 def _noted(agent: SshAgent, log: Logger) -> SshAgent:
@@ -250,9 +284,9 @@ def _noted(agent: SshAgent, log: Logger) -> SshAgent:
         LogEvent.KEYS_IN_AGENT,
         keys=agent.keys,
         hosts=len(agent.scope.hosts),
-        unknown=agent.scope.unknown[:_SHOWN],
-        left_out=agent.scope.left_out[:_SHOWN],
+        unknown=agent.scope.unknown[:MOST_NAMED],
+        left_out=agent.scope.left_out[:MOST_NAMED],
     )
-    for key in agent.left:
+    for key in agent.left[:MOST_NAMED]:
         log.warning(LogEvent.KEY_NOT_IN_AGENT, key=key.name, reason=key.reason)
     return agent

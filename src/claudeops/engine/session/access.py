@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,11 +36,16 @@ _SHELL: Final = Path("/bin/sh")
 
 
 async def access_of(
-    context: SessionContext, tier: TierSetup, workspace: Workspace, estate: Estate, *, has_agent: bool = False
+    context: SessionContext,
+    tier: TierSetup,
+    workspace: Workspace,
+    estate: Estate,
+    *,
+    has_agent: Callable[[], Awaitable[bool]],
 ) -> tuple[str, ...]:
     """Return what a session of a tier cannot reach of the estate, one sentence each.
 
-    ``has_agent``: an agent of the daemon has keys for it.
+    ``has_agent`` says whether an agent of the daemon has keys for it, asked last: it may still be starting.
 
     Where that cannot be found out in time nothing is said, and a log event tells why.
     """
@@ -51,13 +56,13 @@ async def access_of(
         path=context.path,
         shown=(*named_in(tier.passed_env), *tier.read),
     )
-    look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home, has_agent=has_agent)
+    look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home)
     try:
         facts = await SESSION_FILES.run(look, seconds=LOOK_SECONDS, what=f"looking at what {tier.name} can reach")
     except OSError as error:
         context.log.warning(LogEvent.ACCESS_NOT_KNOWN, tier=tier.number, error=str(error))
         return ()
-    return limits_in(facts, estate)
+    return limits_in(facts.with_agent() if await has_agent() else facts, estate)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,13 +101,7 @@ def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, E
 
 
 def gather(
-    cell: Cell,
-    sandbox: SandboxSpec,
-    environment: Mapping[str, str],
-    *,
-    home: Path,
-    user_home: Path | None = None,
-    has_agent: bool = False,
+    cell: Cell, sandbox: SandboxSpec, environment: Mapping[str, str], *, home: Path, user_home: Path | None = None
 ) -> AccessFacts:
     """Return the facts about sessions with this cell, home and environment. Accesses the disk.
 
@@ -119,7 +118,7 @@ def gather(
         docker_socket=socket,
         kubeconfig=_mode(home / ".kube" / "config") != 0
         or any(path is not None and view.may(path, _READ) for path in named),
-        ssh=_ssh(view, ssh_home, agent=has_agent or "SSH_AUTH_SOCK" in environment, uid=sandbox.workspace.uid),
+        ssh=_ssh(view, ssh_home, agent="SSH_AUTH_SOCK" in environment, uid=sandbox.workspace.uid),
         missing=tuple(name for name in PROGRAMS if not _is_found(name, view, sandbox.path)),
     )
 

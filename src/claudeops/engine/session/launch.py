@@ -26,7 +26,7 @@ from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of
 from claudeops.engine.session.context import SessionContext, TierSetup
-from claudeops.engine.session.keys import AGENT_VARIABLE
+from claudeops.engine.session.keys import AGENT_VARIABLE, SessionKeys
 from claudeops.engine.session.knowledge import Gathering
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import DatabaseUnavailableError, HarnessError
@@ -64,20 +64,22 @@ class Launch:
     group: Group | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
     reach: Reach | None = None  # on a network of its own
-    agent_socket: Path | None = None  # of the agent with its keys
+    keys: SessionKeys
     log: Logger
 
     async def start(self) -> Launched:
         """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running."""
         context, session, workspace = self.context, self.session, self.workspace
-        prompt, place = await self._prompt(), await self._place()
+        place, prompt, agent = await self._place(), await self._prompt(), await self.keys.socket()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
         # A CLI that cannot read the key from a descriptor does not get the daemon's own key at all.
         takes = self.harness.capabilities.key_by_descriptor
         shell = context.confinement.cell.shell(workspace)
         secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, shell=shell, uid=workspace.uid) as listing:
-            spec = replace(self._spec(prompt, place, mark=mark, descriptor=descriptor), resumed=await self._resumed())
+            spec = replace(
+                self._spec(prompt, place, mark=mark, descriptor=descriptor, agent=agent), resumed=await self._resumed()
+            )
             if listing is not None:
                 spec = replace(
                     spec,
@@ -89,7 +91,7 @@ class Launch:
                 )
             command = self.harness.command(spec)
             await files.prepare(command)
-            sandboxed, mounts = await self._sandboxed()
+            sandboxed, mounts = await self._sandboxed(agent)
             child = await spawn(
                 command,
                 cwd=workspace.workdir,
@@ -103,14 +105,13 @@ class Launch:
         context, gathering = self.context, self._gathering()
         template = await context.prompts.template(self.tier.number)
         knowledge = await gathering.recorded(await gathering.knowledge(), template)
-        access = await access_of(
-            context, self.tier, self.workspace, self.estate, has_agent=self.agent_socket is not None
-        )
+        repositories = await _repositories(context.repos_dir)
+        access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
         if self.reach is not None:
             access += (in_words(self.reach.listed, self.reach.unknown),)
         return render(
             template.text if self.session.resumes is None else RESUMED,
-            facts=self._facts(await _repositories(context.repos_dir), access),
+            facts=self._facts(repositories, access),
             knowledge=knowledge,
             request=self.session.prompt_text,
             handover=self.session.context,
@@ -186,7 +187,7 @@ class Launch:
     def _is_metered(self) -> bool:
         return self.context.meter is not None and self.harness.capabilities.metered
 
-    async def _sandboxed(self) -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
+    async def _sandboxed(self, agent: Path | None) -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
         context, workspace = self.context, self.workspace
         sandbox = SandboxSpec(
             workspace=workspace,
@@ -202,7 +203,7 @@ class Launch:
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,
-            agent_socket=self.agent_socket,
+            agent_socket=agent,
             network=None if self.reach is None else self.reach.network,
         )
 
@@ -213,7 +214,9 @@ class Launch:
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 
-    def _spec(self, prompt: Prompt, place: TraceContext, *, mark: str, descriptor: int | None) -> Spec:
+    def _spec(
+        self, prompt: Prompt, place: TraceContext, *, mark: str, descriptor: int | None, agent: Path | None
+    ) -> Spec:
         context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
         ours = {
             SESSION_MARK: mark,
@@ -222,7 +225,7 @@ class Launch:
             "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
             "CLAUDEOPS_REPOS_DIR": str(context.repos_dir),
             TRACEPARENT: place.header,
-            **({} if self.agent_socket is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
+            **({} if agent is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
         }
         return Spec(
             binary=str(context.clis.binaries[session.harness]),

@@ -32,14 +32,13 @@ from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import Looks, open_looks
-from claudeops.engine.process.ssh_agent import SshAgent
 from claudeops.engine.session import files
 from claudeops.engine.session.access import ModelWay, needs_of
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked, never_started
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
-from claudeops.engine.session.keys import keys_of, open_keys
+from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import ErrorKind, HarnessError
@@ -82,8 +81,15 @@ class SessionRunner:
             async with (
                 _group(session, context.confinement) as group,
                 metered(context, session, harness, control) as access,
-                _reached(context, tier, (workspace, estate), access.way(harness), log) as (needs, reach),
-                open_keys(context.confinement.cell, tier, workspace, keys, reached=(needs, reach), log=log) as agent,
+                open_keys(
+                    context.confinement.cell,
+                    tier,
+                    workspace,
+                    keys,
+                    (needs := needs_of(context, tier, (workspace, estate), access.way(harness))),
+                    log,
+                ) as held_keys,
+                _reached(context, needs, log) as reach,
                 open_looks(context.confinement.looks, workspace, log) as looks,
                 await _log_of(session) as sink,
             ):
@@ -98,7 +104,7 @@ class SessionRunner:
                     group=group,
                     looks=looks,
                     reach=reach,
-                    agent=agent,
+                    keys=held_keys,
                     sink=sink,
                     control=control,
                     log=log,
@@ -151,17 +157,14 @@ class MeteredAccess:
 
 
 @contextlib.asynccontextmanager
-async def _reached(
-    context: SessionContext, tier: TierSetup, place: tuple[Workspace, Estate], way: ModelWay, log: Logger
-) -> AsyncIterator[tuple[Needs, Reach | None]]:
+async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncIterator[Reach | None]:
     """Hold the session's own network for the length of the block, where its cell has one; raises `OSError`."""
-    needs = needs_of(context, tier, place, way)
     if not context.confinement.cell.has_network:
-        yield needs, None
+        yield None
         return
     async with open_reach(needs, context.names, log) as reach:
         try:
-            yield needs, reach
+            yield reach
         finally:
             context.counts.connected(reach.tally.connected, failed=reach.tally.failed)
 
@@ -199,7 +202,7 @@ class _Run:
     group: Group | None
     looks: Looks | None
     reach: Reach | None
-    agent: SshAgent | None
+    keys: SessionKeys
     sink: SessionLog
     control: Control
     log: Logger
@@ -261,7 +264,7 @@ class _Run:
             group=self.group,
             look_socket=None if self.looks is None else self.looks.socket,
             reach=self.reach,
-            agent_socket=None if self.agent is None else self.agent.socket,
+            keys=self.keys,
             estate=self.estate,
             log=self.log,
         )

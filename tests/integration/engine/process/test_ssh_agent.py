@@ -110,13 +110,13 @@ async def test_a_key_that_cannot_be_added_is_named_with_the_reason_and_keeps_no_
     home = directory(tmp_path, f"web1 {HOST_KEY}\n")
     make_key(home / ".ssh" / "a_locked", "a passphrase")
     (home / ".ssh" / "b_broken").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nnothing\n")
-    for number in range(MOST_KEYS - 1):
+    for number in range(MOST_KEYS):
         make_key(home / ".ssh" / f"key{number:02}")
     log = logged()
     async with opened(home, "web1") as (agent, _):
-        assert len(by(agent, "ssh-add", "-L").splitlines()) == MOST_KEYS - 2
+        assert len(by(agent, "ssh-add", "-L").splitlines()) == MOST_KEYS - 1
     reasons = {str(line["key"]): str(line["reason"]) for line in events(log, "key_not_in_agent")}
-    assert list(reasons) == [".ssh/a_locked", ".ssh/b_broken", f".ssh/key{MOST_KEYS - 2:02}"]
+    assert sorted(reasons) == [".ssh/a_locked", ".ssh/b_broken", f".ssh/key{MOST_KEYS - 1:02}"]
     assert "ssh-keygen -p -N '' -f .ssh/a_locked" in reasons[".ssh/a_locked"]
     assert "invalid format" in reasons[".ssh/b_broken"] or "error in libcrypto" in reasons[".ssh/b_broken"]
 

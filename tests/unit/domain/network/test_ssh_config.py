@@ -68,9 +68,32 @@ def test_whatever_the_text_is_a_route_is_bounded_and_has_ports(text: str, host: 
     assert all(1 <= port <= 65535 for _, port in config.route(host))
 
 
-def test_the_files_below_the_home_that_are_named_as_keys_are_found_whatever_hosts_they_are_for() -> None:
-    config = 'IdentityFile ~/.ssh/a\nHost web1\n  identityfile="%d/keys/b"\n  IdentityFile /etc/c\nIdentityFile d\n'
-    assert identity_files(config) == (".ssh/a", "keys/b")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("IdentityFile ~/.ssh/a", ".ssh/a"),
+        ("\tidentityfile\t~/.ssh/a\t# for web1", ".ssh/a"),
+        ('IdentityFile = "%d/keys/b c" # two words', "keys/b c"),
+        ("IdentityFile=${HOME}/d", "d"),
+        ("IdentityFile ~/keys/%h-%%-${USER}", "keys/*-%-*"),
+        ("IdentityFile ~/keys/[1]", "keys/[[]1]"),
+        ("IdentityFile ~//etc/c", "etc/c"),
+        ("IdentityFile /etc/%u/c", "/etc/*/c"),
+    ],
+)
+def test_files_that_are_named_as_keys_are_found_however_they_are_written(line: str, expected: str) -> None:
+    assert identity_files(f"Host web1\n{line}\n{line}\n") == (expected,)
+
+
+def test_a_key_that_is_named_by_no_place_is_none() -> None:
+    assert identity_files("IdentityFile none\nIdentityFile here\n#IdentityFile ~/a\nIdentityFile") == ()
+
+
+def test_words_are_kept_apart_by_tabs_too_and_a_comment_ends_a_line() -> None:
+    config = SshConfig(
+        "Host\tweb1\n\tHostName\tinner # the new one\n\tPort\t=\t2222\nHost old\n ProxyCommand nc #a %h\n"
+    )
+    assert (config.route("web1"), config.option("old", "proxycommand")) == ((("inner", 2222),), "nc #a %h")
 
 
 def test_hosts_with_entries_are_named_without_patterns() -> None:
