@@ -39,10 +39,13 @@ def needs_ssh() -> None:
         pytest.skip("needs OpenSSH: ssh-agent, and sshd")
 
 
-def make_key(place: Path, passphrase: str = "", *, kind: str = "ed25519") -> str:
-    """Make a key at a place, without a comment; return the line that is its public one."""
+def make_key(place: Path, passphrase: str = "", *, kind: str = "ed25519", form: str = "RFC4716") -> str:
+    """Make a key at a place, without a comment; return the line that is its public one.
+
+    ``form``: of the private one; the default is OpenSSH's own.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
-    command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", str(place)]
+    command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-m", form, "-f", str(place)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     return place.with_name(f"{place.name}.pub").read_text().strip()
 

@@ -67,6 +67,34 @@ async def test_an_agent_of_the_operators_own_stands_in_the_way(world: World, hom
     assert ".ssh/id_ed25519: the tier's SSH_AUTH_SOCK names an agent of its own" in told.says
 
 
+async def test_keys_that_sessions_see_as_files_are_named_with_the_remedy(
+    world: World, home: Path, tmp_path: Path
+) -> None:
+    """The settings refuse a key that is named itself; what lies in a directory shows when somebody looks."""
+    for name in ("read/deep/key", "named/key"):
+        make_key(tmp_path / name)
+    told = await found(
+        world,
+        CLAUDEOPS_TIER2_HOME=str(home),
+        CLAUDEOPS_TIER1_READ=str(tmp_path / "read"),
+        CLAUDEOPS_TIER3_ENV="DEPLOY_KEY",
+        DEPLOY_KEY=str(tmp_path / "named" / "key"),
+    )
+    assert told.status is Status.WARNING
+    assert "Tier 1: no key. Tier 2: 1 of 1 keys in the agent, for 1 hosts. Tier 3: no key." in told.says
+    assert told.says.endswith(f"_ENV names: {tmp_path}/read/deep/key, {tmp_path}/named/key.")
+    assert (told.remedy or "").startswith("Move what is seen as a file into CLAUDEOPS_TIER{n}_HOME")
+
+
+async def test_a_key_elsewhere_is_named_with_the_remedy(world: World, home: Path, tmp_path: Path) -> None:
+    make_key(tmp_path / "elsewhere")
+    (home / ".ssh" / "config").write_text(f"IdentityFile {tmp_path}/elsewhere\nIdentityAgent none\n")
+    told = await found(world, CLAUDEOPS_TIER2_HOME=str(home))
+    assert told.status is Status.WARNING
+    assert f"{tmp_path}/elsewhere: it lies outside of the tier's directory" in told.says
+    assert "; whatever its configuration gives another IdentityAgent than SSH_AUTH_SOCK." in told.says
+
+
 async def test_without_keys_nothing_needs_to_be_done(world: World, tmp_path: Path) -> None:
     assert (await found(world)).says == "No tier has a directory with keys."
     (tmp_path / "bare").mkdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Collection, Iterator
@@ -13,7 +12,7 @@ from typing import Final
 from claudeops.domain.network.ssh_config import any_matches
 
 _MOST_LINES: Final = 2_000
-_MOST_COMPARISONS: Final = 500_000
+MOST_COMPARISONS: Final = 500_000
 """Of names with hashed lines, every one with every one, at 1.5 µs. What is asked for after that is not found there."""
 _HASHED: Final = "|1|"
 _HASHED_PARTS: Final = 4  # "", "1", salt, hash
@@ -79,7 +78,7 @@ class KnownHosts:
                     self._by_name.setdefault(name, []).append(entry)
         self._revoked = {entry.key.blob for entry in entries if entry.marker == _REVOKED and entry.key is not None}
         self._found: dict[str, tuple[_Entry, ...]] = {}
-        self._comparisons = _MOST_COMPARISONS  # that are left
+        self._comparisons = MOST_COMPARISONS  # that are left
 
     def knows(self, names: Collection[str]) -> bool:
         """Whether some line is about one of these names, whatever its key."""
@@ -131,7 +130,7 @@ def _key(fields: list[str], *, authority: bool) -> HostKey | None:
         return None
     try:
         parts = _parts(base64.b64decode(fields[1], validate=True))
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one, too
         return None
     kind = fields[0]
     if parts is None or len(parts) != _PARTS[kind] or parts[0] != kind.encode():
@@ -162,5 +161,5 @@ def _salt_and_hash(listed: str) -> tuple[bytes, bytes] | None:
         return None
     try:
         return base64.b64decode(parts[2]), base64.b64decode(parts[3])
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None

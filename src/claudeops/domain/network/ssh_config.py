@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from glob import escape
+from glob import escape, has_magic
 from typing import Final
 
 from claudeops.domain.estate import hosts
@@ -19,6 +19,7 @@ _NOT_WHOLE: Final = frozenset({"include", "match", "userknownhostsfile", "knownh
 _MOST_HOPS: Final = 16  # of one connection
 _LARGEST_PORT: Final = 65535
 _PATTERN: Final = frozenset("*?!")
+_AGENT: Final = "SSH_AUTH_SOCK"
 _BLANK: Final = " \t"
 _COMMANDS: Final = frozenset({"proxycommand", "localcommand", "remotecommand"})  # a # in them is theirs
 _HOME: Final = ("~/", "%d/", "${HOME}/")
@@ -65,6 +66,11 @@ class SshConfig:
     def names_key(self) -> bool:
         """Whether it names a key or an agent for some host."""
         return any("identityfile" in block.options or "identityagent" in block.options for block in self._blocks)
+
+    def names_other_agent(self) -> bool:
+        """Whether it has ssh use none of the keys of the agent that its environment names, for some host."""
+        named = (block.options.get("identityagent", _AGENT) for block in self._blocks)
+        return any(name.lstrip("$") != _AGENT for name in named)
 
     def has_entry(self, host: str) -> bool:
         """Whether some block is about this host, and not about all of them."""
@@ -136,6 +142,13 @@ def identity_files(text: str) -> tuple[str, ...]:
     """
     values = [value for keyword, value in map(option_in, text.split("\n")) if keyword == "identityfile"]
     return tuple(dict.fromkeys(found for value in values if (found := _file_glob(value))))
+
+
+def known_hosts_files(text: str) -> tuple[str, ...]:
+    """Return which files of known hosts a configuration names, as `identity_files` does, but none by a pattern."""
+    values = [value for keyword, value in map(option_in, text.split("\n")) if keyword == "userknownhostsfile"]
+    globs = (_file_glob(word.strip('"')) for value in values for word in value.split())
+    return tuple(dict.fromkeys(found for found in globs if found and not has_magic(found)))
 
 
 def any_matches(host: str, patterns: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Private keys of ssh, as files hold them: what is one, whether it has a passphrase, and which public one belongs to it.
+"""Private keys of ssh, as files hold them: what is one, whether it has a passphrase, and its public half.
 
 OpenSSH's own form has the public key in front, in the open, so that nobody needs the private one to know it.
 """
@@ -6,15 +6,14 @@ OpenSSH's own form has the public key in front, in the open, so that nobody need
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Final
 
-OPENSSH: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
-"""With this a file in OpenSSH's own form begins; in it are keys of ssh alone."""
-PUTTY: Final = "PuTTY-User-Key-File-"
-"""With this a file of PuTTY's begins, which OpenSSH does not read."""
+OWN_FORM_CHARACTERS: Final = 64
+"""So many from the beginning of a file tell whether it is a key in a form that only ssh's keys have."""
 
+_OPENSSH: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
+_PUTTY: Final = "PuTTY-User-Key-File-"  # OpenSSH does not read it
 _BEGIN: Final = "-----BEGIN "
 _END: Final = "-----END "
 _PRIVATE: Final = "PRIVATE KEY-----"
@@ -33,15 +32,20 @@ class PrivateKey:
     public: str | None = None  # as a line; None: the file does not say it in the open
 
 
+def has_own_form(beginning: str) -> bool:
+    """Whether a file that begins so is a private key of ssh, and of no other program."""
+    return beginning.startswith((_OPENSSH, _PUTTY))
+
+
 def private_key(text: str) -> PrivateKey | None:
     """Return what a file's text says of the private key in it; None: there is none."""
-    if text.startswith(PUTTY):
+    if text.startswith(_PUTTY):
         return PrivateKey()
     lines = text.splitlines()
     first = next((at for at, line in enumerate(lines) if line.startswith(_BEGIN) and _PRIVATE in line), None)
     if first is None:
         return None
-    if lines[first].startswith(OPENSSH):
+    if lines[first].startswith(_OPENSSH):
         return _openssh(lines[first + 1 :])
     return PrivateKey(is_locked=any(_ENCRYPTED in line for line in lines[first : first + 1 + _HEADERS]))
 
@@ -51,7 +55,7 @@ def _openssh(lines: list[str]) -> PrivateKey:
     end = next((at for at, line in enumerate(lines) if line.startswith(_END)), len(lines))
     try:
         content = base64.b64decode("".join(line.strip() for line in lines[:end]), validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one, too
         return PrivateKey()
     if not content.startswith(_MAGIC):
         return PrivateKey()

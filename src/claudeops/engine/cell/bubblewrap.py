@@ -216,9 +216,9 @@ class BubblewrapCell:
     def bare(self, options: Sequence[str], command: Sequence[str], *, calls: int) -> tuple[str, ...]:
         """Return the command line of bubblewrap itself, for a program of ours for which a session waits.
 
-        The launcher takes longer to start than all the rest. What it gives beside these namespaces (a keyring, limits on
-        what the kernel counts by user) such a program does without: the filter of system calls, which it has from the
-        descriptor ``calls``, refuses it all keyrings.
+        The launcher takes longer to start than all the rest. Such a program does without what it gives: limits on what
+        the kernel counts by user, and a keyring; the filter of system calls, which is in the descriptor ``calls``,
+        refuses it all keyrings.
         """
         return (self.program, *_OWN_USER, *options, "--seccomp", str(calls), "--", *command)
 

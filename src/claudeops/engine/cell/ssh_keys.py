@@ -1,9 +1,8 @@
 """The private keys of ssh in the operator's directory for a tier: no session gets them, an agent of the daemon does.
 
-They are recognised by what they hold: everywhere what OpenSSH's (and PuTTY's) own form begins with, which only keys of
-ssh have; below ``.ssh``, and where ssh's configuration names a file, whatever is a private key. Elsewhere such a file is
-some other program's, as kubectl's are. What stands beside a key for everybody (``.pub``, ``-cert.pub``) is no private
-key, and ssh chooses among an agent's keys by it.
+They are recognised by what they hold: below ``.ssh``, and where ssh's configuration names a file, whatever is a private
+key; elsewhere what OpenSSH's own form begins with, or PuTTY's, which no other program's keys have. What stands beside a
+key for everybody (``.pub``, ``-cert.pub``) is no private key, and ssh chooses among an agent's keys by it.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.network.ssh_config import identity_files
-from claudeops.domain.network.ssh_key import OPENSSH, PUTTY, PrivateKey, private_key
+from claudeops.domain.network.ssh_key import OWN_FORM_CHARACTERS, PrivateKey, has_own_form, private_key
 from claudeops.engine.cell.reach import read_text, ssh_text
 from claudeops.tasks import check_abandoned
 
 _SSH: Final = ".ssh"
-_OWN_FORMS: Final = (OPENSSH, PUTTY)
 _MOST_BY_A_PATTERN: Final = 200  # files that one line of the configuration names
 
 
@@ -75,29 +73,31 @@ def find_keys(home: Path) -> TemplateKeys:
     return TemplateKeys(top, tuple(sorted(kept)), tuple(sorted(outside)))
 
 
+def is_ssh_key(path: Path) -> bool:
+    """Whether a file, and no link to one, is a private key in a form that only those of ssh have."""
+    return not path.is_symlink() and has_own_form(read_text(path, most=OWN_FORM_CHARACTERS))
+
+
 def _names(home: Path) -> Iterator[Path]:
     """Yield the paths of what may be a key, from the home on; those that lie elsewhere begin with ``..``."""
     for directory, _, files in os.walk(home, onerror=_raise):
         check_abandoned()
         place = Path(directory).relative_to(home)
-        yield from (place / name for name in files if place.parts[:1] == (_SSH,) or _has_own_form(home / place / name))
+        yield from (place / name for name in files if place.parts[:1] == (_SSH,) or is_ssh_key(home / place / name))
     if (home / _SSH).is_symlink():
         for directory, _, files in os.walk(home / _SSH, onerror=_raise):
             yield from (Path(directory, name).relative_to(home) for name in files)
     for pattern in identity_files(ssh_text(home, read_text)):
-        places = iglob(os.path.join(escape(str(home)), pattern)) if has_magic(pattern) else (home / pattern,)  # noqa: PTH118, PTH207 - pathlib's knows no absolute ones
+        whole = os.path.join(escape(str(home)), pattern)  # noqa: PTH118 - of pathlib's globs none is absolute
+        places = iglob(whole) if has_magic(pattern) else iter((str(home / pattern),))  # noqa: PTH207 - as above
         yield from (Path(os.path.relpath(place, home)) for place in islice(places, _MOST_BY_A_PATTERN))
-
-
-def _has_own_form(path: Path) -> bool:
-    return not path.is_symlink() and read_text(path, most=len(OPENSSH)).startswith(_OWN_FORMS)
 
 
 def _resolved(path: Path) -> Path | None:
     """Return where a path leads; None where it leads nowhere."""
     try:
         return path.resolve(strict=True)
-    except (OSError, RuntimeError):  # it is not there, may not be looked at, or links go round
+    except (OSError, RuntimeError, ValueError):  # it is not there, may not be looked at, goes round, or is no path
         return None
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from anyio.abc import Process
 
 from claudeops.domain.network.destination import Destination
 from claudeops.domain.network.key_scope import KeyScope, key_scope
+from claudeops.domain.network.ssh_config import known_hosts_files
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, program_mounts
 from claudeops.engine.cell.cell import BASH
 from claudeops.engine.cell.reach import read_text, ssh_text
@@ -57,8 +58,9 @@ _KEYS: Final = "keys"
 _CERTIFICATE: Final = "-cert.pub"
 _WAITS: Final = "ready"
 _READY: Final = f"{_WAITS}\n".encode()
-_KNOWN_HOSTS: Final = ("known_hosts", "known_hosts2")
-_OF_THE_MACHINE: Final = Path("/etc/ssh/ssh_known_hosts")
+_KNOWN_HOSTS: Final = (".ssh/known_hosts", ".ssh/known_hosts2")
+_OF_THE_MACHINE: Final = "/etc/ssh/ssh_known_hosts"
+_MOST_FILES: Final = 20  # of known hosts, that the configuration names
 
 _ALONE: Final = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
@@ -67,12 +69,14 @@ _ALONE: Final = (
 _BOUNDED: Final = f'ulimit -c 0; ulimit -v {_MEMORY_KB}; ulimit -t {_CPU_SECONDS}; exec "$@"'
 # The empty list: a session may name no library (PKCS#11, FIDO) that the agent would load.
 _AGENT: Final = ("ssh-agent", "-P", "", "-a", f"{_PLACE}/{_SOCKET}")
-# All keys at once: each program costs milliseconds of the session's start. Of a ``.pem`` the public key is not known.
+# It waits for the keys, so that the agent starts while these are prepared. All are added at once: each program costs
+# milliseconds of the session's start. Of a ``.pem`` the public key is not known; certificates have longer names.
 _SCRIPT: Final = r"""
 shopt -s nullglob
+read -r _ || exit
 hosts=()
-for host; do hosts+=(-h "$host"); done
-ssh-add -H known_hosts "${hosts[@]}" keys/*.key keys/*.pem 2>&1 </dev/null
+while read -r host; do hosts+=(-h "$host"); done <hosts
+ssh-add -H known_hosts "${hosts[@]}" keys/??.??? 2>&1 </dev/null
 for key in keys/*.pem; do
     echo "public $key $(ssh-keygen -y -P '' -f "$key" 2>/dev/null </dev/null)"
 done
@@ -102,45 +106,49 @@ class SshAgent:
     scope: KeyScope = field(default_factory=KeyScope)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Given:
-    """What the agent's cell gets."""
-
-    scope: KeyScope
-    keys: tuple[SshKey, ...] = ()  # to be added, in the order of their numbers
-    mounts: tuple[str, ...] = ()
-
-
 @asynccontextmanager
 async def open_agent(
-    cell: BubblewrapCell, workspace: Workspace, keys: TemplateKeys, listed: Sequence[Destination], log: Logger
+    cell: BubblewrapCell,
+    workspace: Workspace,
+    keys: TemplateKeys,
+    listing: Callable[[], Awaitable[Sequence[Destination]]],
+    log: Logger,
 ) -> AsyncIterator[SshAgent]:
     """Hold an agent with keys for the length of the block, and put what is public of them into the session's home.
 
-    What keeps a key out of it is an event; raises `OSError` when a disk does not answer.
+    ``listing`` returns the list of the session, and is awaited while the agent starts. What keeps a key out of it is an
+    event; raises `OSError` when a disk does not answer.
     """
     usable, left = _sorted_out(keys)
-    prepare = partial(_prepare, workspace, keys.home, usable, listed)
-    given = await SESSION_FILES.run(prepare, seconds=LOOK_SECONDS, what="preparing the agent of a session")
-    if not given.keys:
-        left = (*_all_left(usable, NO_HOST), *left)
-        yield _noted(SshAgent(left=left, scope=given.scope), log)
+    if not usable:
+        yield _noted(SshAgent(left=left), log)
         return
-    process: Process | None = None
-    try:
-        with filter_file() as calls:
-            process = await open_leader(_command(cell, given, calls), stderr=STDOUT, pass_fds=(calls,))
-        agent, public = understood(await _said(process), given.keys)
-        finish = partial(_finish, workspace, public)
-        await SESSION_FILES.run(finish, seconds=LOOK_SECONDS, what="writing the public keys of a session")
+    async with _started(cell, workspace) as process:
+        prepare = partial(_prepare, workspace, keys.home, usable, await listing())
+        scope = await SESSION_FILES.run(prepare, seconds=LOOK_SECONDS, what="preparing the agent of a session")
+        agent, public = SshAgent(left=_all_left(usable, NO_HOST)), dict[Path, str]()
+        if scope.hosts:
+            agent, public = understood(await _said(process), usable)
+            finish = partial(_finish, workspace, public)
+            await SESSION_FILES.run(finish, seconds=LOOK_SECONDS, what="writing the public keys of a session")
         if agent.keys:
             agent = replace(agent, socket=workspace.agent / _SOCKET)
         else:
             await _end(process)
-        yield _noted(replace(agent, left=(*agent.left, *left), scope=given.scope), log)
+        yield _noted(replace(agent, left=(*agent.left, *left), scope=scope), log)
+
+
+@asynccontextmanager
+async def _started(cell: BubblewrapCell, workspace: Workspace) -> AsyncIterator[Process]:
+    """Hold an agent without keys for the length of the block; its script waits for a word."""
+    look = partial(_mounts, workspace)
+    mounts = await SESSION_FILES.run(look, seconds=LOOK_SECONDS, what="looking at what an agent may see")
+    with filter_file() as calls:
+        process = await open_leader(_command(cell, mounts, calls), stderr=STDOUT, pass_fds=(calls,))
+    try:
+        yield process
     finally:
-        if process is not None:
-            await _end(process)
+        await _end(process)
 
 
 def _sorted_out(keys: TemplateKeys) -> tuple[tuple[SshKey, ...], tuple[LeftKey, ...]]:
@@ -153,11 +161,13 @@ def _sorted_out(keys: TemplateKeys) -> tuple[tuple[SshKey, ...], tuple[LeftKey, 
 
 
 async def _said(process: Process) -> list[str]:
-    """Return the lines of the script, until it waits or has ended; no longer than `_START_SECONDS`."""
-    if process.stdout is None:
-        raise AssertionError("it was asked for as a pipe")
+    """Have the script add the keys; return its lines, until it waits or has ended, no longer than `_START_SECONDS`."""
+    if process.stdin is None or process.stdout is None:
+        raise AssertionError("both were asked for as pipes")
     said = b""
     with anyio.move_on_after(_START_SECONDS), suppress(anyio.EndOfStream):
+        with suppress(anyio.BrokenResourceError):  # it has ended: its last words say why
+            await process.stdin.send(b"go\n")
         while not said.endswith(_READY) and len(said) < _MOST_SAID:
             said += await process.stdout.receive()
     return said.decode(errors="replace").splitlines()
@@ -189,13 +199,15 @@ async def _looked(look: Callable[[], T]) -> T | None:
 # --- what it is given ---------------------------------------------------------------------------------
 
 
-def _prepare(workspace: Workspace, template: Path, keys: tuple[SshKey, ...], listed: Sequence[Destination]) -> _Given:
-    """Write what the agent's cell sees."""
-    home, place = workspace.home, workspace.agent
-    known = [read_text(path) for path in (*(home / ".ssh" / name for name in _KNOWN_HOSTS), _OF_THE_MACHINE)]
-    scope = key_scope(tuple(listed), config=ssh_text(home, read_text), known_hosts="\n".join(known))
-    if not scope.hosts or not keys:
-        return _Given(scope=scope)
+def _prepare(workspace: Workspace, template: Path, keys: tuple[SshKey, ...], listed: Sequence[Destination]) -> KeyScope:
+    """Write the keys and their hosts to where the agent's cell sees them, if there are hosts."""
+    home, place, config = workspace.home, workspace.agent, ssh_text(workspace.home, read_text)
+    files = (*_KNOWN_HOSTS, *known_hosts_files(config)[:_MOST_FILES], _OF_THE_MACHINE)
+    known = "\n".join(read_text(home / name) for name in files)
+    scope = key_scope(tuple(listed), config=config, known_hosts=known)
+    if not scope.hosts:
+        return scope
+    (place / "hosts").write_text("".join(f"{host}\n" for host in scope.hosts), encoding="utf-8")
     (place / "known_hosts").write_text(scope.known_hosts, encoding="utf-8")
     (place / _KEYS).mkdir(mode=0o700)
     for number, key in enumerate(keys):
@@ -206,19 +218,23 @@ def _prepare(workspace: Workspace, template: Path, keys: tuple[SshKey, ...], lis
         certificate = template / f"{key.name}{_CERTIFICATE}"
         if certificate.is_file():  # ssh-add finds it beside the key
             shutil.copyfile(certificate, f"{copied}{_CERTIFICATE}")
+    return scope
+
+
+def _mounts(workspace: Workspace) -> tuple[str, ...]:
     users = (word for name in ("passwd", "group") for word in ("--ro-bind", str(workspace.etc / name), f"/etc/{name}"))
     programs = (word for mount in program_mounts() for word in mount.arguments())
-    return _Given(scope=scope, keys=keys, mounts=(*programs, *users, "--bind", str(place), _PLACE))
+    return (*programs, *users, "--bind", str(workspace.agent), _PLACE)
 
 
-def _command(cell: BubblewrapCell, given: _Given, calls: int) -> tuple[str, ...]:
+def _command(cell: BubblewrapCell, mounts: Sequence[str], calls: int) -> tuple[str, ...]:
     options = (
         *_ALONE,
-        *given.mounts,
+        *mounts,
         *("--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", _PLACE),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LC_ALL", "C"),
     )
-    script = (*_AGENT, str(BASH), "-c", _SCRIPT, "agent", *given.scope.hosts)
+    script = (*_AGENT, str(BASH), "-c", _SCRIPT)
     return cell.bare(options, (str(BASH), "-c", _BOUNDED, "bash", *script), calls=calls)
 
 

@@ -49,7 +49,7 @@ class SessionKeys:
     ) -> None:
         """Run the agent, until cancelled."""
         try:
-            async with open_agent(cell, workspace, keys, await list_of(needs), log) as agent:
+            async with open_agent(cell, workspace, keys, partial(list_of, needs), log) as agent:
                 self._socket = agent.socket
                 self._opened.set()
                 await anyio.sleep_forever()
@@ -77,22 +77,20 @@ async def keys_of(cell: Cell, tier: TierSetup) -> TemplateKeys | None:
 
 @asynccontextmanager
 async def open_keys(
-    cell: Cell, tier: TierSetup, workspace: Workspace, keys: TemplateKeys | None, needs: Needs, log: Logger
+    cell: Cell, tier: TierSetup, place: tuple[Workspace, TemplateKeys | None], needs: Needs, log: Logger
 ) -> AsyncIterator[SessionKeys]:
-    """Hold the keys of a session for the length of the block, in an agent if there are any."""
+    """Hold the keys of a session for the length of the block, in an agent if there are any; does not wait for it."""
+    workspace, keys = place
     opening = SessionKeys()
-    if keys is None or not isinstance(cell, BubblewrapCell):
-        opening.lack_agent()
-        yield opening
-        return
-    if AGENT_VARIABLE in tier.passed_env:
-        for name in keys.names[:MOST_NAMED]:
-            log.warning(LogEvent.KEY_NOT_IN_AGENT, key=name, reason=OTHER_AGENT)
-        opening.lack_agent()
-        yield opening
-        return
     async with open_tasks() as tasks:
-        tasks.start_soon(opening.hold, cell, workspace, keys, needs, log)
+        if keys is None or not isinstance(cell, BubblewrapCell):
+            opening.lack_agent()
+        elif AGENT_VARIABLE in tier.passed_env:
+            opening.lack_agent()
+            for name in keys.names[:MOST_NAMED]:
+                log.warning(LogEvent.KEY_NOT_IN_AGENT, key=name, reason=OTHER_AGENT)
+        else:
+            tasks.start_soon(opening.hold, cell, workspace, keys, needs, log)
         try:
             yield opening
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.ssh_keys import SshKey, find_keys
 
 PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n"
+OTHER = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\n"
 
 
 @pytest.fixture
@@ -32,13 +34,52 @@ def test_a_key_is_recognised_by_what_it_begins_with(home: Path, kind: str) -> No
 
 
 def test_keys_are_found_in_directories_and_where_the_configuration_names_them(home: Path) -> None:
-    put(home, ".ssh/keys/a")
-    put(home, "elsewhere/b")
-    put(home, "elsewhere/c")
-    put(home, ".ssh/config", "Include more\nIdentityFile ~/elsewhere/../elsewhere/b\nIdentityFile ~/../outside\n")
-    put(home, ".ssh/more", "IdentityFile ~/gone\n")
-    put(home.parent, "outside")
-    assert find_keys(home).names == (".ssh/keys/a", "elsewhere/b")
+    put(home, ".ssh/keys/a", OTHER)
+    put(home, "elsewhere/b", OTHER)
+    put(home, "elsewhere/c", OTHER)
+    put(home, "elsewhere/of-web1", OTHER)
+    put(home, "elsewhere/of-web2", "no key\n")
+    put(home, ".ssh/config", "Include more\nIdentityFile ~/elsewhere/../elsewhere/b\nIdentityFile\t~/elsewhere/of-%h\n")
+    put(home, ".ssh/more", f"IdentityFile ~/gone\nIdentityFile {home}/elsewhere/b\n")
+    found = find_keys(home)
+    assert (found.names, found.outside) == ((".ssh/keys/a", "elsewhere/b", "elsewhere/of-web1"), ())
+
+
+@pytest.mark.parametrize("text", [PRIVATE, "PuTTY-User-Key-File-3: ssh-ed25519\n"])
+def test_a_key_in_the_form_of_ssh_is_found_wherever_it_lies_and_no_other_programs(home: Path, text: str) -> None:
+    put(home, "backup/old/key", text)
+    put(home, ".kube/client.key", OTHER)
+    (home / "link").symlink_to("backup/old/key")
+    os.mkfifo(home / "backup" / "pipe")
+    assert find_keys(home).names == ("backup/old/key",)
+
+
+def test_a_key_outside_of_the_directory_is_named_and_nothing_of_it_is_taken(home: Path) -> None:
+    put(home.parent, "outside/a")
+    put(home.parent, "outside/b")
+    put(home.parent, "outside/.ssh/c")
+    put(home.parent, "outside/text", "no key\n")
+    names = ("a", "b", "text", "gone")
+    put(home, ".ssh/config", "".join(f"IdentityFile {home.parent}/outside/{name}\n" for name in names))
+    (home / ".ssh" / "id_b").symlink_to(home.parent / "outside" / "b")
+    found = find_keys(home)
+    assert (found.names, found.outside) == (
+        (),
+        (str(home / ".ssh/id_b"), *(f"{home.parent}/outside/{n}" for n in "ab")),
+    )
+    (home.parent / "linked").mkdir()
+    (home.parent / "linked" / ".ssh").symlink_to(home.parent / "outside" / ".ssh")
+    assert find_keys(home.parent / "linked").outside == (f"{home.parent}/linked/.ssh/c",)
+
+
+def test_a_directory_that_has_several_names_has_its_keys_once(home: Path) -> None:
+    put(home, "dot/id_a", OTHER)
+    (home / ".ssh").rmdir()
+    (home / ".ssh").symlink_to("dot")
+    (home.parent / "other").symlink_to(home)
+    put(home, ".ssh/config", f"IdentityFile {home.parent}/other/dot/id_a\n")
+    found = find_keys(home.parent / "other")
+    assert (found.found, found.outside) == ((SshKey(Path(".ssh/id_a"), Path("dot/id_a")),), ())
 
 
 def test_a_key_behind_a_link_is_left_out_in_its_place(home: Path) -> None:

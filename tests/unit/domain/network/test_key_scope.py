@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from claudeops.domain.network.destination import Destination, at_ports
 from claudeops.domain.network.key_scope import MOST_BYTES, MOST_HOSTS, KeyScope, key_scope
-from claudeops.domain.network.known_hosts import KnownHosts
+from claudeops.domain.network.known_hosts import MOST_COMPARISONS, KnownHosts
 
 
 def key(kind: str = "ssh-ed25519", *parts: bytes) -> str:
@@ -66,6 +66,7 @@ def test_a_host_is_known_in_every_way_in_which_ssh_knows_it(names: str) -> None:
         "web1 ssh-ed25519 AAAA",
         "web1 ssh-ed25519",
         "web1 ssh-ed25519 not-base64",
+        "web1 ssh-ed25519 \u00e9\u00e9\u00e9\u00e9",
         f"web1 {KEY[:-8]}",
         f"web1 ssh-rsa {KEY.split()[1]}",
         f"web1 {key('ssh-ed25519', bytes(31))}",
@@ -144,3 +145,11 @@ def test_a_list_stays_within_what_an_agent_takes() -> None:
 def test_whatever_the_files_hold_something_is_decided(known: str, config: str, host: str) -> None:
     scope(usual(host), Destination(host="10.0.0.0/8", tcp=frozenset({22})), known=known, config=config)
     assert KnownHosts(f"{known}\nweb1 {KEY}").keys_of("web1") or "@revoked" in known
+
+
+def test_a_list_that_is_known_by_hashes_alone_is_decided_in_bounded_work() -> None:
+    """Each of these lines has a salt of its own, so that it is compared with each host: a million times here."""
+    names = [f"host{number:04}" for number in range(1_000)]
+    known = "".join(f"{hashed(name)} {KEY}\n" for name in names)
+    found = scope(*map(usual, names), known=known)
+    assert (len(found.hosts), len(found.unknown)) == (MOST_COMPARISONS // 1_000, 1_000 - MOST_COMPARISONS // 1_000)

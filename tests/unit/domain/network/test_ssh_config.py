@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.network.ssh_config import SshConfig, identity_files
+from claudeops.domain.network.ssh_config import SshConfig, identity_files, known_hosts_files
 
 CONFIG = """
 Host web1 web2
@@ -87,6 +87,21 @@ def test_files_that_are_named_as_keys_are_found_however_they_are_written(line: s
 
 def test_a_key_that_is_named_by_no_place_is_none() -> None:
     assert identity_files("IdentityFile none\nIdentityFile here\n#IdentityFile ~/a\nIdentityFile") == ()
+
+
+def test_files_of_known_hosts_are_found_however_many_a_line_names() -> None:
+    config = (
+        'UserKnownHostsFile ~/.ssh/a /etc/b "%d/c"\nUserKnownHostsFile none\nUserKnownHostsFile ~/.ssh/%h ~/.ssh/a\n'
+    )
+    assert known_hosts_files(config) == (".ssh/a", "/etc/b", "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("none", True), ("~/agent.sock", True), ("SSH_AUTH_SOCK", False), ("$SSH_AUTH_SOCK", False)]
+)
+def test_another_agent_is_noticed(value: str, *, expected: bool) -> None:
+    assert SshConfig(f"Host web1\n IdentityAgent {value}\n").names_other_agent() is expected
+    assert not SshConfig("Host web1\n User ops\n").names_other_agent()
 
 
 def test_words_are_kept_apart_by_tabs_too_and_a_comment_ends_a_line() -> None:
