@@ -49,7 +49,10 @@ def world(root: Path) -> Iterator[World]:
     (home / ".kube" / "config").write_text("kind: Config\n")
     (home / "found").write_text(body_of(home / ".ssh" / "id_ed25519"))  # a text like the key's, which is no key
     with ExitStack() as held:
-        servers = [held.enter_context(ssh_server(root / f"{says}", public, says)) for says in (ON_LIST, ELSEWHERE)]
+        servers = [
+            held.enter_context(ssh_server(root / says, public, says, options="restrict,port-forwarding"))
+            for says in (ON_LIST, ELSEWHERE)
+        ]
         (home / ".ssh" / "known_hosts").write_text("".join(server.known for server in servers))
         yield World(home, *servers)
 
@@ -98,20 +101,36 @@ async def test_a_session_logs_in_at_a_host_of_its_list_with_a_key_that_it_cannot
     assert {process.pid for process in agents()} <= before, "it ends with its session"
 
 
+async def test_a_session_gets_through_a_jump_host_to_one_that_is_listed_too(
+    tmp_path: Path, everybodys_cli: Path
+) -> None:
+    with world(tmp_path) as hosts:
+        through = ssh(hosts.other, "-J", f"{user()}@{ADDRESS}:{hosts.listed.port}")
+        urls = {
+            name: f"ssh://{ADDRESS}:{server.port}" for name, server in (("ONE", hosts.listed), ("TWO", hosts.other))
+        }
+        async with caged(tmp_path, Level.BUBBLEWRAP, through, binary=everybodys_cli, **urls) as cage:
+            hosts.give(cage)
+            await cage.run()
+            assert ELSEWHERE in cage.outputs()[0]
+
+
 async def test_the_agent_signs_for_no_host_that_is_not_on_the_list(tmp_path: Path, everybodys_cli: Path) -> None:
     """On the machine's network, where it reaches the other host, whose key is known and which knows this key."""
     with world(tmp_path) as hosts:
         sign = "ssh-keygen -Y sign -n file -f ~/.ssh/id_ed25519.pub /etc/hosts 2>&1 </dev/null"
-        commands = (ssh(hosts.listed), ssh(hosts.other), sign, "ssh-add -L")
+        through = ssh(hosts.other, "-J", f"{user()}@{ADDRESS}:{hosts.listed.port}")
+        commands = (ssh(hosts.listed), ssh(hosts.other), through, sign, "ssh-add -L")
         url = f"ssh://{ADDRESS}:{hosts.listed.port}"
         async with caged(tmp_path, Level.BUBBLEWRAP, *commands, binary=everybodys_cli, SERVER=url) as cage:
             hosts.give(cage)
             cage.share_network()
             await cage.run()
-            listed, other, signed, known = cage.outputs()[:4]
+            listed, other, jumped, signed, known = cage.outputs()[:5]
     assert ON_LIST in listed
-    assert "Permission denied (publickey)" in other
-    assert ELSEWHERE not in other
+    for refused in (other, jumped):
+        assert "Permission denied (publickey)" in refused
+        assert ELSEWHERE not in refused
     assert "agent refused operation" in signed
     assert "ssh-ed25519 " in known
 

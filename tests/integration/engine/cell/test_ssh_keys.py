@@ -77,9 +77,12 @@ def test_a_directory_that_has_several_names_has_its_keys_once(home: Path) -> Non
     (home / ".ssh").rmdir()
     (home / ".ssh").symlink_to("dot")
     (home.parent / "other").symlink_to(home)
-    put(home, ".ssh/config", f"IdentityFile {home.parent}/other/dot/id_a\n")
+    put(home, "more/id_b", OTHER)
+    lines = (f"IdentityFile {home.parent}/other/{name}\n" for name in ("dot/id_a", "more/id_b"))
+    put(home, ".ssh/config", "".join(lines))
     found = find_keys(home.parent / "other")
-    assert (found.found, found.outside) == ((SshKey(Path(".ssh/id_a"), Path("dot/id_a")),), ())
+    named = (SshKey(Path(".ssh/id_a"), Path("dot/id_a")), SshKey(Path("more/id_b"), Path("more/id_b")))
+    assert (found.found, found.outside) == (named, ())
 
 
 def test_a_key_behind_a_link_is_left_out_in_its_place(home: Path) -> None:

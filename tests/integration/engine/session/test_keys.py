@@ -96,7 +96,7 @@ async def test_for_a_tier_without_keys_nothing_is_started(estate: Estate, home: 
 
 @pytest.mark.parametrize("kind", ["other agent", "no walls"])
 async def test_where_keys_are_no_matter_of_the_daemons_there_is_no_agent(estate: Estate, home: Path, kind: str) -> None:
-    environment = {"SSH_AUTH_SOCK": "/run/own.sock"} if kind == "other agent" else SERVER
+    environment = {**SERVER, "SSH_AUTH_SOCK": "/run/own.sock"} if kind == "other agent" else SERVER
     async with opened(estate, home, cell=None if kind == "other agent" else PlainCell(), environment=environment) as (
         keys,
         own,
