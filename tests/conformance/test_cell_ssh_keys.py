@@ -106,10 +106,8 @@ async def test_a_session_gets_through_a_jump_host_to_one_that_is_listed_too(
 ) -> None:
     with world(tmp_path) as hosts:
         through = ssh(hosts.other, "-J", f"{user()}@{ADDRESS}:{hosts.listed.port}")
-        urls = {
-            name: f"ssh://{ADDRESS}:{server.port}" for name, server in (("ONE", hosts.listed), ("TWO", hosts.other))
-        }
-        async with caged(tmp_path, Level.BUBBLEWRAP, through, binary=everybodys_cli, **urls) as cage:
+        one, two = (f"ssh://{ADDRESS}:{server.port}" for server in (hosts.listed, hosts.other))
+        async with caged(tmp_path, Level.BUBBLEWRAP, through, binary=everybodys_cli, ONE=one, TWO=two) as cage:
             hosts.give(cage)
             await cage.run()
             assert ELSEWHERE in cage.outputs()[0]

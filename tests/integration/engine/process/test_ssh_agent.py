@@ -25,7 +25,6 @@ from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.ssh_keys import SshKey, find_keys
 from claudeops.engine.process.ssh_agent import MOST_KEYS, NO_AGENT, NO_HOST, SshAgent, open_agent, understood
-from support.checkout import TESTS
 from support.levels import PATH, needs
 from support.ssh_servers import ADDRESS, make_key, needs_ssh, ssh_server, user
 from support.waiting import PATIENCE_SECONDS, until
@@ -267,7 +266,7 @@ async def test_the_agent_ends_with_a_daemon_that_is_killed(tmp_path: Path) -> No
     make_key(home / ".ssh" / "id_ed25519")
     cell_of()
     daemon = await anyio.open_process(
-        [sys.executable, __file__, str(home)], env={"PATH": PATH, "PYTHONPATH": str(TESTS)}, stderr=None
+        [sys.executable, __file__, str(home)], env={"PATH": PATH, "PYTHONPATH": os.pathsep.join(sys.path)}, stderr=None
     )
     try:
         assert daemon.stdout is not None
