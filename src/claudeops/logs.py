@@ -142,6 +142,14 @@ class LogEvent(StrEnum):
         "an agent has the ssh keys of a session, for so many `hosts`; the keys of `unknown` ones are not known",
     )
     KEY_NOT_IN_AGENT = "key_not_in_agent", "an ssh key of a tier is not in its sessions' agent; `reason` says why"
+    HEADER_NOT_ADDED = (
+        "header_not_added",
+        "a request to which a header with a secret would have been added went nowhere; `error` says why",
+    )
+    DOCKER_CHANGED = "docker_changed", "the filter before docker's engine made a change that the gate allowed"
+    DOCKER_CONNECTION_BROKEN = "docker_connection_broken", "the filter failed at one connection of a session"
+    DOCKER_FILTER_ENDED = "docker_filter_ended", "a filter's process has ended; the next connection starts another"
+    DOCKER_REQUEST_REFUSED = "docker_request_refused", "the filter before docker's engine did not send a request on"
     LOOK_RAN = "look_ran", "the daemon ran a look that the gate allowed, in a cell of its own"
     LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"
     TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"

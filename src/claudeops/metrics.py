@@ -149,12 +149,15 @@ HTTP_SECONDS: Final = _histogram(
     "http_request_duration", "How long requests waited for their answer.", _REQUESTS, "route", "method", "status"
 )
 CONNECTIONS: Final = _counter("connections", "Connections of sessions on networks of their own.", "result")
+RELAYED: Final = _counter(
+    "header_requests", "Requests of sessions to hosts for which the daemon adds a header.", "result"
+)
 STRAYS: Final = _counter("strays_killed", "Processes that outlived their session and were killed.")
 
 HAPPENS: Final = (
     *(RUNNING, SESSIONS, SESSION_SECONDS, DECISIONS, LATENESS, CALLS, GATE_SECONDS, APPROVALS, APPROVAL_WAIT),
     *(MODEL_CALLS, TOKENS, SPEND, ACTIONS, ALERTS, ALERTS_DECIDED, ALERT_SECONDS, NOTIFICATIONS, WRITE_SECONDS),
-    *(WRITES_FAILED, HTTP_SECONDS, CONNECTIONS, STRAYS),
+    *(WRITES_FAILED, HTTP_SECONDS, CONNECTIONS, RELAYED, STRAYS),
 )
 
 DECLARED: Final = (*STANDING, *ON_RECORD, *HAPPENS)
@@ -273,7 +276,7 @@ class Metrics:
         self._alerts, self._alerts_decided = self._counted(ALERTS), self._counted(ALERTS_DECIDED)
         self._alert_seconds, self._http_seconds = self._timed(ALERT_SECONDS), self._timed(HTTP_SECONDS)
         self._notifications, self._writes_failed = self._counted(NOTIFICATIONS), self._counted(WRITES_FAILED)
-        self._connections = self._counted(CONNECTIONS)
+        self._connections, self._relayed = self._counted(CONNECTIONS), self._counted(RELAYED)
         self._write_seconds = self._timed(WRITE_SECONDS)
         for tier in sorted(self._tiers):
             self._running.of(tier).set(0)
@@ -318,6 +321,12 @@ class Metrics:
         """Take how many connections of a session led outside, and how many found nothing there."""
         self._connections.of("connected").inc(count)
         self._connections.of("failed").inc(failed)
+
+    def relayed(self, added: int, *, refused: int, failed: int) -> None:
+        """Take how many requests of a session had a header added, were refused it, or failed for want of TLS."""
+        self._relayed.of("added").inc(added)
+        self._relayed.of("refused").inc(refused)
+        self._relayed.of("failed").inc(failed)
 
     def fired(self, late_seconds: float) -> None:
         """Take by how much a fire of a schedule came late."""

@@ -257,6 +257,18 @@ async def test_users_of_sessions_that_ssh_would_look_for_in_vain(tmp_path: Path)
     assert ("systemd-sysusers" in found.checks["isolation"]["remedy"]) is (missing > 0)
 
 
+async def test_a_header_whose_key_is_not_set_and_one_that_cannot_be_added(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        file = tmp_path / "headers.toml"
+        file.write_text('[[headers]]\nhost = "127.0.0.1"\nport = 9\nname = "X-Key"\nvalue = "${WANTED_KEY}"\n')
+        (await examine(node, CLAUDEOPS_HEADERS_PATH=str(file))).only("headers", "WANTED_KEY, which is not set")
+        given = {"CLAUDEOPS_HEADERS_PATH": str(file), "WANTED_KEY": "hush-hush-hush"}
+        shared = await examine(node, CLAUDEOPS_ISOLATION="none", **given)
+    assert shared.checks["headers"]["status"] == "warning"
+    assert "No header is added for https://127.0.0.1:9 (X-Key)" in shared.checks["headers"]["message"]
+    assert "hush" not in str(shared.checks)
+
+
 # --- the machine ----------------------------------------------------------------------------------------
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from claudeops.domain.network.headers import SecretHeader
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.own_network import Names
 from support.caged import caged
+from support.certificates import make_authority, serving_with
+from support.echoing_site import echoing_site
 from support.levels import needs
 from support.waiting import PATIENCE_SECONDS
 
@@ -68,6 +73,45 @@ async def test_a_tool_reaches_what_the_operators_variables_name_and_nothing_else
     assert f"127.0.0.1 {NAME}" in hosts
     assert f":{unlisted:04X} " not in hosts
     assert f"{NAME} ({listed})" in told, "the model reads what it reaches"
+
+
+async def test_a_tool_asks_without_a_key_and_no_part_of_the_session_has_it(
+    tmp_path: Path, everybodys_cli: Path
+) -> None:
+    needs(Level.BUBBLEWRAP)
+    secret = f"planted-{secrets.token_hex(12)}"
+    authority = make_authority()
+    certificate = authority.issue(tmp_path / "site.pem", names=(NAME,))
+    with echoing_site(serving_with(certificate)) as other:
+        url = f"https://{NAME}:{other.port}/forms"
+        header = SecretHeader(
+            host=NAME,
+            port=other.port,
+            name="Authorization",
+            value=f"Bearer {secret}",
+            secrets=(secret,),
+            authority=authority.pem,
+        )
+        everywhere = (
+            "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; grep -rs plan[t]ed ~ . /etc /tmp"
+        )
+        commands = (f"{ask(url)}; printenv SSL_CERT_FILE", everywhere)
+        async with caged(tmp_path, Level.BUBBLEWRAP, *commands, binary=everybodys_cli) as cage:
+            tiers = {n: replace(tier, headers=(header,)) for n, tier in cage.estate.context.tiers.items()}
+            cage.estate.with_context(names=Names({NAME: ("127.0.0.1",)}.__getitem__), tiers=tiers)
+            ending = await cage.run()
+            answer, found = cage.outputs()[:2]
+            told = cage.requests()
+            logged = cage.estate.logged.getvalue()
+        assert (str(ending.outcome), ending.calls_ran) == ("success", 2)
+        assert [head["authorization"] for head in other.heads] == [f"Bearer {secret}"]
+    assert "[redacted]" in answer
+    assert "/run/claudeops/certificates.pem" in answer
+    assert f"https://{NAME}:{other.port} (Authorization)" in told, "the model knows where it needs no key"
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 3, "the database and the log of the session are among them"
+    assert not any(secret.encode() in path.read_bytes() for path in files)
+    assert secret not in answer + found + told + logged
 
 
 async def test_where_the_operator_shares_the_network_a_tool_reaches_what_the_machine_reaches(

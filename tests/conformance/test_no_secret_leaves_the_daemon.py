@@ -44,6 +44,7 @@ class Planted:
     notice_token: str = field(default_factory=lambda: f"notice-{secrets.token_hex(12)}")
     proxy_password: str = field(default_factory=lambda: f"proxy-{secrets.token_hex(12)}")
     mcp_token: str = field(default_factory=lambda: f"mcp-{secrets.token_hex(12)}")
+    header_token: str = field(default_factory=lambda: f"header-{secrets.token_hex(12)}")
     ssh_key: str = field(default_factory=lambda: secrets.token_urlsafe(48))  # a line of the key
 
     def __iter__(self) -> Iterator[str]:
@@ -57,6 +58,10 @@ class Planted:
         config = root / "mcp.json"
         servers = {"grafana": {"command": str(server), "env": {"TOKEN": "${PLANTED}"}}}
         config.write_text(json.dumps({"mcpServers": servers}))
+        headers = root / "headers.toml"
+        headers.write_text(
+            '[[headers]]\nhost = "grafana.example"\nname = "Authorization"\nvalue = "Bearer ${HEADER_PLANTED}"\n'
+        )
         return {
             "ANTHROPIC_API_KEY": self.api_key,
             "CLAUDEOPS_DATABASE_URL": database.url.replace("claudeops@", f"claudeops:{self.database_password}@"),
@@ -64,6 +69,8 @@ class Planted:
             "HTTPS_PROXY": f"http://alice:{self.proxy_password}@127.0.0.1:1",
             "CLAUDEOPS_MCP_CONFIG": str(config),
             "PLANTED": self.mcp_token,
+            "CLAUDEOPS_HEADERS_PATH": str(headers),
+            "HEADER_PLANTED": self.header_token,
             "CLAUDEOPS_TIER3_HOME": str(home),
         }
 
@@ -136,7 +143,8 @@ async def test_what_was_entrusted_to_the_daemon_is_found_nowhere_at_any_level(
                 await until(lambda: "ended" in [row["status"] for row in postgresql.rows("sessions")])
     [row, *_] = postgresql.rows("sessions")
     assert (row["isolation"], row["outcome"], row["tool_calls_seen"]) == (level.value, "success", 3)
-    assert len(planted.in_text(str([request.body for request in node.api.requests]))) == 6, "the model did repeat them"
+    repeated = planted.in_text(str([request.body for request in node.api.requests]))
+    assert len(repeated) == len([*planted]), "the model did repeat them"
 
     assert [told for told, _ in processes.values() if planted.in_text(told)] == []
     holders = {pid: planted.in_text(told) for pid, (_, told) in processes.items() if planted.in_text(told)}

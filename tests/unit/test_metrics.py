@@ -76,6 +76,7 @@ def everything(counts: Counting) -> None:
     counts.model_call_over(one, STRANGE, CallState(id=1, http_status=9_999, charged_usd=0.5))
     counts.strays_killed(2)
     counts.connected(3, failed=1)
+    counts.relayed(2, refused=1, failed=1)
     counts.fired(-3.0)
     counts.alert_received(STRANGE, "firing")
     counts.body_stored(0.1)

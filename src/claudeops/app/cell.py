@@ -16,10 +16,11 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
+from claudeops.domain.network.headers import places_by_name
 from claudeops.domain.policy import NodeScope
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
-from claudeops.engine.cell.cell import LISTED, SHARED, Cell, workspace_places
+from claudeops.engine.cell.cell import LISTED, SHARED, Cell, filtered_engine, workspace_places
 from claudeops.engine.cell.cgroups import Groups, find, prepare
 from claudeops.engine.cell.git import find_git_cell
 from claudeops.engine.cell.levels import HostContext, choose
@@ -82,6 +83,7 @@ class FoundLooks:
         return {**dict.fromkeys(self.cells, ""), **self.why} if self.cells else {}
 
 
+_NOT_APART: Final = "the daemon runs it, in a cell that takes bubblewrap: say in the report what should be done"
 NO_LOOKS: Final = FoundLooks(cells={}, why={})
 
 
@@ -107,6 +109,38 @@ async def choose_looks(settings: Settings, cell: Cell, log: Logger) -> FoundLook
 def with_looks(tiers: Mapping[int, TierSetup], looks: FoundLooks) -> dict[int, TierSetup]:
     """Return tiers whose sessions may have the daemon run looks."""
     return {number: replace(tier, scope=scope_with(looks, tier.scope)) for number, tier in tiers.items()}
+
+
+def with_filters(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSetup]:
+    """Return tiers whose sessions reach docker's engine, where their variables name its socket, through the filter.
+
+    At level `none` a session could go around it.
+    """
+    return {number: _filtered(tier, cell) for number, tier in tiers.items()}
+
+
+def _filtered(tier: TierSetup, cell: Cell) -> TierSetup:
+    engine = filtered_engine(tier.passed_env, cell)
+    if engine is None:
+        return tier
+    apart = "" if isinstance(cell, BubblewrapCell) else _NOT_APART
+    scope = replace(
+        tier.scope,
+        look_client=LOOK_CLIENT,
+        looks={**tier.scope.looks, "docker": apart},
+        filters=frozenset({"docker"}),
+    )
+    return replace(tier, docker=engine, scope=scope)
+
+
+def with_headers(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSetup]:
+    """Return tiers whose calls are judged by what is added to their requests, where the cell can add it."""
+    if not cell.has_network:
+        return dict(tiers)
+    return {
+        number: replace(tier, scope=replace(tier.scope, headers=places_by_name(tier.headers)))
+        for number, tier in tiers.items()
+    }
 
 
 def scope_with(looks: FoundLooks, scope: NodeScope) -> NodeScope:

@@ -24,6 +24,8 @@ from claudeops.app.cell import (
     end_leftovers,
     groups_of_sessions,
     slots,
+    with_filters,
+    with_headers,
     with_looks,
 )
 from claudeops.app.meter import open_meter
@@ -175,6 +177,7 @@ async def open_node(
                     context = replace(
                         context,
                         meter=meter,
+                        secrets=tuple(settings.secrets),
                         clis=replace(context.clis, refusal=clis.refusal),
                         confinement=replace(
                             context.confinement,
@@ -182,7 +185,7 @@ async def open_node(
                             groups=await groups_of_sessions(settings, log),
                             looks=looks.cells,
                         ),
-                        tiers=with_looks(context.tiers, looks),
+                        tiers=with_headers(with_filters(with_looks(context.tiers, looks), cell), cell),
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(

@@ -14,6 +14,7 @@ from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, ro
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.network.headers import of_tier, places_by_name
 from claudeops.domain.probe.model import Probe
 from claudeops.domain.probe.news import Chain
 from claudeops.domain.redact import Redactor
@@ -45,13 +46,17 @@ def looker(
     """Return what looks at services; without a cell no command of a probe is run. ``looks``: what the daemon runs."""
     commands = None
     if cell is not None:
+        lowest = min(tier.number for tier in settings.tiers)
+        headers = of_tier(settings.headers, lowest)
+        scope = scope_with(looks, node_scope(settings, dry_run=False))
         commands = CellCommands(
             cell=cell,
             root=settings.state_dir / SESSIONS / "probes",  # there, what a killed daemon leaves is removed
             path=settings.path,
             repos_dir=settings.repos_dir,
-            policy=tier_policies(settings)[min(tier.number for tier in settings.tiers)],
-            scope=scope_with(looks, node_scope(settings, dry_run=False)),
+            policy=tier_policies(settings)[lowest],
+            scope=replace(scope, headers=places_by_name(headers)) if cell.has_network else scope,
+            headers=headers,
             looks=looks.cells,
             estate=estate,
             env=settings.inherited_env,

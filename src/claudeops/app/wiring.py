@@ -12,6 +12,7 @@ from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.estate.model import NO_ESTATE, Estate, Probed
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import NewSession, ToolCall, Trigger, VerdictKind
+from claudeops.domain.network.headers import of_tier
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.domain.probe.declaration import Declaration
 from claudeops.domain.prompt import template_fault
@@ -345,6 +346,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         max_budget_usd=tier.max_budget_usd,
         passed_env={**settings.inherited_env, **tier.env},
         read=tier.read,
+        headers=of_tier(settings.headers, tier.number),
         template_home=tier.home,
     )
 

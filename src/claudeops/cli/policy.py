@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +19,7 @@ from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_poli
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall
-from claudeops.domain.policy import Policy, TierPolicy, explain
+from claudeops.domain.policy import NodeScope, Policy, TierPolicy, explain
 from claudeops.domain.policy.document import in_force
 from claudeops.domain.policy.judge import TierVerdict, tier_verdict
 from claudeops.domain.policy.migrate import migrate
@@ -28,6 +29,7 @@ from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.domain.text.answers import plain
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
+from claudeops.engine.cell.cell import docker_engine
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
@@ -195,9 +197,20 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple
     ):  # as in a session, which the daemon would try
         looks = {"git", *(name for name in PROGRAMS if shutil.which(name, path=settings.path))}
         node = replace(node, look_client=LOOK_CLIENT, looks=dict.fromkeys(looks, ""))
-    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings))
+    nodes = {tier.number: _with_filter(node, {**settings.inherited_env, **tier.env}) for tier in settings.tiers}
+    workspace, estate = Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings)
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
-    return tuple(tier_verdict(number, explain(call, tier=tier, scope=scope)) for number, tier in wanted.items())
+    return tuple(
+        tier_verdict(number, explain(call, tier=tier, scope=session_scope(nodes[number], workspace, estate)))
+        for number, tier in wanted.items()
+    )
+
+
+def _with_filter(node: NodeScope, environment: Mapping[str, str]) -> NodeScope:
+    """Return the scope of a tier that reaches docker's engine through the filter, where its variables name it."""
+    if not node.looks or docker_engine(environment) is None:
+        return node
+    return replace(node, looks={**node.looks, "docker": ""}, filters=frozenset({"docker"}))
 
 
 def _lines(found: TierVerdict) -> str:

@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.looks import Look, LookCall
 from claudeops.domain.spending.tokens import CallState
+
+if TYPE_CHECKING:
+    from claudeops.domain.docker_api.grants import Grant
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -231,8 +234,7 @@ class Report:
 class Extraction:
     """A report, how it was obtained, and what went wrong on the way.
 
-    ``report`` is ``None`` with ``none``. It is ``None`` with ``markers`` too, where the texts were searched for markers
-    after a structured output was refused, and held none.
+    ``report`` is ``None`` with ``none``, and with ``markers`` where a refused structured output's texts held none.
     """
 
     method: ExtractionMethod
@@ -374,19 +376,17 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The gate's answer, with the sentence that the model and the operator read.
-
-    An allowed call may carry several actions (``systemctl restart a b`` has two).
-    """
+    """The gate's answer. An allowed call may carry several actions (``systemctl restart a b`` has two)."""
 
     kind: VerdictKind
-    reason: str
+    reason: str  # which the model and the operator read
     actions: tuple[Action, ...] = ()
     ran: Mapping[str, object] | None = None  # the input that runs instead of the given one; None: the given one
     look: Look | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
     needed: int = 1  # how many people must say yes, where it asks
     services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
     looks_run: tuple[LookCall, ...] = ()  # what the daemon runs for it
+    grants: tuple[Grant, ...] = ()  # what the filter before docker's engine lets through for it, where there is one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,6 +42,7 @@ from claudeops.settings.files import (
     policy_fragments,
     read_text,
 )
+from claudeops.settings.headers import load_secret_headers
 from claudeops.settings.ladder import (
     Schedule,
     idle_schedule,
@@ -129,6 +130,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     own_servers = read_mcp_servers(reader, environ)
     trusted_servers = read_trusted_servers(reader, repos_dir=places.repos, own=own_servers or ())
     warnings += idle_servers(reader, repos_dir=places.repos)
+    headers = load_secret_headers(reader, environ)
     notify = read_notify(reader, environ, timezone=schedule.timezone, root=root)
     secrets, short = known_secrets(
         (
@@ -136,6 +138,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
             *secrets_in({**(own_servers or {}), **trusted_servers}),
             *in_environment("named in the probes file", probes.environment),
             *notify.secrets(),
+            *headers.secrets(),
             *in_environment("named in the file of alerts", alerts_env),
         )
     )
@@ -192,6 +195,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         probes_path=probes.path,
         probes_named=probes.named,
         probes_env=MappingProxyType(probes.environment),
+        headers=headers.headers,
         mcp_config=own_servers,
         trusted_repos=trusted_servers,
         path=path,
@@ -239,7 +243,12 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         secrets=secrets,
         private_files=_private_files(
             reader,
-            (*probes.existing, *(path for path in (schedules_path, alerts_path) if path), *notify.files),
+            (
+                *probes.existing,
+                *(path for path in (schedules_path, alerts_path) if path),
+                *notify.files,
+                *headers.files,
+            ),
         ),
     )
     return Loaded(settings=settings, warnings=tuple(warnings))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.network.headers import SecretHeader
 from claudeops.domain.notice.approving import Approver
 from claudeops.domain.notice.model import Target
 from claudeops.domain.policy import Policy
@@ -120,6 +121,7 @@ class Settings:
     probes_path: Path  # it need not exist, unless it was named
     probes_named: bool
     probes_env: Mapping[str, str] = field(repr=False)  # variables that the file named at the start; may hold secrets
+    headers: tuple[SecretHeader, ...] = field(repr=False)  # that the daemon adds to what sessions send
     mcp_config: Mapping[str, Mapping[str, object]] | None = field(repr=False)  # servers by name, variables filled in
     trusted_repos: Mapping[str, Mapping[str, object]] = field(repr=False)  # their servers by name, as written
     path: str  # PATH of the child: absolute directories only

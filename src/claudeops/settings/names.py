@@ -233,6 +233,11 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_PROBES_PATH", Kind.FILE, "TOML file with probes", "`/app/config/probes.toml`, if it is there"),
     _given("CLAUDEOPS_ALERTS_PATH", Kind.FILE, "TOML file of alerts", "`/app/config/alerts.toml`, if it exists"),
+    _given(
+        "CLAUDEOPS_HEADERS_PATH",
+        Kind.FILE,
+        "TOML file of headers with secrets that the daemon adds to what sessions send",
+    ),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
     _given(
         "CLAUDEOPS_TRUSTED_REPOS",

@@ -28,6 +28,7 @@ _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
 _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
 _CONFIGURATION: Final = (
     "CLAUDEOPS_ALERTS_PATH",
+    "CLAUDEOPS_HEADERS_PATH",
     "CLAUDEOPS_MCP_CONFIG",
     "CLAUDEOPS_NOTIFY_PATH",
     "CLAUDEOPS_POLICY_PATH",

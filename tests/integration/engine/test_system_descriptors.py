@@ -54,7 +54,8 @@ def test_a_guardian_sees_its_lifeline_whatever_its_number() -> None:
             "-I",
             "-S",
             str(Path(guardian.__file__)),
-            *["-1"] * 5,  # no user, group, lock nor limits
+            *["-1"] * 5,  # no user, group, lock nor bounds
+            "4=0",  # no core files, and no limit beside
             "",  # no control groups
             *("-1", ""),  # no keyring of its own, no filter
             str(HIGH),

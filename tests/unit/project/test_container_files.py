@@ -21,7 +21,7 @@ from claudeops.cli.doctor.machine import NEEDED, USEFUL
 from claudeops.cli.output import Exit
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
-from claudeops.engine.cell.system_calls import system_call_numbers
+from claudeops.engine.cell.system_calls import FAMILIES, system_call_numbers
 from claudeops.engine.system import MOST_DESCRIPTORS
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from support.checkout import ROOT
@@ -269,6 +269,39 @@ def test_every_variable_of_the_unit_is_a_setting() -> None:
 def test_nothing_in_the_unit_stops_bubblewrap(pattern: str) -> None:
     assert fnmatch.filter(unit(), pattern) == []
     assert "@mount" in unit()["SystemCallFilter"][0]
+
+
+def test_the_unit_lets_sessions_have_the_sockets_that_their_filter_lets_them_have() -> None:
+    allowed = {getattr(socket, name) for name in unit()["RestrictAddressFamilies"][0].split()}
+
+    assert allowed == set(FAMILIES)
+
+
+OF_THE_CELL = {
+    *("unshare", "clone", "clone3", "mount", "umount2", "pivot_root", "memfd_create", "prctl", "execve"),
+    *("keyctl", "setresuid", "setresgid", "setgroups", "prlimit64", "sendmsg", "recvmsg", "bind", "listen"),
+    *("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
+}
+"""What launcher, bubblewrap, guardian and the shell of tools ask the kernel for."""
+
+
+def test_the_unit_allows_the_calls_that_make_a_cell_and_none_of_those_that_end_a_machine() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze (Debian: systemd)")
+    words = unit()["SystemCallFilter"][0].split()
+    allowed = {call for word in words for call in (calls_of(word) if word.startswith("@") else {word})}
+
+    assert allowed >= OF_THE_CELL
+    assert allowed & {"ptrace", "bpf", "kexec_load", "init_module", "reboot", "swapon", "perf_event_open"} == set()
+
+
+def calls_of(group: str) -> set[str]:
+    """Return the calls of one of systemd's groups, of those within it too."""
+    listed = ["systemd-analyze", "--no-pager", "syscall-filter", group]
+    shown = subprocess.run(listed, capture_output=True, text=True, check=True, timeout=240).stdout
+    words = {line.strip() for line in shown.splitlines()[1:] if line.startswith("    ") and "#" not in line}
+    groups = {word for word in words if word.startswith("@")}
+    return (words - groups).union(*(calls_of(each) for each in groups))
 
 
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:

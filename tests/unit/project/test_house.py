@@ -11,15 +11,18 @@ from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, fo
 SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.app.oidc": "imports an extra, so only where a provider is configured",
-    "claudeops.cli.doctor.network": "one check, which looks names up",
     "claudeops.cli.doctor.login_provider": "one check, which asks another server than those beside it",
     "claudeops.settings.oidc": "variables that mean something only together",
     "claudeops.app.alerts": "the wiring of one room of the engine, like that of the probes",
     "claudeops.domain.alerts.replay": "decides without a database; the desk decides with one",
     "claudeops.domain.alerts.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",
+    "claudeops.cli.doctor.docker": "one check, which looks at no other",
+    "claudeops.domain.policy.programs.docker": "how one kind of program is read, like those beside it",
+    "claudeops.engine.docker.cell": "what no filter can judge; the filter knows nothing of it",
     "claudeops.domain.policy.programs.network": "how one kind of program is read, like those beside it",
     "claudeops.engine.cell.tool_shell": "runs by itself in the cell of a session",
+    "claudeops.domain.redact.streaming": "streams alone: lines and texts are redacted whole, by what all import",
     "claudeops.domain.report.names": "which names mean one service; evidence decides what that proves",
     "claudeops.rehearsal.monitoring": "one player of a rehearsal, as are services and chats",
     "claudeops.store.alerts.silences": "what people write; the desk's transaction only reads it",
@@ -86,6 +89,7 @@ SMALL: Final = {
     "claudeops.domain.recovery": "what follows a death, beside what follows an end: neither knows the other",
     "claudeops.domain.shell.exit_status": "a question of its own to the steps of a text",
     "claudeops.domain.shell.refusals": "sentences, to be read beside each other",
+    "claudeops.domain.docker_api.refusals": "sentences, to be read beside each other",
     "claudeops.domain.shell.syntax": "the one door to tree-sitter",
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
     "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",
@@ -113,7 +117,9 @@ SMALL: Final = {
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 
 TYPE_BLOCKS: Final = {
+    "claudeops.domain.model": "grants of docker, which `claudeops health` does without",
     "claudeops.domain.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
+    "claudeops.engine.cell.headers.authority": "cryptography: a daemon that adds no header does without its 100 ms",
     "claudeops.notify.slack": "Slack's SDK: the process alone imports it, and the daemon knows its lines",
     "claudeops.cli.commands.incidents": "the model: help and mistakes are answered without it",
     "claudeops.cli.commands.sessions": "help and mistakes are answered without the model",

@@ -26,6 +26,7 @@ FIELDS = {
     "CLAUDEOPS_TIER{n}_PROMPT": "prompt_text",
     "CLAUDEOPS_SCHEMA_PATH": "schema_text",
     "CLAUDEOPS_POLICY_PATH": "policy",
+    "CLAUDEOPS_HEADERS_PATH": "headers",
     "CLAUDEOPS_MEMORY_BUDGET": "memory_budget_tokens",
     "CLAUDEOPS_APPRISE_URLS": "addresses",
     "CLAUDEOPS_OIDC_ISSUER": "oidc",  # one value: all of them or none

@@ -22,9 +22,10 @@ import click
 from claudeops import logs
 from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, people, sessions
+from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.login_provider import login_provider
-from claudeops.cli.doctor.network import network
+from claudeops.cli.doctor.network import headers, network
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.ssh_keys import ssh_keys
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
@@ -95,6 +96,8 @@ CHECKS: Final = (
     Check("login provider", login_provider, ("CLAUDEOPS_OIDC_*",)),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION", "CLAUDEOPS_CELL_NETWORK")),
     Check("network", network),
+    Check("docker", docker),
+    Check("headers", headers, ("CLAUDEOPS_HEADERS_PATH",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("ssh keys", ssh_keys),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),

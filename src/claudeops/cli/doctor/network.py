@@ -1,4 +1,4 @@
-"""The check of what the sessions of each tier may connect to, where they have a network of their own."""
+"""The checks of what the sessions of each tier may connect to, and of the headers that are added on the way."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from claudeops.app.wiring import tier_policies
 from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.network.destinations import Exclusions
+from claudeops.domain.network.headers import of_tier
 from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.levels import choose
 from claudeops.engine.cell.own_network import Names, Network, resolved
@@ -56,6 +57,35 @@ async def network(_case: Case, settings: Settings) -> Finding:
     return fine(says)
 
 
+async def headers(_case: Case, settings: Settings) -> Finding:
+    """Say for which hosts headers are added, and whether sessions have a network on which they can be."""
+    if not settings.headers:
+        return fine("The daemon adds no header to what sessions send.")
+    try:
+        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+    except ConfigurationError:
+        return skipped("Not looked at: no isolation works.")
+    places = sorted({f"{header.place} ({header.name})" for header in settings.headers})
+    if not chosen.cell.has_network:
+        return doubtful(
+            f"No header is added for {_shown(set(places))}: sessions have this machine's network.",
+            "Let sessions run in bubblewrap, with CLAUDEOPS_CELL_NETWORK=listed, or unset CLAUDEOPS_HEADERS_PATH.",
+        )
+    policies = tier_policies(settings)
+    shut = {
+        header.place
+        for header in settings.headers
+        for number, policy in policies.items()
+        if number in header.tiers and Exclusions(policy, NO_ESTATE).has(header.host)
+    }
+    if shut:
+        return doubtful(
+            f"The policy excludes {_shown(shut)} at a tier for which a header would be added there.",
+            "Take the host out of never.hosts and of the '!' entries of hosts, or the tier out of the header's tiers.",
+        )
+    return fine(f"The daemon adds headers for {_shown(set(places))}.")
+
+
 async def _list(
     tier: TierSettings, policy: TierPolicy, settings: Settings, estate: Estate, names: Names
 ) -> tuple[str, Network]:
@@ -66,6 +96,7 @@ async def _list(
             estate=estate,
             environment={**settings.inherited_env, **tier.env},
             home=tier.home or Path(directory),
+            headers=of_tier(settings.headers, tier.number),
         )
         listed = await list_of(needs)
     found = await resolved(listed, names, excluded=Exclusions(policy, estate).has)

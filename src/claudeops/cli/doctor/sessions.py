@@ -23,7 +23,7 @@ from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.schedule.windows import open_at
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, named_in
+from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, filtered_engine, named_in
 from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
 from claudeops.engine.cell.ssh_keys import find_keys
@@ -213,7 +213,8 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
             path=settings.path,
             shown=(*named_in(environment), *tier.read),
         )
-        facts = gather(cell, sandbox, environment, home=tier.home or Path(directory))
+        filtered = filtered_engine(environment, cell)
+        facts = gather(cell, sandbox, environment, home=tier.home or Path(directory), filtered=filtered)
     if isinstance(cell, BubblewrapCell) and tier.home is not None and find_keys(tier.home).found:
         facts = facts.with_agent()
     return limits_in(facts, estate)

@@ -10,6 +10,7 @@ from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.policy import paths, reach
 from claudeops.domain.policy.identity import pod_owners, refuse_id
 from claudeops.domain.policy.programs import scripts, statements
+from claudeops.domain.redact import has_shape
 from claudeops.domain.shell.values import Given, Glob, Literal, Stream, Text, Word, shown
 from claudeops.domain.text import regex
 
@@ -36,6 +37,10 @@ _HEADER: Final = regex.Pattern(
     r"|Access-Control-Request-[A-Z]+|Forwarded|Via|traceparent|X-[A-Z0-9-]+"
 )
 _STEERING: Final = regex.Pattern(r"(?i)X-(?:HTTP-)?Method.*|X-Original-.*|X-Rewrite-.*|X-Forwarded-(?:Host|Server)")
+_CREDENTIALS: Final = regex.Pattern(
+    r"(?i)(?:Proxy-)?Authorization|Cookie|(?:[A-Z0-9-]+-)?(?:Token|Secret|Password|Api-?Key|Access-Key|Auth|Auth-Key)"
+)
+_MOST_SHOWN: Final = 8  # places in a sentence
 _DEVICE: Final = regex.Pattern(r"/dev/[A-Za-z0-9/_-]+")
 
 _ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
@@ -169,6 +174,13 @@ def _header(text: str, _parameter: str, setting: Setting) -> str | None:
     name, _, value = text.partition(":")
     if not regex.fullmatch(r"[A-Za-z0-9-]+(?::[^\r\n]*|;)", text):  # curl sends ``Host;x`` as ``Host:x``
         return f"{text!r} is not a plain header"
+    if (added := setting.place.scope.headers.get(name.rstrip(";").lower())) is not None:
+        return f"{name}: the daemon adds this header, for {', '.join(added[:_MOST_SHOWN])}: ask there without it"
+    if _CREDENTIALS.fullmatch(name.rstrip(";")) or has_shape(value):
+        return (
+            f"{name}: a command carries no credentials: leave it out, and report that they are needed; whoever runs "
+            "this daemon can have it add the header for a host (CLAUDEOPS_HEADERS_PATH)"
+        )
     if not _HEADER.fullmatch(name.rstrip(";")) or _STEERING.fullmatch(name.rstrip(";")):
         return f"{name}: this header could make another request of it, or carry credentials: leave it out"
     # A proxy forwards a request to the host in this header.

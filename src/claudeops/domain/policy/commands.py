@@ -6,6 +6,7 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from claudeops.domain.docker_api.grants import Grant
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
@@ -21,10 +22,11 @@ from claudeops.domain.policy.never import refuse_line, refuse_service
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
+from claudeops.domain.policy.programs.docker import grants_of
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
-from claudeops.domain.policy.unfold import unfold
+from claudeops.domain.policy.unfold import Runs, Unfolded, unfold
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import Glob, Literal, Named, Redirection, SimpleCommand, UnclearError, Word, shown
 from claudeops.domain.text import glob, regex
@@ -56,6 +58,7 @@ class Finding:
     runs: SimpleCommand | None = None  # the command as it runs, where nothing is in doubt
     text: str = ""  # of a whole Bash call: what runs instead of it
     runs_apart: list[LookCall] = field(default_factory=list)  # what the daemon runs for it
+    grants: list[Grant] = field(default_factory=list)  # what it changes of docker on this machine
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
@@ -72,6 +75,7 @@ class Finding:
         self.lines += other.lines
         self.looks += other.looks
         self.runs_apart += other.runs_apart
+        self.grants += other.grants
         self.strangers += other.strangers
         self.acting |= other.acting
         self.asks_for_more = self.asks_for_more or other.asks_for_more
@@ -187,6 +191,7 @@ class CommandJudge:
             finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *fits.words))
+            finding.grants += grants_of(found, fits.arguments, place)
             if fits.look is not None:
                 finding.runs = replace(command, argv=self._looked(fits.look, place, finding))
             look = look_of(found, fits, command, place)
@@ -251,10 +256,8 @@ class CommandJudge:
             raise UnclearCommandError(unfolded.parsed.problem)
         if len(runs) < len(unfolded.parsed.commands):
             return  # some of them are refused or in doubt
-        try:
-            finding.runs = unfolded.rebuilt(runs)
-        except UnclearError as error:
-            raise UnclearCommandError(str(error)) from error
+        finding.runs = _rebuilt(unfolded, runs)
+        finding.grants += grants_of(found, unfolded.own, place, [word for each in runs.values() for word in each.argv])
 
     def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> Redirection:
         """Judge a redirection; return it with an absolute path. Raises `RefusedError`."""
@@ -274,6 +277,13 @@ class CommandJudge:
             _refuse(paths.writable(target, place))
             finding.writes += [] if path in place.reach.files else [f"write {path}"]
         return replace(redirection, target=Literal(path))
+
+
+def _rebuilt(unfolded: Unfolded, runs: Runs) -> SimpleCommand:
+    try:
+        return unfolded.rebuilt(runs)
+    except UnclearError as error:
+        raise UnclearCommandError(str(error)) from error
 
 
 def refuse_action(action: Action, place: Place, policy: Policy) -> str | None:

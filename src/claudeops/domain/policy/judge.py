@@ -89,7 +89,7 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     runs = "" if finding.doubt else finding.text
     if runs and verdict.kind is not VerdictKind.DENY:
         ran = {**call.input, "command": runs}
-        verdict = replace(verdict, ran=ran, looks_run=tuple(finding.runs_apart))
+        verdict = replace(verdict, ran=ran, looks_run=tuple(finding.runs_apart), grants=tuple(finding.grants))
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
 
 

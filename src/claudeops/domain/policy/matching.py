@@ -6,7 +6,7 @@ Some rules check all arguments of a command together, where one argument at a ti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from claudeops.domain.estate.strangers import Stranger
@@ -77,7 +77,8 @@ class Match:
 def match(found: Found, place: Place, *, tier: int) -> Match:
     """Return the first rule of the tier that a command fits. Raises `RefusedError` when none does."""
     refusals: list[tuple[CommandRule, RefusedError]] = []
-    for rule in found.rules:
+    rules = [rule for rule in found.rules if not rule.filter or _is_filtered(rule.filter, place)]
+    for rule in rules:
         if rule.tier <= tier:
             try:
                 return _apply(rule, found, place)
@@ -85,7 +86,7 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
                 raise RefusedError(f"{found.path}: {refusal}") from None
             except RefusedError as refusal:
                 refusals.append((rule, refusal))
-    higher = _higher(found, place, tier)
+    higher = _higher(replace(found, rules=tuple(rules)), place, tier)
     if higher is not None:
         raise RefusedError(f"{found.path} needs tier {higher}: at tier {tier} say in the report why it is needed")
     if not found.rules:
@@ -99,6 +100,10 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
     unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
     kind = UnclearCommandError if unclear else IncompleteError if isinstance(reason, IncompleteError) else RefusedError
     raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if hinted else ""))
+
+
+def _is_filtered(engine: str, place: Place) -> bool:
+    return place.local and engine in place.scope.filters
 
 
 def _weight(reason: RefusedError) -> int:
@@ -157,7 +162,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         actions=actions,
         where=where,
         strangers=tuple(strangers),
-        look=_network(rule, found, words, place),
+        look=_apart(rule, found, words, place),
     )
 
 
@@ -182,11 +187,11 @@ def _spelt(option: Option, found: Found) -> str:
     return next(given, option.names[0])
 
 
-def _network(rule: CommandRule, found: Found, words: tuple[Word, ...], place: Place) -> LookCall | None:
-    """Return what the daemon runs in the place of a look at the network; raises `NotHereError`."""
+def _apart(rule: CommandRule, found: Found, words: tuple[Word, ...], place: Place) -> LookCall | None:
+    """Return what the daemon runs in the place of a command, without files of the session; raises `NotHereError`."""
     if rule.look == "processes" and (reason := refuse_processes(place)):
         raise NotHereError(reason)
-    if rule.look != "network":
+    if rule.look not in {"network", "docker"}:
         return None
     look = network_look(found.path.partition(" ")[0], (*found.arguments, *words), words, place)
     if isinstance(look, str):

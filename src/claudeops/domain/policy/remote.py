@@ -200,6 +200,7 @@ def _forms(tier: TierPolicy) -> Iterator[str]:
             apart = (
                 rule.look == "git"
                 or rule.writes
+                or rule.filter
                 or path in BUILTINS
                 or rule.check in _APART
                 or path.endswith(" describe")

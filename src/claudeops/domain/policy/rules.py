@@ -59,7 +59,8 @@ class CommandRule:
     writes: bool = False  # it changes the session's own files
     deep: str = ""  # options with which it reads everything below its paths; ``*``: always
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
-    look: str = ""  # ``git``, ``network``: the daemon runs it, in a cell of its own; ``processes``: no session can
+    look: str = ""  # ``git``, ``network``, ``docker``: the daemon runs it, in a cell; ``processes``: no session can
+    filter: str = ""  # ``docker``: the rule holds only where what answers is masked by the filter before that engine
     hint: str = ""  # what to write instead of a common attempt
     approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it
 

@@ -54,20 +54,18 @@ class Redactor:
     __slots__ = ("_known", "_shapes", "_triggers")
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        wanted = _search_values(secrets)
+        wanted = search_values(secrets)
         size = sum(len(secret) for secret in wanted)
         if size > _MOST_CHARACTERS:
             raise ValueError(
                 f"the secrets have {size} characters in all, {_MOST_CHARACTERS} can be redacted;"
                 " configure fewer or shorter ones"
             )
-        known = _expressions(wanted)
+        known = expressions(wanted)
         shapes = b"|".join((*(shape.trigger for shape in SHAPES), ESCAPED_LETTER, UNSEEN))
-        self._known = [_compiled(expression, longest=True) for expression in known]
+        self._known = [compiled(expression, longest=True) for expression in known]
         self._shapes = _SHAPES
-        self._triggers = [
-            _compiled(b"|".join(part)) for part in ([shapes, *known[:1]], *([more] for more in known[1:]))
-        ]
+        self._triggers = [compiled(b"|".join(part)) for part in ([shapes, *known[:1]], *([more] for more in known[1:]))]
 
     def line(self, raw: bytes) -> bytes:
         """Return a whole line of any kind without its secrets; the same object when it holds none.
@@ -151,17 +149,17 @@ class Redactor:
     def _masked(self, text: bytes) -> bytes:
         """Mask the secrets in a text, in one pass."""
         if _MASK not in text:
-            return _masked_spans(text, self._spans(text))
+            return masked_spans(text, self._spans(text))
         if _BARRIER not in text:  # in one go, or a text with thousands of masks is searched in as many parts
             whole = text.replace(_MASK, _BARRIER)
-            masked = _masked_spans(whole, self._spans(whole))
+            masked = masked_spans(whole, self._spans(whole))
             if masked.count(_BARRIER) == whole.count(_BARRIER):
                 return masked.replace(_BARRIER, _MASK)
-        return _MASK.join(_masked_spans(part, self._spans(part)) for part in text.split(_MASK))
+        return _MASK.join(masked_spans(part, self._spans(part)) for part in text.split(_MASK))
 
     def _masked_escaped(self, text: bytes) -> bytes:
         """Mask the secrets in the raw content of a JSON string, in one pass; escapes stay whole."""
-        return _MASK.join(_masked_spans(part, _widened(part, self._known_spans(part))) for part in text.split(_MASK))
+        return _MASK.join(masked_spans(part, _widened(part, self._known_spans(part))) for part in text.split(_MASK))
 
     def _spans(self, text: bytes) -> list[_Span]:
         """Return where secrets are, in no order and possibly overlapping."""
@@ -202,13 +200,17 @@ class _Match(Protocol):
     def span(self, group: int = 0) -> _Span: ...
 
 
-class _Pattern(Protocol):
-    def search(self, text: bytes, pos: int = 0) -> _Match | None: ...
+class Pattern(Protocol):
+    """A compiled expression over bytes."""
 
-    def finditer(self, text: bytes) -> Iterator[_Match]: ...
+    def search(self, text: bytes, pos: int = 0) -> _Match | None:
+        """Return the first match from a position on."""
+
+    def finditer(self, text: bytes) -> Iterator[_Match]:
+        """Yield all matches, none of which overlap."""
 
 
-def _search_values(secrets: Iterable[str]) -> list[str]:
+def search_values(secrets: Iterable[str]) -> list[str]:
     """Return the values to search for, longest first: none too short, and none that is part of the mask."""
     wanted: set[str] = set()
     values = list(secrets)
@@ -223,38 +225,42 @@ def _search_values(secrets: Iterable[str]) -> list[str]:
     return sorted(wanted, key=lambda secret: (-len(secret), secret))
 
 
-def _expressions(secrets: Iterable[str]) -> list[bytes]:
-    """Return the expressions that find the secrets: one, or several where one would be too large."""
+def expressions(secrets: Iterable[str], *, form: Callable[[str], bytes] = pattern) -> list[bytes]:
+    """Return the expressions that find the secrets: one, or several where one would be too large.
+
+    ``form`` makes that of one secret.
+    """
     groups: list[list[bytes]] = []
     room = 0
     for secret in secrets:
         for start in range(0, max(len(secret) - SHORTEST, 1), _PIECE):
             rest = len(secret) - start
-            form = pattern(secret[start : start + (_PIECE if rest >= _PIECE + SHORTEST else rest)])
-            if len(form) > room:
+            one = form(secret[start : start + (_PIECE if rest >= _PIECE + SHORTEST else rest)])
+            if len(one) > room:
                 groups.append([])
                 room = _MOST_EXPRESSION
-            groups[-1].append(form)
-            room -= len(form)
+            groups[-1].append(one)
+            room -= len(one)
     return [b"|".join(group) for group in groups]
 
 
-def _compiled(expression: bytes, *, longest: bool = False) -> _Pattern:
+def compiled(expression: bytes, *, longest: bool = False) -> Pattern:
+    """Return an expression over bytes, compiled; ``longest``: of several matches at one place the longest."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.max_mem = _MAX_MEMORY
     options.log_errors = False  # they would go to stderr, with the expression in them
     options.longest_match = longest
     try:
-        compiled: _Pattern = re2.compile(expression, options)
+        found: Pattern = re2.compile(expression, options)
     except re2.error:  # its text quotes the expression, and with it a secret
         raise ValueError("the secrets make an expression that google-re2 refuses") from None
-    return compiled
+    return found
 
 
-_UNSEEN: Final = _compiled(UNSEEN)
-_ANY_SHAPE: Final = _compiled(b"|".join(shape.trigger for shape in SHAPES))
-_SHAPES: Final = tuple(_compiled(shape.secret) for shape in SHAPES)
+_UNSEEN: Final = compiled(UNSEEN)
+_ANY_SHAPE: Final = compiled(b"|".join(shape.trigger for shape in SHAPES))
+_SHAPES: Final = tuple(compiled(shape.secret) for shape in SHAPES)
 
 
 def _until_stable(text: bytes, once: Callable[[bytes], bytes]) -> bytes:
@@ -267,7 +273,7 @@ def _until_stable(text: bytes, once: Callable[[bytes], bytes]) -> bytes:
     return _NOTHING_LEFT
 
 
-def _masked_spans(text: bytes, spans: Sequence[_Span]) -> bytes:
+def masked_spans(text: bytes, spans: Sequence[_Span]) -> bytes:
     """Replace spans that overlap or touch with one mask."""
     if not spans:
         return text

@@ -38,6 +38,7 @@ _BASE64: Final = {
 }
 _WRAP: Final = rb"[\s\\rnt]*"  # line ends, escaped ones too; one class, because it comes between all characters
 _PADDING: Final = rb"(?:=|%3[dD]|\\+u003[dD]){0,2}"
+_TORN: Final = rb"(?:\\+(?:u[0-9a-fA-F]{0,3})?|%(?:25)*[0-9a-fA-F]?)"  # of a form of one character
 _PARTIAL: Final = rb"[A-Za-z0-9+/_-]?"  # a character that carries bits of the secret and of its neighbour
 
 
@@ -47,6 +48,35 @@ def pattern(secret: str) -> bytes:
     plain = b"".join(_character(character) for character in secret)
     hexadecimal = b"".join(_hex(byte) for byte in raw)
     return b"|".join((plain, hexadecimal, *(_base64(raw, offset) for offset in range(3))))
+
+
+def beginning(secret: str) -> bytes:
+    """Return the expression that matches at the end of a text what may be the beginning of ``secret``, or all of it.
+
+    It takes what `pattern` takes, also where it ends within a character's form. The secret is of ASCII.
+    """
+    raw = secret.encode("ascii")
+    forms = [
+        _begun([_character(character) for character in secret], _TORN),
+        _begun([_hex(byte) for byte in raw], b"[0-9a-fA-F]"),
+    ]
+    for offset in range(3):
+        before, characters, after = _base64_parts(raw, offset)
+        wrapped = [_WRAP + character for character in characters[1:]]
+        rest = _begun(wrapped, rb"(?:[\s\\rnt]+" + _TORN + b"?|" + _TORN + b")", last=after + _TORN + b"?")
+        whole = _begun([characters[0]], _TORN, last=b"(?:" + rest + b")?")
+        forms.append(before + whole)
+        forms += [before] if before else []
+    return rb"(?:" + b"|".join(forms) + rb")\z"
+
+
+def _begun(units: Sequence[bytes], torn: bytes, *, last: bytes = b"") -> bytes:
+    """Return the expression of some first units, or all of them, and of a part of the next one."""
+    whole = last
+    for number, unit in enumerate(reversed(units)):
+        rest = b"(?:" + whole + b")?" if number else whole
+        whole = b"(?:" + unit + rest + b"|" + torn + b")"
+    return whole
 
 
 def _character(character: str) -> bytes:
@@ -70,14 +100,22 @@ def _hex(byte: int) -> bytes:
 
 
 def _base64(raw: bytes, offset: int) -> bytes:
-    """Return the part of the encoded text that depends on the secret alone, with ``offset`` bytes in front of it."""
+    before, characters, after = _base64_parts(raw, offset)
+    return before + _WRAP.join(characters) + after
+
+
+def _base64_parts(raw: bytes, offset: int) -> tuple[bytes, list[bytes], bytes]:
+    """Return the part of the encoded text that depends on the secret alone, with ``offset`` bytes in front of it.
+
+    That is what may stand before its characters, the characters, and what may stand behind them.
+    """
     first = -(-8 * offset // 6)  # six bits a character: the first whole one, and the one after the last
     end = 8 * (offset + len(raw)) // 6
     encoded = base64.b64encode(b"\0" * offset + raw)[first:end]
-    whole = _WRAP.join(_BASE64.get(byte) or bytes([byte]) for byte in encoded)
+    characters = [_BASE64.get(byte) or bytes([byte]) for byte in encoded]
     before = _PARTIAL if offset else b""
     after = _PARTIAL if 8 * (offset + len(raw)) % 6 else b""
-    return before + whole + after + _PADDING
+    return before, characters, after + _PADDING
 
 
 # --- signs that nobody sees ---------------------------------------------------------------------------

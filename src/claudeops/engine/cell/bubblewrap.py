@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,17 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cell import BASH, Level, SandboxedCommand, SandboxSpec, file_bytes, processes_by_user
+from claudeops.engine.cell.cell import (
+    BASH,
+    Level,
+    SandboxedCommand,
+    SandboxSpec,
+    file_bytes,
+    limits_as_text,
+    processes_by_user,
+)
 from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.headers import trust
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.files import NEVER_WHOLE
@@ -61,17 +69,6 @@ _COUNTS: Final = {
 }
 """What a session's user namespace allows, by the names of ``/proc/sys/user``."""
 
-_LIMITS: Final = {
-    resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_MEMLOCK: 0,
-    resource.RLIMIT_MSGQUEUE: 0,
-    resource.RLIMIT_NICE: 0,
-    resource.RLIMIT_RTPRIO: 0,
-    resource.RLIMIT_SIGPENDING: 512,
-    resource.RLIMIT_NOFILE: 4096,
-}
-"""At most; a limit that is lower stays."""
-
 _TELLS_TOO_MUCH: Final = frozenset(
     {
         *("keys", "key-users", "cmdline", "config.gz", "kallsyms", "kcore", "kmsg"),
@@ -109,6 +106,9 @@ ETC: Final = (
 _HOSTS: Final = Path("/etc/hosts")
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
+DOCKER_SOCKET: Final = Path("/run/claudeops/docker.sock")
+"""Where a session finds its filter before docker's engine."""
+
 _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
 AGENT_SOCKET: Final = Path("/run/claudeops/ssh-agent.sock")
 """Where a session finds the agent with its keys: its ``SSH_AUTH_SOCK``."""
@@ -165,6 +165,8 @@ class BubblewrapCell:
         nothing, own = spec.workspace.etc / "nothing", spec.network if self.has_network else None
         if own is not None:
             spec.workspace.hosts.write_text(own.hosts, encoding="ascii")
+            if own.authority:
+                trust.write(spec.workspace.etc, own.authority, spec.trusted)
         mounts = self.mounts(spec)
         options = (
             *_ALWAYS,
@@ -206,7 +208,7 @@ class BubblewrapCell:
             "" if group is None else str(group.door),
             str(keyctl_number()),
             ",".join(f"{name}={most}" for name, most in _COUNTS.items()) if own_users else "",
-            ",".join(f"{limit}={most}" for limit, most in _LIMITS.items()),
+            limits_as_text(),
             filter_as_text(),
             "" if door is None else str(door),
             *(str(len(words)), *words),
@@ -315,6 +317,10 @@ def session_mounts(
     workspace = spec.workspace
     own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
     wanted = [Mount(_HOSTS, Kind.READ_ONLY, workspace.hosts)] if spec.network is not None else []
+    if spec.network is not None and spec.network.authority:
+        everything, more = (workspace.etc / place.name for place in (trust.ALL, trust.MORE))
+        wanted += [Mount(trust.ALL, Kind.READ_ONLY, everything), Mount(trust.MORE, Kind.READ_ONLY, more)]
+        wanted += [Mount(place, Kind.READ_ONLY, everything) for place in trust.covered()]
     wanted += [
         *system_mounts(),
         *(Mount(directory, Kind.WRITABLE, directory) for directory in own),
@@ -329,6 +335,8 @@ def session_mounts(
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
     if spec.agent_socket is not None:
         wanted += [Mount(AGENT_SOCKET, Kind.READ_ONLY, spec.agent_socket)]
+    if spec.docker is not None:
+        wanted += [Mount(DOCKER_SOCKET, Kind.READ_ONLY, spec.docker)]
     if has_shell:
         wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
     if has_shell or spec.look_socket is not None:

@@ -43,7 +43,21 @@ LISTED: Final = "listed"
 SHARED: Final = "shared"
 """What a session reaches: what is listed for it, or all that the machine reaches."""
 
+DOCKER_HOST: Final = "DOCKER_HOST"
+_UNIX: Final = "unix://"
+
 BASH: Final = Path("/bin/bash")
+
+_LIMITS: Final = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_MEMLOCK: 0,
+    resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_NICE: 0,
+    resource.RLIMIT_RTPRIO: 0,
+    resource.RLIMIT_SIGPENDING: 512,
+    resource.RLIMIT_NOFILE: 4096,
+}
+"""What every session has at most, at each level; a limit that is lower stays."""
 
 FIRST_UID: Final = 60600
 UIDS: Final = 64
@@ -68,6 +82,8 @@ class OwnNetwork:
 
     door: int  # descriptor, over which the launcher hands over the sockets that it makes there
     hosts: str  # the text of its ``/etc/hosts``
+    authority: str = ""  # that it trusts besides the machine's, as PEM; "": none. See ``headers``
+    relayed: tuple[str, ...] = ()  # the hosts to which headers are added
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +100,9 @@ class SandboxSpec:
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
     agent_socket: Path | None = None  # where the agent with its keys listens; None: it has none
+    docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
+    trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,9 +266,20 @@ def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the paths that the values of variables name: ``/path``, ``/path:/path`` or ``unix:///path``."""
     found: list[Path] = []
     for value in environment.values():
-        steps = [value.removeprefix("unix://")] if value.startswith("unix://") else value.split(":")
+        steps = [value.removeprefix(_UNIX)] if value.startswith(_UNIX) else value.split(":")
         found += [Path(step) for step in steps if step.startswith("/") and step.strip("/")]
     return tuple(found)
+
+
+def docker_engine(environment: Mapping[str, str]) -> Path | None:
+    """Return the engine's socket on this machine that a tier's variables name, or None."""
+    named = environment.get(DOCKER_HOST, "")
+    return Path(named.removeprefix(_UNIX)) if named.startswith(f"{_UNIX}/") else None
+
+
+def filtered_engine(environment: Mapping[str, str], cell: Cell) -> Path | None:
+    """Return the engine's socket that sessions reach through the filter alone; at level `none` they go around it."""
+    return None if cell.level is Level.NONE else docker_engine(environment)
 
 
 def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:
@@ -260,9 +289,15 @@ def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:
     return (
         *(sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock)),
         *(str(_NO_LIMIT if limit is None else limit) for limit in limits),
+        limits_as_text(),
         "" if spec.group is None else str(spec.group.door),
         *(str(keyctl_number()), filter_as_text()),
     )
+
+
+def limits_as_text() -> str:
+    """Return the limits of every session, as launcher and guardian take them."""
+    return ",".join(f"{limit}={most}" for limit, most in _LIMITS.items())
 
 
 def processes_by_user(spec: SandboxSpec) -> int | None:

@@ -31,6 +31,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from claudeops.engine.cell.copying import copy_both_ways, reset
+from claudeops.engine.cell.headers.relay import Relays, copied_ahead
 from claudeops.engine.cell.own_network import Network
 
 CONNECTIONS: Final = 128
@@ -91,13 +92,19 @@ class OpenNetwork:
 
 @asynccontextmanager
 async def open_network(
-    network: Network, failed: Callable[[NotConnected], None], *, excluded: Callable[[str], bool] | None = None
+    network: Network,
+    failed: Callable[[NotConnected], None],
+    *,
+    excluded: Callable[[str], bool] | None = None,
+    relays: Relays | None = None,
 ) -> AsyncIterator[OpenNetwork]:
     """Forward a session's connections for the length of the block; raises `OSError`.
 
     ``excluded`` says which addresses of a listed network are not reached; it is called on the forwarder's thread.
 
     ``failed`` is called on the caller's event loop for connections that cannot be made, once a minute for each reason.
+
+    ``relays`` adds headers to what goes to some of the places.
     """
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
@@ -113,6 +120,7 @@ async def open_network(
         failed=partial(back, failed),
         started=partial(back, started.set),
         excluded=excluded or (lambda _: False),
+        relays=relays,
     )
 
     def serve() -> None:
@@ -198,6 +206,7 @@ class _Forwarder:
     failed: Callable[[NotConnected], None]
     started: Callable[[], None]
     excluded: Callable[[str], bool]
+    relays: Relays | None
     tally: Tally = field(default_factory=Tally)
     _tasks: TaskGroup = field(init=False)
     _loop: asyncio.AbstractEventLoop | None = None
@@ -293,11 +302,26 @@ class _Forwarder:
                 self.tally.open += 1
                 with outside:
                     try:
+                        if await self._is_relayed(address, place.port, connection, outside):
+                            return
                         await copy_both_ways(connection, outside, self._room())
                     finally:
                         self.tally.open -= 1
         finally:
             self._slots.release()
+
+    async def _is_relayed(self, address: str, port: int, connection: socket.socket, outside: socket.socket) -> bool:
+        """Relay a connection to a host for which a header is added; return whether it was one."""
+        hosts = self.relays.places.get((address, port)) if self.relays is not None else None
+        if self.relays is None or hosts is None:
+            return False
+        try:
+            ahead = await self.relays.serve(hosts, connection, outside)
+            if ahead is not None:
+                await copied_ahead(outside, ahead)
+        except OSError:  # it was reset
+            return True
+        return ahead is None
 
     def _shut(self, place: _Place) -> None:
         """Refuse exactly, until the destination answers; a network's socket also serves others, and stays open."""

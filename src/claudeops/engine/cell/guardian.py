@@ -1,13 +1,13 @@
 """The process between the daemon and a CLI that has no PID namespace; when it ends, everything of the session ends.
 
-Run by path, with the bare interpreter (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES DOOR KEYCTL FILTER
-LIFELINE ARGV…``): it starts in milliseconds and imports nothing of claudeops. A UID of -1 keeps the daemon's own. LOCK
-is the descriptor whose lock reserves the user for this session, or -1: it stays open until this process ends, so no
-other session gets the user while this process may still kill that user's processes. PROCESSES and FILE_BYTES are the
-bounds that the kernel sets for the session; -1 is no limit. DOOR is the file by which the session joins a control
-group, or empty. KEYCTL is the number of that system call on this kind of machine, FILTER the filter of system calls in
-base 64, or empty where there is none for it. The guardian stays outside of all these bounds, so that no session keeps
-it from its work.
+Run by path, with the bare interpreter (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES LIMITS DOOR KEYCTL
+FILTER LIFELINE ARGV…``): it starts in milliseconds and imports nothing of claudeops. A UID of -1 keeps the daemon's
+own. LOCK is the descriptor whose lock reserves the user for this session, or -1: it stays open until this process ends,
+so no other session gets the user while this process may still kill that user's processes. PROCESSES and FILE_BYTES are
+the bounds that the kernel sets for the session; -1 is no limit. LIMITS are those of every session
+(``number=number,…``); one that is lower stays. DOOR is the file by which the session joins a control group, or empty.
+KEYCTL is the number of that system call on this kind of machine, FILTER the filter of system calls in base 64, or empty
+where there is none for it. The guardian stays outside of all these bounds, so that no session keeps it from its work.
 
 It is the subreaper of its session, so whatever the session starts stays below it, even in a kernel session of its own
 and twice forked. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
@@ -50,7 +50,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Start the CLI, wait until it ends or the lifeline closes, and leave nothing."""
     user, group, lock, processes, file_bytes = (int(argument) for argument in sys.argv[1:6])
-    lifeline = int(sys.argv[9])
+    lifeline = int(sys.argv[10])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # The session may have sent us SIGSTOP; the end of the daemon makes us go on, and see the lifeline closed.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
@@ -63,8 +63,8 @@ def main() -> None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    bounds = (sys.argv[6], processes, file_bytes)
-    child = _start(sys.argv[10:], user, group, bounds, lifeline)
+    bounds = (sys.argv[7], processes, file_bytes, sys.argv[6])
+    child = _start(sys.argv[11:], user, group, bounds, lifeline)
     _close_streams(*kept, woken, wake)
     _tell(lifeline, f"started {child}")
     status = _wait(child, lifeline, woken)
@@ -73,7 +73,7 @@ def main() -> None:
     _end_as(status)
 
 
-def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int], lifeline: int) -> int:
+def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int, str], lifeline: int) -> int:
     """Return the CLI's pid once it really runs; ends this process when it cannot be started."""
     reading, writing = os.pipe()  # closed by the exec; if that fails, carries the errno
     guardian, environment = os.getpid(), _environment()
@@ -82,8 +82,8 @@ def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int],
         try:
             _bind(*bounds)
             _become(user, group, guardian)
-            _own_keyring(int(sys.argv[7]))
-            _filter_calls(a2b_base64(sys.argv[8]))
+            _own_keyring(int(sys.argv[8]))
+            _filter_calls(a2b_base64(sys.argv[9]))
             os.execve(argv[0], argv, environment)  # noqa: S606 - no shell, which is the point
         except OSError as error:
             os.write(writing, str(error.errno).encode())
@@ -98,15 +98,23 @@ def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int],
     return child
 
 
-def _bind(door: str, processes: int, file_bytes: int) -> None:
+def _bind(door: str, processes: int, file_bytes: int, limits: str) -> None:
     """Set the bounds; before the change of users, because the session's user may not."""
     if door:
         with open(door, "w") as file:  # noqa: PTH123 - pathlib would be a slow import
             file.write("0")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for pair in limits.split(","):
+        name, _, most = pair.partition("=")
+        _lower(int(name), int(most))
     for limit, wanted in ((resource.RLIMIT_NPROC, processes), (resource.RLIMIT_FSIZE, file_bytes)):
         if wanted != _NO_LIMIT:
             resource.setrlimit(limit, (wanted, wanted))
+
+
+def _lower(limit: int, value: int) -> None:
+    """Set a limit, or leave it where it is lower."""
+    soft, hard = (value if held == resource.RLIM_INFINITY else min(value, held) for held in resource.getrlimit(limit))
+    resource.setrlimit(limit, (soft, hard))
 
 
 def _become(user: int, group: int, guardian: int) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,11 +17,13 @@ from claudeops.domain.estate.model import Estate
 from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints_of_environment, servers_in
 from claudeops.domain.network.destination import Destination
 from claudeops.domain.network.destinations import Exclusions, destinations
+from claudeops.domain.network.headers import SecretHeader
 from claudeops.domain.network.ssh_config import option_in
 from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.cell import OwnNetwork
 from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
-from claudeops.engine.cell.own_network import Names, hosts_file, resolved
+from claudeops.engine.cell.headers.relay import Relays, RelayTally, Trouble, relays_for
+from claudeops.engine.cell.own_network import Names, Network, hosts_file, resolved
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.logs import LogEvent, Logger
 
@@ -40,6 +43,7 @@ class Needs:
     home: Path  # with its ssh configuration and kubeconfig
     endpoints: Sequence[Endpoint] = ()  # further ones, that the operator's settings name
     meter: Endpoint | None = None  # which is on every list; its host is an address
+    headers: Sequence[SecretHeader] = ()  # that are added for the tier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +53,9 @@ class Reach:
     network: OwnNetwork
     listed: tuple[Destination, ...]  # without the meter
     unknown: tuple[str, ...]  # names without an address
+    headers: tuple[SecretHeader, ...]  # that are added: those of hosts on the list
     tally: Tally = field(compare=False)
+    relayed: RelayTally = field(compare=False)
     listen_again: Callable[[], None] = field(compare=False)  # before a call, which may have mended what refused
 
 
@@ -61,6 +67,36 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
     network = await resolved(listed, names, excluded=excluded)
     if needs.meter is not None:
         network = replace(network, tcp=tuple(dict.fromkeys((needs.meter, *network.tcp))))
+    added, relays = await _relays(needs.headers, listed, network, log)
+    relayed = RelayTally() if relays is None else relays.tally
+    async with open_network(network, _into(log, network), excluded=excluded, relays=relays) as opened:
+        log.info(
+            LogEvent.NETWORK_OPENED,
+            places=len(network.tcp) + len(network.udp) + len(network.networks),
+            unknown=network.unknown,
+            left_out=network.left_out,
+        )
+        try:
+            yield Reach(
+                network=OwnNetwork(
+                    door=opened.door,
+                    hosts=hosts_file(network, os.uname().nodename),
+                    authority="" if relays is None else relays.authority.certificate,
+                    relayed=tuple(dict.fromkeys(header.host for header in added)),
+                ),
+                listed=listed,
+                unknown=network.unknown,
+                headers=added,
+                tally=opened.tally,
+                relayed=relayed,
+                listen_again=opened.listen_again,
+            )
+        finally:
+            _note_end(opened.tally, relayed, log)
+
+
+def _into(log: Logger, network: Network) -> Callable[[NotConnected], None]:
+    """Return what logs connections that could not be made, with the names of where they led."""
     called = dict(network.names)
 
     def failed(failure: NotConnected) -> None:
@@ -72,26 +108,42 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
             error=failure.error,
         )
 
-    async with open_network(network, failed, excluded=excluded) as opened:
-        log.info(
-            LogEvent.NETWORK_OPENED,
-            places=len(network.tcp) + len(network.udp) + len(network.networks),
-            unknown=network.unknown,
-            left_out=network.left_out,
-        )
-        try:
-            yield Reach(
-                network=OwnNetwork(door=opened.door, hosts=hosts_file(network, os.uname().nodename)),
-                listed=listed,
-                unknown=network.unknown,
-                tally=opened.tally,
-                listen_again=opened.listen_again,
-            )
-        finally:
-            tally = opened.tally
-            log.info(
-                LogEvent.NETWORK_CLOSED, connected=tally.connected, failed=tally.failed, missing=tally.missing[:_SHOWN]
-            )
+    return failed
+
+
+def _note_end(tally: Tally, relayed: RelayTally, log: Logger) -> None:
+    log.info(
+        LogEvent.NETWORK_CLOSED,
+        connected=tally.connected,
+        failed=tally.failed,
+        missing=tally.missing[:_SHOWN],
+        headers_added=relayed.added,
+        headers_refused=relayed.refused,
+        headers_failed=relayed.failed,
+    )
+
+
+async def _relays(
+    headers: Iterable[SecretHeader], listed: Iterable[Destination], network: Network, log: Logger
+) -> tuple[tuple[SecretHeader, ...], Relays | None]:
+    """Return the headers that are added, which are those of hosts on the list, and what adds them; raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    ports = [(one.host, port) for one in listed for port in one.tcp]
+    added = tuple(header for header in headers if (header.host, header.port) in ports)
+
+    def trouble(each: Trouble) -> None:
+        log.warning(LogEvent.HEADER_NOT_ADDED, host=each.host, port=each.port, error=each.error)
+
+    def from_its_thread(each: Trouble) -> None:
+        with suppress(RuntimeError):  # the daemon's loop has ended
+            loop.call_soon_threadsafe(trouble, each)
+
+    made = await SESSION_FILES.run(  # a library that takes time to import, and keys
+        lambda: relays_for(added, network.names, ports, from_its_thread),
+        seconds=LOOK_SECONDS,
+        what="making a session's authority",
+    )
+    return added, made
 
 
 async def list_of(needs: Needs) -> tuple[Destination, ...]:
@@ -105,6 +157,7 @@ async def list_of(needs: Needs) -> tuple[Destination, ...]:
     ssh, servers = await SESSION_FILES.run(read, seconds=LOOK_SECONDS, what="reading what a session may connect to")
     endpoints = (
         *needs.endpoints,
+        *((header.host, header.port) for header in needs.headers),
         *endpoints_of_environment(needs.environment),
         *(endpoint for url in servers for endpoint in endpoints_in(url)),
     )

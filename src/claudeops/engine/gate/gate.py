@@ -20,6 +20,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.domain.docker_api.grants import Grants
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.repetition import Repetition
@@ -82,6 +83,7 @@ class Gate:
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
     looks: Looks | None = None  # runs what the daemon runs for allowed calls
+    docker: Grants | None = None  # what the filter before docker's engine lets through
     approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
     on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
     on_decided: Callable[[float], None] = _untimed  # called with how long a call waited for its answer, in seconds
@@ -126,11 +128,13 @@ class Gate:
                 scope.cancel()
 
     def ended(self, tool_use_id: str, *, is_error: bool) -> None:
-        """Take a call's result: a report that the CLI rejected does not count as delivered, its looks run no more."""
+        """Take a call's result: its looks and grants end, and a report that the CLI rejected is none."""
         if is_error:
             self._reports.discard(tool_use_id)
         if self.looks is not None:
             self.looks.forget(tool_use_id)
+        if self.docker is not None:
+            self.docker.forget(tool_use_id)
 
     async def _decide(self, call: ToolCall) -> Verdict:
         """Answer the hook, which cannot wait: people are asked later, in the permission request."""
@@ -233,6 +237,8 @@ class Gate:
             self.ran[call.tool_use_id] = call.input if verdict.ran is None else verdict.ran
             if self.looks is not None:
                 self.looks.admit(verdict.looks_run)
+            if self.docker is not None:
+                self.docker.admit(verdict.grants)
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
             self.log.info(
                 LogEvent.TOOL_CALL_JUDGED,

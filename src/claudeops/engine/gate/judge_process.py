@@ -21,6 +21,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
+from claudeops.domain.docker_api.grants import Execution, Grant
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Address, InRepository, Look, LookCall
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
@@ -33,7 +34,10 @@ MEMORY_BYTES: Final = 256 * 1024 * 1024
 
 _ANSWER_CLASSES: Final = {
     (each.__module__, each.__qualname__): each
-    for each in (Action, Address, InRepository, Judgement, Look, LookCall, Stranger, Verdict, VerdictKind)
+    for each in (
+        *(Action, Address, Execution, Grant, InRepository, Judgement, Look, LookCall, Stranger, Verdict),
+        VerdictKind,
+    )
 }
 _REASON_CHARACTERS: Final = 500
 _GRACE: Final = 1.2  # times a call's bound: the daemon, which says why, comes first

@@ -42,6 +42,10 @@ class Counting(SessionListener, Protocol):
         """Take how many connections of a session on its own network led outside, and how many found nothing there."""
         return
 
+    def relayed(self, added: int, *, refused: int, failed: int) -> None:  # noqa: ARG002
+        """Take how many requests of a session had a header added, were refused it, or failed for want of TLS."""
+        return
+
     def fired(self, late_seconds: float) -> None:  # noqa: ARG002
         """Take by how much a fire of a schedule came late."""
         return

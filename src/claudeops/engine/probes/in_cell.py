@@ -18,10 +18,12 @@ import anyio
 from claudeops.domain.estate import hosts
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.network.headers import SecretHeader
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Bounds
+from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.own_network import Names
 from claudeops.engine.cell.reach import Needs, open_reach
@@ -63,6 +65,7 @@ class CellCommands:
     scope: NodeScope
     estate: Callable[[], Estate] = _no_estate  # as last understood
     env: Mapping[str, str] = field(default_factory=dict)  # that tier 1's sessions get as well
+    headers: Sequence[SecretHeader] = field(default=(), repr=False)  # that are added to what they send
     template_home: Path | None = None  # copied into the home of each
     bounds: Bounds = field(default_factory=Bounds)
     names: Names = field(default_factory=Names)  # of the hosts that commands may reach
@@ -123,6 +126,7 @@ class CellCommands:
             program=node.program,
             look_client=node.look_client,
             looks=node.looks,
+            headers=node.headers,
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),
             home=str(workspace.home),
@@ -144,6 +148,7 @@ class CellCommands:
             environment=self.env,
             home=workspace.home,
             endpoints=hosts.in_address(command).ports,
+            headers=self.headers,
         )
         async with open_reach(needs, self.names, self.log) as reach:
             yield reach.network
@@ -156,10 +161,12 @@ class CellCommands:
             path=self.path,
             shown=self._shown(),
             bounds=self.bounds,
+            trusted=self.env,
         )
 
     async def _spawned(self, text: str, sandbox: SandboxSpec, name: str) -> process.Child:
         mark, workspace = f"{marks_below(self.root)}{name};", sandbox.workspace
+        network = sandbox.network
 
         def enclose() -> SandboxedCommand:
             self.cell.hand_over(workspace)
@@ -177,6 +184,7 @@ class CellCommands:
             **plain_environment(),
             **git_environment(),
             SESSION_MARK: mark,
+            **(variables(network.relayed, self.env) if network is not None and network.authority else {}),
         }
         argv = (str(BASH), "--noprofile", "--norc", "-c", text)
         return await process.spawn(Command(argv=argv, env=env), cwd=workspace.workdir, mark=mark, sandboxed=sandboxed)

@@ -19,7 +19,7 @@ from claudeops.domain.estate.model import Estate
 from claudeops.domain.estate.strangers import is_loopback
 from claudeops.domain.network.addresses import endpoints_in, endpoints_of_environment
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
-from claudeops.engine.cell.cell import Cell, Level, SandboxSpec, named_in
+from claudeops.engine.cell.cell import DOCKER_HOST, Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.reach import Needs, endpoint_of, ssh_text
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.session import mcp_servers
@@ -54,9 +54,10 @@ async def access_of(
         binary=next(iter(context.clis.binaries.values()), _SHELL),
         repos_dir=context.repos_dir,
         path=context.path,
-        shown=(*named_in(tier.passed_env), *tier.read),
+        shown=tier.shown,
     )
-    look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home)
+    cell, home = context.confinement.cell, workspace.home
+    look = partial(gather, cell, sandbox, tier.passed_env, home=home, filtered=tier.docker)
     try:
         facts = await SESSION_FILES.run(look, seconds=LOOK_SECONDS, what=f"looking at what {tier.name} can reach")
     except OSError as error:
@@ -97,18 +98,28 @@ def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, E
         home=workspace.home,
         endpoints=endpoints,
         meter=None if way.meter is None else endpoint_of(way.meter),
+        headers=tier.headers,
     )
 
 
 def gather(
-    cell: Cell, sandbox: SandboxSpec, environment: Mapping[str, str], *, home: Path, user_home: Path | None = None
+    cell: Cell,
+    sandbox: SandboxSpec,
+    environment: Mapping[str, str],
+    *,
+    home: Path,
+    filtered: Path | None = None,
+    user_home: Path | None = None,
 ) -> AccessFacts:
     """Return the facts about sessions with this cell, home and environment. Accesses the disk.
 
+    ``filtered``: the socket of docker's engine that they reach through the filter.
     ``user_home``: where ssh looks at level ``none``; by default the home of the daemon's user, whatever ``HOME`` says.
     """
     view = view_of(cell, sandbox)
-    docker, socket = _docker(view, environment.get("DOCKER_HOST", ""))
+    docker, socket = (
+        _docker(view, environment.get(DOCKER_HOST, "")) if filtered is None else (_engine(filtered), str(filtered))
+    )
     name = os.uname().nodename.lower()
     named = [view.real(path) for path in named_in({"": environment.get("KUBECONFIG", "")})]
     ssh_home = home if cell.level is not Level.NONE else user_home or _home_of_daemon()
@@ -203,6 +214,13 @@ def _docker(view: View, named: str) -> tuple[DockerAccess, str]:
     if not stat.S_ISSOCK(_mode(real)):
         return DockerAccess.ABSENT, str(path)
     return (DockerAccess.OPEN if view.may(real, _WRITE) else DockerAccess.REFUSED), str(path)
+
+
+def _engine(socket: Path) -> DockerAccess:
+    """Return whether the daemon, whose filter a session goes through, can ask docker."""
+    if not stat.S_ISSOCK(_mode(socket)):
+        return DockerAccess.ABSENT
+    return DockerAccess.OPEN if os.access(socket, os.W_OK) else DockerAccess.REFUSED
 
 
 def _ssh(view: View, home: Path, *, agent: bool, uid: int | None) -> SshFacts:

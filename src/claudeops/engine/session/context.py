@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, ToolCall, Verdict
+from claudeops.domain.network.headers import SecretHeader
 from claudeops.domain.policy import Judgement, NodeScope, Scope, TierPolicy, explain, judge
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.bubblewrap import Mount
-from claudeops.engine.cell.cell import Cell, PlainCell
+from claudeops.engine.cell.cell import DOCKER_HOST, Cell, PlainCell, named_in
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.own_network import Names
@@ -71,7 +72,16 @@ class TierSetup:
     max_budget_usd: float
     passed_env: Mapping[str, str] = field(default_factory=dict)
     read: tuple[Path, ...] = ()  # what sessions see of the machine too
+    docker: Path | None = None  # the engine's socket, which sessions reach through the filter; None: there is none
+    headers: tuple[SecretHeader, ...] = field(default=(), repr=False)  # that the daemon adds to what sessions send
     template_home: Path | None = None  # copied into each session's home
+
+    @property
+    def shown(self) -> tuple[Path, ...]:
+        """What its variables name of the machine's files and sockets, and what it may read."""
+        hidden = {DOCKER_HOST} if self.docker is not None else set()
+        named = {name: value for name, value in self.passed_env.items() if name not in hidden}
+        return (*named_in(named), *self.read)
 
     def judge_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> SessionJudge:
         """Return the judge of the calls of a session that lives in ``workspace`` and looks after ``estate``.
@@ -104,7 +114,9 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
         expand=node.expand,
         program=node.program,
         look_client=node.look_client,
+        filters=node.filters,
         looks=node.looks,
+        headers=node.headers,
         workdir=str(workspace.workdir),
         tmpdir=str(workspace.tmpdir),
         home=str(workspace.home),
@@ -188,6 +200,7 @@ class SessionContext:
     clock: Clock
     log: Logger
     redactor: Redactor
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # that the redactor knows
     rules: EscalationRules  # the operator's; `current_rules` has the names of the estate too
     tiers: Mapping[int, TierSetup]
     prompts: PromptFiles  # the fixed task texts, by tier

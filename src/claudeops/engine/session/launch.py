@@ -12,12 +12,14 @@ from typing import Final
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, Trigger
 from claudeops.domain.network.destination import in_words
+from claudeops.domain.network.headers import added_in_words
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
-from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, BubblewrapCell, Mount
-from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
+from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, DOCKER_SOCKET, BubblewrapCell, Mount
+from claudeops.engine.cell.cell import DOCKER_HOST, SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.reach import Reach
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
@@ -63,6 +65,7 @@ class Launch:
     access: ModelAccess
     group: Group | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
+    docker: Path | None = None  # the socket of the filter before docker's engine
     reach: Reach | None = None  # on a network of its own
     keys: SessionKeys
     log: Logger
@@ -109,6 +112,7 @@ class Launch:
         access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
         if self.reach is not None:
             access += (in_words(self.reach.listed, self.reach.unknown),)
+            access += (added_in_words(self.reach.headers),) if self.reach.headers else ()
         return render(
             template.text if self.session.resumes is None else RESUMED,
             facts=self._facts(repositories, access),
@@ -187,6 +191,11 @@ class Launch:
     def _is_metered(self) -> bool:
         return self.context.meter is not None and self.harness.capabilities.metered
 
+    def _trusted(self) -> dict[str, str]:
+        """Return the variables that name its authorities, where it has one of its own."""
+        network = None if self.reach is None else self.reach.network
+        return variables(network.relayed, self.tier.passed_env) if network is not None and network.authority else {}
+
     async def _sandboxed(self, agent: Path | None) -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
         context, workspace = self.context, self.workspace
         sandbox = SandboxSpec(
@@ -195,8 +204,7 @@ class Launch:
             repos_dir=context.repos_dir,
             path=context.path,
             shown=(
-                *named_in(self.tier.passed_env),
-                *self.tier.read,
+                *self.tier.shown,
                 *mcp_servers.named_paths(context.mcp.mcp_servers or {}, but=context.mcp.mcp_of_repos),
             ),
             projects=self.estate.directories,
@@ -204,7 +212,9 @@ class Launch:
             group=self.group,
             look_socket=self.look_socket,
             agent_socket=agent,
+            docker=self.docker,
             network=None if self.reach is None else self.reach.network,
+            trusted=self.tier.passed_env,
         )
 
         def enclose() -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
@@ -227,6 +237,9 @@ class Launch:
             TRACEPARENT: place.header,
             **({} if agent is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
         }
+        if self.docker is not None:
+            in_namespaces = isinstance(context.confinement.cell, BubblewrapCell)
+            ours[DOCKER_HOST] = f"unix://{DOCKER_SOCKET if in_namespaces else self.docker}"
         return Spec(
             binary=str(context.clis.binaries[session.harness]),
             model=session.model,
@@ -245,7 +258,7 @@ class Launch:
             read_only=tier.policy.read_only or context.rules.dry_run,
             path=context.path,
             shell=context.confinement.cell.shell(workspace),
-            passed_env={**tier.passed_env, **ours},
+            passed_env={**tier.passed_env, **ours, **self._trusted()},
             base_url=self.access.base_url,
             credential=None if descriptor is None else self.access.credential,
             credential_fd=descriptor,

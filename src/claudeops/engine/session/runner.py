@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,14 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.reach import Needs, Reach, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
+from claudeops.engine.docker.cell import DockerCell
+from claudeops.engine.docker.filter import DockerFilter, open_filter
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, NotJudgedError
@@ -89,7 +94,8 @@ class SessionRunner:
                     log,
                 ) as session_keys,
                 _reached(context, needs, log) as reach,
-                open_looks(context.confinement.looks, workspace, log) as looks,
+                open_looks({**context.confinement.looks, **_docker_cell(context, tier)}, workspace, log) as looks,
+                open_filter(tier.docker, workspace, context.secrets, log) as docker,
                 await _log_of(session) as sink,
             ):
                 run = _Run(
@@ -102,6 +108,7 @@ class SessionRunner:
                     access=access,
                     group=group,
                     looks=looks,
+                    docker=docker,
                     reach=reach,
                     keys=session_keys,
                     sink=sink,
@@ -166,6 +173,8 @@ async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncI
             yield reach
         finally:
             context.counts.connected(reach.tally.connected, failed=reach.tally.failed)
+            relayed = reach.relayed
+            context.counts.relayed(relayed.added, refused=relayed.refused, failed=relayed.failed)
 
 
 @contextlib.asynccontextmanager
@@ -200,6 +209,7 @@ class _Run:
     access: MeteredAccess
     group: Group | None
     looks: Looks | None
+    docker: DockerFilter | None
     reach: Reach | None
     keys: SessionKeys
     sink: SessionLog
@@ -262,6 +272,7 @@ class _Run:
             access=self.access.access,
             group=self.group,
             look_socket=None if self.looks is None else self.looks.socket,
+            docker=None if self.docker is None else self.docker.place,
             reach=self.reach,
             keys=self.keys,
             estate=self.estate,
@@ -313,6 +324,7 @@ class _Run:
             clock=context.clock,
             display_input=partial(_display, self.access.redactor),
             looks=self.looks,
+            docker=None if self.docker is None else self.docker.grants,
             approvals=self._approvals(clocks),
             is_report=lambda call: not context.completion.schema.errors(call.input),
             stopping=lambda: self.control.cause is not None,
@@ -382,6 +394,22 @@ def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncCon
     if limits.groups is None:
         return contextlib.nullcontext(None)
     return limits.groups.lease(f"{session.id}.{session.attempt}", limits.bounds, limits.session_memory_mb)
+
+
+def _docker_cell(context: SessionContext, tier: TierSetup) -> Mapping[str, LookCell]:
+    """Return where the daemon changes what no filter can judge of docker, where there is a filter and a client."""
+    cell, program = context.confinement.cell, shutil.which("docker", path=context.path)
+    if tier.docker is None or program is None or not isinstance(cell, BubblewrapCell):
+        return {}
+    return {
+        "docker": DockerCell(
+            bubblewrap=cell,
+            program=Path(program),
+            engine=tier.docker,
+            home=tier.template_home,
+            redact=context.redactor.text,
+        )
+    }
 
 
 def _tier_of(session: Session, context: SessionContext) -> TierSetup:

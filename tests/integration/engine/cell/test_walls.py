@@ -1,19 +1,19 @@
-"""What stands around a session beside its view of files: keyring, limits, system calls; and outside it does not."""
+"""What stands around a session, where `test_what_is_reached.py` sees only what several walls hold together."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from claudeops.engine.cell import bubblewrap as cell_code
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, interpreter
 from claudeops.engine.cell.cell import Cell, Level, SandboxSpec
@@ -25,38 +25,6 @@ PYTHON = LOOK_CLIENT[0]
 NUMBERS = system_call_numbers(os.uname().machine) if keyctl_number() >= 0 else {}
 
 pytestmark = pytest.mark.skipif(not NUMBERS, reason="there is no table of system calls for this kind of machine")
-
-CALLS = """
-import ctypes, errno, json, os, sys
-libc, found = ctypes.CDLL(None, use_errno=True), {}
-for name, (number, words) in json.loads(sys.argv[1]).items():
-    child = os.fork()
-    if child == 0:  # each in a process of its own: what works must not spoil the next
-        ctypes.set_errno(0)
-        worked = libc.syscall(number, *[ctypes.c_long(word) for word in words]) >= 0
-        os._exit(0 if worked else min(ctypes.get_errno(), 255))
-    found[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(json.dumps(found))
-"""
-
-# In forms that the kernel refuses for another reason, or that change nothing but the process that asks.
-HARMLESS: dict[str, Sequence[int]] = {
-    "keyctl": (0, -3, 0),  # KEYCTL_GET_KEYRING_ID of the session's
-    "ptrace": (0, 0, 0, 0),  # PTRACE_TRACEME
-    "process_vm_readv": (os.getpid(), 0, 0, 0, 0, 0),
-    "kcmp": (1, 1, 99, 0, 0),
-    "userfaultfd": (-1,),
-    "io_uring_setup": (0, 0),
-    "bpf": (-1, 0, 0),
-    "setns": (-1, 0),
-    "fsconfig": (-1, 0, 0, 0, 0),
-    "personality": (0x0040000,),
-    "unshare": (0x04000000,),  # of host names
-    "add_key": (0, 0, 0, 0, -3),
-    "mount_setattr": (-1, 0, 0, 0, 0),
-    "mbind": (0, 0, 99, 0, 0, 0),
-    "clone3": (0, 0),
-}
 
 
 @cache
@@ -98,22 +66,6 @@ def run(level: Level, root: Path, code: str, *arguments: str) -> str:
     return done.stdout
 
 
-def outside(code: str, *arguments: str) -> str:
-    """Return what the same program prints without a cell."""
-    command = [sys.executable, "-I", "-S", "-c", code, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.mark.parametrize("level", list(Level))
-def test_system_calls_that_no_session_needs_are_refused_at_every_level(tmp_path: Path, level: Level) -> None:
-    asked = json.dumps({name: (NUMBERS[name], words) for name, words in HARMLESS.items()})
-    within, without = json.loads(run(level, tmp_path, CALLS, asked)), json.loads(outside(CALLS, asked))
-    assert set(within.values()) <= {1, 38}, within  # EPERM, ENOSYS
-    reached = {name for name, error in without.items() if error not in {1, 38}}
-    if os.geteuid() == 0:
-        assert reached >= {"keyctl", "ptrace", "setns", "unshare", "personality", "clone3"}, without
-
-
 KEYS = f"""
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -127,57 +79,50 @@ def leave(name):
 """
 
 
-def test_a_key_of_the_daemon_is_not_in_a_sessions_keyring_and_a_key_of_a_session_is_not_in_anothers() -> None:
-    """The filter refuses the call as well; here it lets all calls pass, so that the keyring is seen by itself."""
+EVERYTHING = "BgAAAAAA/38="  # a filter of one instruction: return, allowed
+
+
+def launched(look: list[str]) -> list[str]:
+    """Return a command behind the launcher, with every system call allowed."""
     needs(Level.BUBBLEWRAP)
-    launcher = Path(sys.modules["claudeops.engine.cell.bubblewrap"].__file__ or "").with_name("launcher.py")
-    everything = "BgAAAAAA/38="  # one instruction: return, allowed
     view = [str(word) for place in ("/usr", "/lib", "/lib64", "/bin") for word in ("--ro-bind-try", place, place)]
     python = str(Path(PYTHON).parent.parent)
-    words = ["bwrap", "--unshare-user", *view, "--ro-bind", python, python, "--proc", "/proc", "--dev", "/dev"]
-    words[0] = next(str(Path(place, "bwrap")) for place in PATH.split(":") if Path(place, "bwrap").exists())
+    bwrap = next(str(Path(place, "bwrap")) for place in PATH.split(":") if Path(place, "bwrap").exists())
+    words = [bwrap, "--unshare-user", *view, "--ro-bind", python, python, "--proc", "/proc", "--dev", "/dev"]
+    program = str(Path(cell_code.__file__).with_name("launcher.py"))
+    front = [PYTHON, "-I", "-S", program, "", str(keyctl_number()), "max_time_namespaces=0", "4=0", EVERYTHING, ""]
+    return [*front, str(len(words)), *words, *look]
+
+
+def guarded(look: list[str]) -> list[str]:
+    """Return a command behind the guardian, with every system call allowed; its lifeline is descriptor 9."""
+    program = str(Path(cell_code.__file__).with_name("guardian.py"))
+    nobodys = ["-1"] * 5  # user, group, lock, and two bounds
+    return [PYTHON, "-I", "-S", program, *nobodys, "4=0", "", str(keyctl_number()), EVERYTHING, "9", *look]
+
+
+@pytest.mark.parametrize("behind", [launched, guarded])
+def test_a_key_of_the_daemon_is_not_in_a_sessions_keyring_and_a_key_of_a_session_is_not_in_anothers(
+    behind: Callable[[list[str]], list[str]],
+) -> None:
+    """The filter refuses the call as well; here it lets all calls pass, so that the keyring is seen by itself."""
     seen = 'print(found(b"of-the-daemon"), found(b"of-a-session"), leave(b"of-a-session"))'
-    look = [PYTHON, "-I", "-S", "-c", KEYS + seen]
-    launched = [
-        PYTHON,
-        "-I",
-        "-S",
-        str(launcher),
-        "",
-        str(keyctl_number()),
-        "max_time_namespaces=0",
-        "4=0",
-        everything,
-        "",
-    ]
     program = f"""
-import subprocess
+import socket, subprocess
 if libc.syscall(KEYCTL, 1, None) < 0:  # a keyring of this program's own: the test leaves nothing
     sys.exit(77)
 print(leave(b"of-the-daemon"), found(b"of-the-daemon"))
 sys.stdout.flush()
 for _ in range(2):
-    subprocess.run({[*launched, str(len(words)), *words, *look]!r}, check=True)
+    ours, theirs = socket.socketpair()
+    os.dup2(theirs.fileno(), 9)
+    subprocess.run({behind([PYTHON, "-I", "-S", "-c", KEYS + seen])!r}, check=True, pass_fds=[9])
 print(found(b"of-a-session"))
 """
     done = subprocess.run([PYTHON, "-I", "-S", "-c", KEYS + program], capture_output=True, text=True, check=False)
     if done.returncode == 77:
         pytest.skip("this machine keeps programs from keyrings")
     assert done.stdout.splitlines() == ["True True", "False False True", "False False True", "False"], done.stderr
-
-
-WATCHES = """
-import ctypes, errno
-libc, made = ctypes.CDLL(None, use_errno=True), 0
-while libc.inotify_init1(0) >= 0:
-    made += 1
-print(made, ctypes.get_errno() == errno.EMFILE)
-"""
-
-
-def test_one_session_cannot_take_all_the_watches_of_the_daemons_user(tmp_path: Path) -> None:
-    made, is_full = run(Level.BUBBLEWRAP, tmp_path, WATCHES).split()
-    assert (0 < int(made) <= 32, is_full) == (True, "True")
 
 
 VIEW = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.redact import MASK, SHORTEST, Redactor, _compiled
+from claudeops.domain.redact import MASK, SHORTEST, Redactor, compiled
 from support.secret_texts import FORMS, SECRETS, as_bytes, in_base64
 from support.streams import RECORDINGS
 
@@ -218,7 +218,7 @@ def test_secrets_too_long_to_be_looked_for_are_refused_without_being_quoted() ->
 
 def test_an_expression_that_is_refused_is_not_quoted() -> None:
     with pytest.raises(ValueError, match=r"refuses$") as caught:
-        _compiled(b"hunter2(")
+        compiled(b"hunter2(")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
 

@@ -1,0 +1,121 @@
+"""What the gate has allowed of docker, and whether a request to its engine is that.
+
+A grant is for one tool call and ends with it. It lets a container be changed once; a service of a compose project may
+have several containers, and each of them once.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+VERBS: Final = ("restart", "start", "stop", "unpause")
+EXEC: Final = "exec"
+
+_PROJECT: Final = "com.docker.compose.project"
+_SERVICE: Final = "com.docker.compose.service"
+_NUMBER: Final = "com.docker.compose.container-number"
+_DIRECTORY: Final = "com.docker.compose.project.working_dir"
+LABELS: Final = (_PROJECT, _SERVICE, _NUMBER, _DIRECTORY)
+"""By which compose, and a grant, find the containers of a service."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """A command that runs in a container."""
+
+    command: tuple[str, ...]
+    user: str = ""  # empty: the container's own
+    directory: str = ""  # likewise
+    environment: tuple[str, ...] = ()
+    takes_input: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """A change that an allowed command makes."""
+
+    call: str  # the tool_use_id
+    verb: str  # one of `VERBS`, or `EXEC`
+    container: str = ""  # as the command names it; empty: it names a service
+    service: str = ""  # of a compose project
+    number: str = ""  # of the container among those of the service; empty: any
+    project: str = ""  # by its name; empty: by its directory
+    directory: str = ""  # of the project, absolute
+    signal: str = ""
+    execution: Execution | None = None  # of `EXEC`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A change that a request would make, once the engine has said which container it means."""
+
+    verb: str
+    named: str  # as the request names the container
+    id: str  # whole
+    name: str  # of the container, without the slash in front of it
+    labels: dict[str, str] = field(default_factory=dict)  # of `LABELS`
+    signal: str = ""
+    execution: Execution | None = None
+
+    def __str__(self) -> str:
+        """Return it as a person would name it."""
+        command = "" if self.execution is None else f": {' '.join(self.execution.command)}"
+        return f"{self.verb} {self.name}{command}"
+
+
+def fits(grant: Grant, change: Change) -> bool:
+    """Return whether a change is what was granted."""
+    if (grant.verb, grant.signal) != (change.verb, change.signal) or not _runs(grant.execution, change.execution):
+        return False
+    if grant.container:
+        return grant.container in {change.named, change.name}
+    label = change.labels.get
+    number = not grant.number or grant.number == label(_NUMBER)
+    project = (
+        grant.project == label(_PROJECT)
+        if grant.project
+        else bool(grant.directory) and posixpath.normpath(grant.directory) == posixpath.normpath(label(_DIRECTORY, ""))
+    )
+    return bool(grant.service) and grant.service == label(_SERVICE) and number and project
+
+
+def _runs(granted: Execution | None, asked: Execution | None) -> bool:
+    """Return whether a command is the one that was granted, which need not take the input that it may take."""
+    if granted is None or asked is None:
+        return granted is asked
+    return asked == granted or (granted.takes_input and replace(asked, takes_input=True) == granted)
+
+
+@dataclass(kw_only=True, slots=True)
+class Grants:
+    """The grants of one session that have not ended."""
+
+    _open: list[Grant] = field(default_factory=list)
+    _used: set[tuple[int, str]] = field(default_factory=set)  # grants by identity, with the ids that they were used for
+
+    def admit(self, grants: Iterable[Grant]) -> None:
+        """Add the grants of a call that was allowed."""
+        self._open += grants
+
+    def forget(self, call: str) -> None:
+        """End the grants of a call."""
+        ended = {id(grant) for grant in self._open if grant.call == call}
+        self._open = [grant for grant in self._open if grant.call != call]
+        self._used = {use for use in self._used if use[0] not in ended}
+
+    def take(self, change: Change) -> Grant | None:
+        """Use the first grant that a change fits; None: there is none."""
+        for grant in self._open:
+            # A container that a command names is one container, whatever id its name has come to stand for since.
+            use = (id(grant), change.id if grant.service else "")
+            if use not in self._used and fits(grant, change):
+                self._used.add(use)
+                return grant
+        return None
+
+    def give_back(self, grant: Grant, change: Change) -> None:
+        """Let a grant be used again: nothing came of the change."""
+        self._used.discard((id(grant), change.id if grant.service else ""))

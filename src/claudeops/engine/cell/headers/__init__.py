@@ -1,0 +1,1 @@
+"""The headers with secrets that the forwarder adds to what a session sends."""

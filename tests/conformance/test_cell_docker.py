@@ -1,0 +1,91 @@
+"""A session of the real CLI before docker's engine, the gate wide open: it sees masks, and changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from claudeops.app.cell import with_filters
+from claudeops.domain.docker_api.grants import Grant
+from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.policy import Scope
+from claudeops.engine.cell.cell import Level
+from support.caged import caged
+from support.levels import needs
+from support.scripted_engine import scripted_engine
+
+pytestmark = pytest.mark.anyio
+
+LOOK = "curl -sS -m 60 --unix-socket ${DOCKER_HOST#unix://} http://x/containers/web-1/json"
+RESTART = "curl -sS -m 60 --unix-socket ${DOCKER_HOST#unix://} -X POST http://x/containers/web-1/restart"
+
+
+@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER])
+async def test_a_tool_sees_masks_and_its_change_is_not_made(level: Level, tmp_path: Path, everybodys_cli: Path) -> None:
+    needs(level)
+    place = Path(mkdtemp(prefix="engine-", dir="/tmp"))
+    direct = f"curl -sS -m 60 --unix-socket {place}/engine.sock http://x/containers/web-1/json 2>&1; ls -l {place} 2>&1"
+    try:
+        async with (
+            scripted_engine(place / "engine.sock") as engine,
+            caged(
+                tmp_path, level, LOOK, RESTART, direct, binary=everybodys_cli, DOCKER_HOST=f"unix://{engine.socket}"
+            ) as cage,
+        ):
+            context = cage.estate.context
+            cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
+            ending = await cage.run()
+            seen, refused, around = cage.outputs()[:3]
+            assert engine.targets() == []
+    finally:
+        shutil.rmtree(place)
+    assert (str(ending.outcome), ending.calls_ran) == ("success", 3)
+    assert "PASSWORD=[redacted]" in seen
+    assert "hunter" not in seen + around
+    assert "the gate has allowed no such change" in refused
+    assert "Couldn't connect" in around or "Permission denied" in around
+
+
+async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, everybodys_cli: Path) -> None:
+    needs(Level.BUBBLEWRAP)
+    place = Path(mkdtemp(prefix="engine-", dir="/tmp"))
+
+    def grants_the_first(call: ToolCall, _scope: Scope) -> Verdict:
+        grant = Grant(call=call.tool_use_id, verb="restart", container="web-1")
+        granted = (grant,) if call.input.get("command") == RESTART else ()
+        return Verdict(kind=VerdictKind.ALLOW, reason="a test", grants=granted)
+
+    try:
+        async with (
+            scripted_engine(place / "engine.sock") as engine,
+            caged(
+                tmp_path,
+                Level.BUBBLEWRAP,
+                "true",
+                RESTART,
+                f"{RESTART} -f",
+                binary=everybodys_cli,
+                DOCKER_HOST=f"unix://{engine.socket}",
+            ) as cage,
+        ):
+            context = cage.estate.context
+            cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
+            cage.estate.with_judge(grants_the_first)
+            await cage.run()
+            assert engine.targets() == [f"/containers/{'a' * 64}/restart"]
+    finally:
+        shutil.rmtree(place)
+
+
+async def test_at_level_none_nothing_is_said_to_be_filtered(tmp_path: Path, everybodys_cli: Path) -> None:
+    async with caged(
+        tmp_path, Level.NONE, "echo $DOCKER_HOST", binary=everybodys_cli, DOCKER_HOST="unix:///run/engine.sock"
+    ) as cage:
+        context = cage.estate.context
+        cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
+        await cage.run()
+        (shown, *_) = cage.outputs()
+    assert shown.strip() == "unix:///run/engine.sock"
