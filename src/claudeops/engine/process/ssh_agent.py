@@ -51,6 +51,7 @@ _END_SECONDS: Final = 2.0
 _MOST_SAID: Final = 1024 * 1024  # bytes
 _MEMORY_KB: Final = 256 * 1024  # of address space
 _CPU_SECONDS: Final = 600  # for all that the session has it sign
+_DESCRIPTORS: Final = 1024  # connections of the session, above all
 _PROCESSES: Final = Threads(most=32)
 _PLACE: Final = "/run/claudeops"
 _SOCKET: Final = "ssh-agent.sock"
@@ -66,7 +67,7 @@ _ALONE: Final = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session"),
 )
-_BOUNDED: Final = f'ulimit -c 0; ulimit -v {_MEMORY_KB}; ulimit -t {_CPU_SECONDS}; exec "$@"'
+_BOUNDED: Final = f'ulimit -c 0; ulimit -n {_DESCRIPTORS}; ulimit -v {_MEMORY_KB}; ulimit -t {_CPU_SECONDS}; exec "$@"'
 # The empty list: a session may name no library (PKCS#11, FIDO) that the agent would load.
 _AGENT: Final = ("ssh-agent", "-P", "", "-a", f"{_PLACE}/{_SOCKET}")
 # It waits for the keys, so that the agent starts while these are prepared. All are added at once: each program costs

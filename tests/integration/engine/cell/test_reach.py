@@ -116,11 +116,11 @@ def _as_the_launcher(door: int, port: int, meter: socket.socket) -> list[str]:
     with _connection(meter.getsockname()[1]) as mine, meter.accept()[0] as outside:
         outside.sendall(b"meter")
         answer = mine.recv(5).decode()
-    with _connection(port) as mine:
-        try:
+    try:
+        with _connection(port) as mine:  # may be reset before it stands
             return [answer, f"{mine.recv(1)!r}"]
-        except ConnectionError:
-            return [answer, "refused"]
+    except ConnectionError:
+        return [answer, "refused"]
 
 
 def _connection(port: int) -> socket.socket:
