@@ -149,6 +149,7 @@ class LogEvent(StrEnum):
     DOCKER_CHANGED = "docker_changed", "the filter before docker's engine made a change that the gate allowed"
     DOCKER_CONNECTION_BROKEN = "docker_connection_broken", "the filter failed at one connection of a session"
     DOCKER_FILTER_ENDED = "docker_filter_ended", "a filter's process has ended; the next connection starts another"
+    DOCKER_PARAMETERS_DROPPED = "docker_parameters_dropped", "the filter left parameters out that it does not know"
     DOCKER_REQUEST_REFUSED = "docker_request_refused", "the filter before docker's engine did not send a request on"
     LOOK_RAN = "look_ran", "the daemon ran a look that the gate allowed, in a cell of its own"
     LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,8 +11,10 @@ import pytest
 
 from claudeops.app.cell import with_filters
 from claudeops.domain.docker_api.grants import Grant
+from claudeops.domain.looks import LookCall
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Scope
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Level
 from support.caged import caged
 from support.levels import needs
@@ -32,7 +35,14 @@ async def test_a_tool_sees_masks_and_its_change_is_not_made(level: Level, tmp_pa
         async with (
             scripted_engine(place / "engine.sock") as engine,
             caged(
-                tmp_path, level, LOOK, RESTART, direct, binary=everybodys_cli, DOCKER_HOST=f"unix://{engine.socket}"
+                tmp_path,
+                level,
+                LOOK,
+                RESTART,
+                direct,
+                binary=everybodys_cli,
+                DOCKER_HOST=f"unix://{engine.socket}",
+                SHOWN=f"{place}:{engine.socket}",  # what shows the socket by another name
             ) as cage,
         ):
             context = cage.estate.context
@@ -55,7 +65,7 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
 
     def grants_the_first(call: ToolCall, _scope: Scope) -> Verdict:
         grant = Grant(call=call.tool_use_id, verb="restart", container="web-1")
-        granted = (grant,) if call.input.get("command") == RESTART else ()
+        granted = () if call.input.get("command") == f"{RESTART} -f" else (grant,)
         return Verdict(kind=VerdictKind.ALLOW, reason="a test", grants=granted)
 
     try:
@@ -64,9 +74,9 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
             caged(
                 tmp_path,
                 Level.BUBBLEWRAP,
-                "true",
-                RESTART,
+                "true",  # has a grant that it does not use, and that ends with it
                 f"{RESTART} -f",
+                RESTART,
                 binary=everybodys_cli,
                 DOCKER_HOST=f"unix://{engine.socket}",
             ) as cage,
@@ -75,7 +85,10 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
             cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
             cage.estate.with_judge(grants_the_first)
             await cage.run()
+            _, refused, done = cage.outputs()[:3]
             assert engine.targets() == [f"/containers/{'a' * 64}/restart"]
+            assert "403" in refused
+            assert "403" not in done
     finally:
         shutil.rmtree(place)
 
@@ -89,3 +102,40 @@ async def test_at_level_none_nothing_is_said_to_be_filtered(tmp_path: Path, ever
         await cage.run()
         (shown, *_) = cage.outputs()
     assert shown.strip() == "unix:///run/engine.sock"
+
+
+async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_engine_itself(
+    tmp_path: Path, everybodys_cli: Path
+) -> None:
+    needs(Level.BUBBLEWRAP)
+    client = shutil.which("docker")
+    if client is None:
+        pytest.skip("docker is not installed (Debian: docker.io)")
+    place = Path(mkdtemp(prefix="engine-", dir="/tmp"))
+    words = ("ps", "--format={{.Names}} {{.Labels}}")
+
+    def has_it_run(call: ToolCall, _scope: Scope) -> Verdict:
+        look = LookCall(id=f"{call.tool_use_id}-1", program="docker", arguments=words)
+        ran = {"command": shlex.join((*LOOK_CLIENT, look.id))}
+        return Verdict(kind=VerdictKind.ALLOW, reason="a test", ran=ran, looks_run=(look,))
+
+    try:
+        async with (
+            scripted_engine(place / "engine.sock") as engine,
+            caged(
+                tmp_path,
+                Level.BUBBLEWRAP,
+                "docker compose up -d web",
+                binary=everybodys_cli,
+                DOCKER_HOST=f"unix://{engine.socket}",
+            ) as cage,
+        ):
+            context = cage.estate.context
+            tiers = with_filters(context.tiers, context.confinement.cell)
+            cage.estate.with_context(tiers=tiers, path=f"{Path(client).parent}:{context.path}")
+            cage.estate.with_judge(has_it_run)
+            await cage.run()
+            (printed, *_) = cage.outputs()
+    finally:
+        shutil.rmtree(place)
+    assert printed.strip() == "web-1 token=hunter4-4", "it is the engine's own answer, without the filter's masks"

@@ -50,4 +50,5 @@ def policy_in(directory: Path, **given: str) -> PolicyInForce:
         text=policy_text(settings),
         seconds=LONG,
         replay_seconds=LONG,
+        call_seconds=LONG,
     )

@@ -53,6 +53,7 @@ class PolicyInForce:
     text: str  # as it was when the daemon has read it
     seconds: float = TRY_SECONDS
     replay_seconds: float = REPLAY_SECONDS
+    call_seconds: float = _CALL_SECONDS
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one command at a time
 
     @property
@@ -135,7 +136,7 @@ async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> As
         number: JudgeProcess(
             judge=setup.judge_in(example, estate),
             answers=Verdict,
-            call_seconds=_CALL_SECONDS,
+            call_seconds=policy.call_seconds,
             session_seconds=policy.replay_seconds,
         )
         for number, setup in setups.items()

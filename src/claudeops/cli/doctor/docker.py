@@ -31,7 +31,11 @@ async def docker(_case: Case, settings: Settings) -> Finding:
         chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
-    findings = [_way(host, tiers, chosen.cell.level) for host, tiers in named.items()]
+
+    def look() -> list[Finding]:
+        return [_way(host, tiers, chosen.cell.level) for host, tiers in named.items()]
+
+    findings = await anyio.to_thread.run_sync(look)
     says = " ".join(finding.says for finding in findings)
     remedy = next((finding.remedy for finding in findings if finding.remedy), None)
     return fine(says) if remedy is None else doubtful(says, remedy)

@@ -226,7 +226,7 @@ class BubblewrapCell:
 
     def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
         """Return everything that a session sees. Accesses the disk."""
-        hidden = tuple(path.resolve() for path in self.hidden)
+        hidden = tuple(path.resolve() for path in (*self.hidden, *spec.hidden))
         nothing = spec.workspace.etc / "nothing"
         return session_mounts(spec, hidden=hidden, nothing=nothing, has_shell=self.interpreter is not None)
 

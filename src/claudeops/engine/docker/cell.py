@@ -9,6 +9,7 @@ registries' credentials from the home of the tier, and no network.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +37,21 @@ class DockerCell:
     """Makes the command lines of such calls, for the sessions of one tier."""
 
     bubblewrap: BubblewrapCell
-    program: Path
+    path: str  # PATH, on which docker's client is
     engine: Path  # its socket
     home: Path | None  # the tier's; of it the configuration of docker's client is seen
     redact: Callable[[str], str]
     memory_mb: int = 16 * 1024  # of address space, of which programs in Go reserve much
     cpu_seconds: int = 120
     wall_seconds: float = 660.0  # the policy lets a command wait for ten minutes
+
+    @property
+    def program(self) -> Path:
+        """Return where docker's client is; raises `LookRefusedError`. Accesses the disk."""
+        found = shutil.which("docker", path=self.path)
+        if found is None:
+            raise LookRefusedError("docker's client is not installed where the daemon runs")
+        return Path(found)
 
     def command(self, look: LookCall) -> tuple[str, ...]:
         """Return a call's command line; raises `LookRefusedError` and `OSError`. Accesses the disk."""

@@ -6,7 +6,6 @@ The process starts with the session's first connection, and anew with the next o
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -25,6 +24,7 @@ from claudeops.domain.docker_api.grants import Change, Grant, Grants
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.docker.process import LINE_BYTES
 from claudeops.engine.process.leaders import end_leader, open_leader
+from claudeops.engine.process.looks import bound_socket
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import open_tasks
 
@@ -83,6 +83,10 @@ class DockerFilter:
                 await stream.send(json.dumps(answer).encode() + b"\n")
             case {"grant": int(number), "status": int(status)}:
                 self._ended(number, status)
+            case {"dropped": {"target": str(target), "names": list(names)}}:
+                self.log.info(
+                    LogEvent.DOCKER_PARAMETERS_DROPPED, target=target[:_TARGET_CHARACTERS], names=list(map(str, names))
+                )
             case {"failed": str(error)}:
                 self.log.error(LogEvent.DOCKER_CONNECTION_BROKEN, error=error[:_TARGET_CHARACTERS])
             case {"refused": dict(refusal)}:
@@ -124,7 +128,7 @@ async def open_filter(
         return
     place = workspace.etc / SOCKET
     listening = await SESSION_FILES.run(
-        partial(_bound, place), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
+        partial(_listening, workspace), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
     )
     opened = DockerFilter(place=place, engine=engine, secrets=secrets, grants=Grants(), log=log)
     with listening:
@@ -136,17 +140,7 @@ async def open_filter(
                 tasks.cancel_scope.cancel()
 
 
-def _bound(place: Path) -> socket.socket:
-    """Return a socket that listens at a path, however long that is: an address holds 107 bytes."""
-    directory = os.open(place.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listening.bind(f"/proc/self/fd/{directory}/{place.name}")
-        place.chmod(0o666)  # at level `user` another user connects; what lies above it is passable for that one alone
-        listening.listen(_WAITING)
-    except OSError:
-        listening.close()
-        raise
-    finally:
-        os.close(directory)
-    return listening
+def _listening(workspace: Workspace) -> socket.socket:
+    """Return the socket of a session. At level `user` it is another user that connects: the way there is passable."""
+    workspace.etc.chmod(0o711)
+    return bound_socket(workspace.etc / SOCKET, waiting=_WAITING, mode=0o666)

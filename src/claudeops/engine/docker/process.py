@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import resource
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -79,6 +80,10 @@ class _Line:
         """Tell what was not sent on."""
         await self._send({"refused": asdict(refusal)})
 
+    async def dropped(self, target: str, names: Sequence[str]) -> None:
+        """Tell which parameters of a read are not known, and were left out."""
+        await self._send({"dropped": {"target": target, "names": list(names)}})
+
     async def failed(self, error: str) -> None:
         """Tell what went wrong here."""
         await self._send({"failed": error})
@@ -96,7 +101,7 @@ async def main() -> None:
         engine = Engine(
             socket=Path(str(first["engine"])),
             redactor=Redactor(map(str, secrets if isinstance(secrets, list) else ())),
-            daemon=Daemon(allows=line.allows, ended=line.ended, refused=line.refused),
+            daemon=Daemon(allows=line.allows, ended=line.ended, refused=line.refused, dropped=line.dropped),
         )
         connections = anyio.Semaphore(_CONNECTIONS)
 

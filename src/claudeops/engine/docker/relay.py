@@ -7,7 +7,7 @@ request that is written anew: nothing but what was understood goes there.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +97,7 @@ class Daemon:
     allows: Callable[[Change], Awaitable[int]]  # returns the number of a grant, 0: there is none
     ended: Callable[[int, int], Awaitable[None]]  # the number, and the engine's status; 0: nothing was sent
     refused: Callable[[Refusal], Awaitable[None]]
+    dropped: Callable[[str, Sequence[str]], Awaitable[None]]  # a target, and parameters of it that were left out
 
 
 @dataclass(kw_only=True, slots=True)
@@ -145,6 +146,8 @@ class Engine:
             case Read():
                 if body:
                     _passed(read_act_body(body))
+                if wanted.dropped:
+                    await self.daemon.dropped(wanted.target, wanted.dropped)
                 await self._read(client, method, wanted)
             case ReadExec():
                 await self._read(client, method, self._exec(wanted))

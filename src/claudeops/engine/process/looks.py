@@ -146,7 +146,10 @@ async def open_looks(cells: Mapping[str, LookCell], workspace: Workspace, log: L
         return
     place = workspace.etc / _SOCKET
     bound = await SESSION_FILES.run(
-        partial(_bound, place), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
+        partial(bound_socket, place, waiting=_CONNECTIONS),
+        seconds=LOOK_SECONDS,
+        what=f"making {place}",
+        undo=socket.socket.close,
     )
     looks = Looks(cells=cells, socket=place, log=log)
     async with await SocketListener.from_socket(bound) as listener, open_tasks() as tasks:
@@ -157,13 +160,19 @@ async def open_looks(cells: Mapping[str, LookCell], workspace: Workspace, log: L
             tasks.cancel_scope.cancel()
 
 
-def _bound(place: Path) -> socket.socket:
-    """Return a socket that listens at a path, however long that is: an address holds 107 bytes."""
+def bound_socket(place: Path, *, waiting: int, mode: int | None = None) -> socket.socket:
+    """Return a socket that listens at a path, however long that is: an address holds 107 bytes.
+
+    ``waiting``: how many connections may wait for being accepted. ``mode``: who may connect; None: as the umask has it.
+    Raises `OSError`. Accesses the disk.
+    """
     directory = os.open(place.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(f"/proc/self/fd/{directory}/{place.name}")
-        listening.listen(_CONNECTIONS)
+        if mode is not None:
+            place.chmod(mode)
+        listening.listen(waiting)
     except OSError:
         listening.close()
         raise

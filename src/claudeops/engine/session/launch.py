@@ -213,6 +213,7 @@ class Launch:
             look_socket=self.look_socket,
             agent_socket=agent,
             docker=self.docker,
+            hidden=() if self.tier.docker is None else (self.tier.docker,),
             network=None if self.reach is None else self.reach.network,
             trusted=self.tier.passed_env,
         )

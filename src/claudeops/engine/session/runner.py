@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -397,14 +396,14 @@ def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncCon
 
 
 def _docker_cell(context: SessionContext, tier: TierSetup) -> Mapping[str, LookCell]:
-    """Return where the daemon changes what no filter can judge of docker, where there is a filter and a client."""
-    cell, program = context.confinement.cell, shutil.which("docker", path=context.path)
-    if tier.docker is None or program is None or not isinstance(cell, BubblewrapCell):
+    """Return where the daemon changes what no filter can judge of docker, where there is a filter."""
+    cell = context.confinement.cell
+    if tier.docker is None or not isinstance(cell, BubblewrapCell):
         return {}
     return {
         "docker": DockerCell(
             bubblewrap=cell,
-            program=Path(program),
+            path=context.path,
             engine=tier.docker,
             home=tier.template_home,
             redact=context.redactor.text,

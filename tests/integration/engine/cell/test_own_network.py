@@ -328,6 +328,7 @@ async def test_a_refusal_ends_with_the_next_call(tmp_path: Path) -> None:
 
 
 async def test_a_reset_outside_is_a_reset_inside(tmp_path: Path) -> None:
+    needs(Level.BUBBLEWRAP)  # before a thread waits for a connection
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def reset() -> None:

@@ -23,7 +23,7 @@ from claudeops.domain.docker_api.grants import Execution, Grant
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.filter import DockerFilter, open_filter
 from support.scripted_engine import Answer, ScriptedEngine, scripted_engine
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +113,21 @@ async def test_a_secret_that_the_daemon_knows_is_masked_wherever_it_stands() -> 
     async with opened(**{"GET /info": (200, {"Name": f"host-{KNOWN}", "OSType": "linux"})}) as it:
         _, shown = await it.ask("GET", "/v1.41/info")
     assert json.loads(shown) == {"Name": "host-[redacted]", "OSType": "linux"}
+
+
+async def test_a_parameter_that_is_not_known_is_left_out_and_said() -> None:
+    async with opened() as it:
+        status, _ = await it.ask("GET", "/v1.41/containers/json?all=1&secrets=1")
+        assert it.engine.targets("GET") == ["/v1.41/containers/json?all=1"]
+    assert status == 200
+    (entry,) = it.entries("docker_parameters_dropped")
+    assert entry["names"] == ["secrets"]
+
+
+async def test_the_user_of_a_session_passes_to_its_socket_and_lists_nothing_there() -> None:
+    async with opened() as it:
+        assert it.filter.place.parent.stat().st_mode & 0o777 == 0o711
+        assert it.filter.place.stat().st_mode & 0o777 == 0o666
 
 
 async def test_a_change_that_was_not_allowed_never_reaches_the_engine() -> None:
@@ -239,17 +254,16 @@ async def test_a_filter_that_was_killed_starts_anew_and_the_grants_are_the_daemo
         assert (await it.ask("HEAD", "/_ping"))[0] == 200
         (process,) = running()
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_SECONDS)
+        await until(lambda: bool(it.entries("docker_filter_ended")))  # the daemon alone waits for its children
         status, _ = await it.ask("POST", "/containers/web-1/restart")
         assert status == 204
-        assert it.entries("docker_filter_ended")
 
 
 async def test_nothing_of_a_filter_is_left_when_its_session_has_ended() -> None:
     async with opened() as it:
         await it.ask("HEAD", "/_ping")
         (process,) = running()
-    assert not psutil.pid_exists(process.pid) or process.status() == psutil.STATUS_ZOMBIE
+    assert not process.is_running(), "it is ended and reaped"
 
 
 async def test_the_process_holds_no_secret_in_what_others_can_read() -> None:
