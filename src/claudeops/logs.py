@@ -138,6 +138,11 @@ class LogEvent(StrEnum):
         "connection_failed",
         "a session connected to what is listed and does not answer; `error` says why",
     )
+    KEYS_IN_AGENT = (
+        "keys_in_agent",
+        "an agent has the ssh keys of a session, for so many `hosts`; the keys of `unknown` ones are not known",
+    )
+    KEY_NOT_IN_AGENT = "key_not_in_agent", "an ssh key of a tier is not in its sessions' agent; `reason` says why"
     HEADER_NOT_ADDED = (
         "header_not_added",
         "a request to which a header with a secret would have been added went nowhere; `error` says why",

@@ -376,7 +376,7 @@ PER_TIER: Final[tuple[Variable, ...]] = (
     _given("CLAUDEOPS_TIER{n}_DISALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_DISALLOWED_TOOLS`"),
     _given("CLAUDEOPS_TIER{n}_ENV", Kind.NAMES, "variables of the daemon that the sessions get too"),
     _given("CLAUDEOPS_TIER{n}_READ", Kind.PATHS, "what the sessions see of this machine too, in bubblewrap; read-only"),
-    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: ssh keys, kubeconfig"),
+    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: kubeconfig, ssh configuration"),
 )
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(

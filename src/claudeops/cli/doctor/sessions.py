@@ -22,6 +22,7 @@ from claudeops.domain.schedule import fires_at, next_due
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.schedule.windows import open_at
 from claudeops.engine.cell import cell
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, filtered_engine, named_in
 from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
@@ -32,6 +33,7 @@ from claudeops.engine.gate.self_test import Bench
 from claudeops.engine.library import Libraries
 from claudeops.engine.process.bounds import available_mb, fitting_slots
 from claudeops.engine.session.access import gather
+from claudeops.engine.ssh.keys import find_keys
 from claudeops.errors import ConfigurationError
 from claudeops.logs import get_logger
 from claudeops.settings import Settings, TierSettings
@@ -214,6 +216,8 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
         )
         filtered = filtered_engine(environment, cell)
         facts = gather(cell, sandbox, environment, home=tier.home or Path(directory), filtered=filtered)
+    if isinstance(cell, BubblewrapCell) and tier.home is not None and find_keys(tier.home).found:
+        facts = facts.with_agent()
     return limits_in(facts, estate)
 
 

@@ -89,6 +89,13 @@ SYSTEM: Final = ("/usr", "/nix/store")
 MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into ``/usr`` on most systems, directories of their own on some."""
 
+_ETC: Final = Path("/etc")
+_OF_LIBRARIES: Final = frozenset(
+    {
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
+        *("ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
+    }
+)
 ETC: Final = (
     *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
     *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
@@ -107,6 +114,9 @@ DOCKER_SOCKET: Final = Path("/run/claudeops/docker.sock")
 """Where a session finds its filter before docker's engine."""
 
 _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
+AGENT_SOCKET: Final = Path("/run/claudeops/ssh-agent.sock")
+"""Where a session finds the agent with its keys: its ``SSH_AUTH_SOCK``."""
+
 PYTHON: Final = Path(sys.executable).resolve()
 """The daemon's own interpreter, for programs of ours in a session."""
 
@@ -216,6 +226,15 @@ class BubblewrapCell:
             *command,
         )
 
+    def bare(self, options: Sequence[str], command: Sequence[str], *, calls: int) -> tuple[str, ...]:
+        """Return the command line of bubblewrap itself, for a program of ours for which a session waits.
+
+        The launcher takes longer to start than all the rest. Such a program does without what it gives: limits on what
+        the kernel counts by user, and a keyring; the filter of system calls, which is in the descriptor ``calls``,
+        refuses it all keyrings.
+        """
+        return (self.program, *_OWN_USER, *options, "--seccomp", str(calls), "--", *command)
+
     def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
         """Return everything that a session sees. Accesses the disk."""
         hidden = tuple(path.resolve() for path in (*self.hidden, *spec.hidden))
@@ -274,6 +293,15 @@ def interpreter() -> tuple[Path, ...]:
     return _on_path(str(PYTHON.parent))
 
 
+def program_mounts() -> tuple[Mount, ...]:
+    """Return programs and libraries, with what these need to start, and nothing else of the machine."""
+    return tuple(
+        mount
+        for mount in system_mounts()
+        if not mount.place.is_relative_to(_ETC) or str(mount.place.relative_to(_ETC)) in _OF_LIBRARIES
+    )
+
+
 def system_mounts() -> tuple[Mount, ...]:
     """Return what every session sees: programs, libraries, and the files that they look up."""
     found = [_shown(Path(name)) for name in SYSTEM if Path(name).is_dir()]
@@ -316,6 +344,8 @@ def session_mounts(
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
+    if spec.agent_socket is not None:
+        wanted += [Mount(AGENT_SOCKET, Kind.READ_ONLY, spec.agent_socket)]
     if spec.docker is not None:
         wanted += [Mount(DOCKER_SOCKET, Kind.READ_ONLY, spec.docker)]
     if has_shell:

@@ -109,6 +109,7 @@ class SandboxSpec:
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
+    agent_socket: Path | None = None  # where the agent with its keys listens; None: it has none
     docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
     hidden: Sequence[Path] = ()  # of the machine, whatever shows it: the socket behind that filter
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it

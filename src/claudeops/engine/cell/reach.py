@@ -18,6 +18,7 @@ from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints
 from claudeops.domain.network.destination import Destination
 from claudeops.domain.network.destinations import Exclusions, destinations
 from claudeops.domain.network.headers import SecretHeader
+from claudeops.domain.network.ssh_config import option_in
 from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.cell import OwnNetwork
 from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
@@ -185,8 +186,8 @@ def ssh_text(home: Path, read: Callable[[Path], str]) -> str:
 
 def _ssh_lines(path: Path, home: Path, read: Callable[[Path], str]) -> Iterator[str]:
     for line in read(path).split("\n"):
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if keyword.lower() != "include":
+        keyword, rest = option_in(line)
+        if keyword != "include":
             yield line
             continue
         for pattern in rest.split():
@@ -195,8 +196,8 @@ def _ssh_lines(path: Path, home: Path, read: Callable[[Path], str]) -> Iterator[
                 yield from read(included).split("\n")
 
 
-def read_text(path: Path) -> str:
-    """Return the beginning of a file, or "" where there is none, or none that the daemon may read."""
+def read_text(path: Path, *, most: int = _MOST_BYTES) -> str:
+    """Return the beginning of a file, of so many bytes, or "" where there is none, or none that the daemon may read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
     except OSError:
@@ -204,7 +205,7 @@ def read_text(path: Path) -> str:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        return os.read(descriptor, _MOST_BYTES).decode(errors="replace")
+        return os.read(descriptor, most).decode(errors="replace")
     except OSError:
         return ""
     finally:

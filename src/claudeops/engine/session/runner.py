@@ -44,6 +44,7 @@ from claudeops.engine.session.completion import Gathered, calls_that_ran, conclu
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
+from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import ErrorKind, HarnessError
@@ -79,12 +80,22 @@ class SessionRunner:
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
             await _admit(harness, context.clis)
             uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
-            workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
+            keys = await keys_of(context.confinement.cell, tier)
+            workspace = await workspaces.create(
+                root, template_home=tier.template_home, uid=uid, without=() if keys is None else keys.files
+            )
             bound = await _bound_in_memory(workspace, context.confinement)
             async with (
                 _group(session, context.confinement, bound) as group,
                 metered(context, session, harness, control) as access,
-                _reached(context, needs_of(context, tier, (workspace, estate), access.way(harness)), log) as reach,
+                open_keys(
+                    context.confinement.cell,
+                    tier,
+                    (workspace, keys),
+                    needs := needs_of(context, tier, (workspace, estate), access.way(harness)),
+                    log,
+                ) as session_keys,
+                _reached(context, needs, log) as reach,
                 open_looks({**context.confinement.looks, **_docker_cell(context, tier)}, workspace, log) as looks,
                 open_filter(tier.docker, workspace, context.secrets, log) as docker,
                 open_files(bound, workspace) as memory,
@@ -102,6 +113,7 @@ class SessionRunner:
                     looks=looks,
                     docker=docker,
                     reach=reach,
+                    keys=session_keys,
                     memory=memory,
                     sink=sink,
                     control=control,
@@ -203,6 +215,7 @@ class _Run:
     looks: Looks | None
     docker: DockerFilter | None
     reach: Reach | None
+    keys: SessionKeys
     memory: MemoryFiles | None
     sink: SessionLog
     control: Control
@@ -276,6 +289,7 @@ class _Run:
             look_socket=None if self.looks is None else self.looks.socket,
             docker=None if self.docker is None else self.docker.place,
             reach=self.reach,
+            keys=self.keys,
             memory=self.memory,
             estate=self.estate,
             log=self.log,
