@@ -31,6 +31,7 @@ from claudeops.engine.cell.cell import (
 )
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.headers import trust
+from claudeops.engine.cell.own_network import resolver_file
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.files import NEVER_WHOLE
@@ -108,6 +109,7 @@ ETC: Final = (
 """What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
 _HOSTS: Final = Path("/etc/hosts")
+_RESOLVER: Final = Path("/etc/resolv.conf")
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
 DOCKER_SOCKET: Final = Path("/run/claudeops/docker.sock")
@@ -170,6 +172,7 @@ class BubblewrapCell:
         nothing, own = spec.workspace.etc / "nothing", spec.network if self.has_network else None
         if own is not None:
             spec.workspace.hosts.write_text(own.hosts, encoding="ascii")
+            spec.workspace.resolver.write_text(resolver_file(own.name_servers, _text_in(_RESOLVER)), encoding="utf-8")
             if own.authority:
                 trust.write(spec.workspace.etc, own.authority, spec.trusted)
         mounts = self.mounts(spec)
@@ -317,6 +320,13 @@ def system_mounts() -> tuple[Mount, ...]:
     return tuple(found)
 
 
+def _text_in(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a machine without such a file asks no server
+        return ""
+
+
 def session_mounts(
     spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path, has_shell: bool = False
 ) -> tuple[Mount, ...]:
@@ -327,7 +337,8 @@ def session_mounts(
     """
     workspace = spec.workspace
     held = workspace if spec.files is None else Workspace(spec.files.place)
-    wanted = [Mount(_HOSTS, Kind.READ_ONLY, workspace.hosts)] if spec.network is not None else []
+    own = () if spec.network is None else ((_HOSTS, workspace.hosts), (_RESOLVER, workspace.resolver))
+    wanted = [Mount(place, Kind.READ_ONLY, source) for place, source in own]
     if spec.network is not None and spec.network.authority:
         everything, more = (workspace.etc / place.name for place in (trust.ALL, trust.MORE))
         wanted += [Mount(trust.ALL, Kind.READ_ONLY, everything), Mount(trust.MORE, Kind.READ_ONLY, more)]

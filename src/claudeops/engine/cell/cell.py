@@ -82,6 +82,7 @@ class OwnNetwork:
 
     door: int  # descriptor, over which the launcher hands over the sockets that it makes there
     hosts: str  # the text of its ``/etc/hosts``
+    name_servers: Sequence[str] = ()  # on it
     authority: str = ""  # that it trusts besides the machine's, as PEM; "": none. See ``headers``
     relayed: tuple[str, ...] = ()  # the hosts to which headers are added
 

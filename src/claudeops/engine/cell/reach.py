@@ -23,7 +23,7 @@ from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.cell import OwnNetwork
 from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
 from claudeops.engine.cell.headers.relay import Relays, RelayTally, Trouble, relays_for
-from claudeops.engine.cell.own_network import Names, Network, hosts_file, resolved
+from claudeops.engine.cell.own_network import Names, Network, hosts_file, name_servers, resolved
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.logs import LogEvent, Logger
 
@@ -81,6 +81,7 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
                 network=OwnNetwork(
                     door=opened.door,
                     hosts=hosts_file(network, os.uname().nodename),
+                    name_servers=name_servers(network),
                     authority="" if relays is None else relays.authority.certificate,
                     relayed=tuple(dict.fromkeys(header.host for header in added)),
                 ),

@@ -81,6 +81,11 @@ class Workspace:
         return self.etc / "hosts"
 
     @property
+    def resolver(self) -> Path:
+        """Which servers are asked for other names, likewise."""
+        return self.etc / "resolv.conf"
+
+    @property
     def agent(self) -> Path:
         """The daemon's own, for the agent that has the session's keys; of it the session sees the socket."""
         return self.root / "agent"
