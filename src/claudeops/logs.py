@@ -65,6 +65,7 @@ class LogEvent(StrEnum):
         "the `programs` that run for sessions in cells of their own; `why` says for each other why it does not",
     )
     SESSIONS_COUNTED = "sessions_counted", "where the kernel counts what each session uses; `why` says why nowhere"
+    FILES_PLACED = "files_placed", "where the files of sessions are: in memory, or on the disk, and then why"
     SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
     CLI_SELF_TEST_PASSED = "cli_self_test_passed", "the gate holds with a CLI that was not seen before; it may be used"
@@ -137,6 +138,11 @@ class LogEvent(StrEnum):
         "connection_failed",
         "a session connected to what is listed and does not answer; `error` says why",
     )
+    KEYS_IN_AGENT = (
+        "keys_in_agent",
+        "an agent has the ssh keys of a session, for so many `hosts`; the keys of `unknown` ones are not known",
+    )
+    KEY_NOT_IN_AGENT = "key_not_in_agent", "an ssh key of a tier is not in its sessions' agent; `reason` says why"
     HEADER_NOT_ADDED = (
         "header_not_added",
         "a request to which a header with a secret would have been added went nowhere; `error` says why",

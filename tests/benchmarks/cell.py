@@ -18,15 +18,18 @@ from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Level, OwnNetwork, SandboxSpec
 from claudeops.engine.cell.forwarder import listing
 from claudeops.engine.cell.levels import HostContext, try_level
+from claudeops.engine.cell.own_files import FilesBound, received, sandboxed
 from claudeops.engine.cell.own_network import Network, hosts_file
+from claudeops.engine.cell.workspace import Workspace
 from support.levels import PATH
 
 START_MILLISECONDS: Final = 30.0
 """More than bubblewrap with the same view alone, at the median of pairs."""
 
 _PLACES: Final = 20
+_FILES: Final = FilesBound(most_bytes=2 << 30, most_files=1 << 19)
 _STARTS: Final = 20  # for each repeat
-_BEFORE_THE_WORDS: Final = 10  # interpreter, launcher and its settings; then their number
+_BEFORE_THE_WORDS: Final = 11  # interpreter, launcher and its settings; then their number
 
 
 def start(setup: Setup) -> Table:
@@ -37,13 +40,17 @@ def start(setup: Setup) -> Table:
     (setup.directory / "repos").mkdir()
     cell.hand_over(workspace)
     network = Network(tcp=tuple((f"10.0.0.{number}", 443) for number in range(1, _PLACES + 1)))
+    for directory in Workspace(workspace.memory).own:  # for bubblewrap alone, which has no file system in memory
+        directory.mkdir(parents=True)
     ours, theirs = socket.socketpair()
+    files, door = socket.socketpair()
     spec = SandboxSpec(
         workspace=workspace,
         binary=Path("/bin/true"),
         repos_dir=setup.directory / "repos",
         path=PATH,
         network=OwnNetwork(door=theirs.fileno(), hosts=hosts_file(network)),
+        files=sandboxed(_FILES, workspace, door=door.fileno()),
     )
     whole = cell.enclose(spec).before
     ways = {
@@ -56,13 +63,14 @@ def start(setup: Setup) -> Table:
     for _ in range(_STARTS * setup.repeats):
         taken["bubblewrap alone"].append(_started(ways["bubblewrap alone"]))
         ours.sendall(listing(network))
-        taken["the cell"].append(_started(ways["the cell"], theirs.fileno()))
+        taken["the cell"].append(_started(ways["the cell"], theirs.fileno(), door.fileno()))
         _taken_over(ours)
+        os.close(received(files))
         for name, shell in (("bash", "/bin/bash"), ("the shell of tools", str(workspace.shell))):
             if Path(shell).exists():
                 taken[name].append(_timed([shell, "-c", "true"]))
-    ours.close()
-    theirs.close()
+    for each in (ours, theirs, files, door):
+        each.close()
     shutil.rmtree(workspace.root)
     more = _more(taken["the cell"], taken["bubblewrap alone"])
     met = verdict(met=more <= START_MILLISECONDS)
@@ -82,7 +90,7 @@ def start(setup: Setup) -> Table:
             ),
         ],
         notes=(
-            f"Both have the same view; the cell has a network with {_PLACES} places too.",
+            f"Both have the same view; the cell has a network with {_PLACES} places and files in memory too.",
             "The program is /bin/true, the interpreter of the launcher the daemon's.",
         ),
     )

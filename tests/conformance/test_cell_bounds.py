@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from claudeops.domain.model import Ending, Session
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level
 from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare
 from claudeops.engine.control import Control
@@ -193,6 +194,30 @@ async def test_disk_that_is_hidden_counts_as_well(tmp_path: Path, level: Level, 
         cage.estate.with_context(bounds=Bounds(disk_mb=64))
         ending = await ended(cage)
     assert (str(ending.outcome), events(ending)) == ("out_of_disk", ["out_of_disk"])
+
+
+IN_MEMORY = ("names that are gone", "names without content", EVERYBODYS)
+
+
+@pytest.mark.parametrize("way", IN_MEMORY)
+async def test_files_in_memory_are_bounded_by_the_kernel_and_the_session_ends_as_on_the_disk(
+    tmp_path: Path, everybodys_cli: Path, way: str
+) -> None:
+    most = [0]
+    async with caged(tmp_path, Level.BUBBLEWRAP, HIDDEN[way], binary=everybodys_cli) as cage:
+        cell = cage.estate.context.confinement.cell
+        assert isinstance(cell, BubblewrapCell)
+        if cell.no_files:
+            pytest.skip(cell.no_files)
+        cage.estate.with_context(bounds=Bounds(disk_mb=64), files_room_mb=128)
+        workspaces = cage.estate.context.workspaces()
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(most_at_once, lambda: below(workspaces), most)
+            ending = await ended(cage)
+            watching.cancel_scope.cancel()
+    assert (str(ending.outcome), events(ending)) == ("out_of_disk", ["out_of_disk"])
+    assert isinstance(ending.cost_usd, float)  # stopped politely: what it cost is known
+    assert most[0] < MIB  # on the disk
 
 
 async def test_one_huge_file_is_bounded(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:

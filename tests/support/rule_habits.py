@@ -322,8 +322,8 @@ HABITS: Final = (
     Habit(programs="timeout", reason="that is its task", changes=r"kill\((0|\d+), SIG\w+\b.*"),
     Habit(
         programs="ssh",
-        reason="the keys and hosts of its user, by the passwd entry; a jump is a second ssh",
-        opens=r"/root/\.ssh(/.*)?|/etc/ssh(/.*)?|" + _NET,
+        reason="keys and hosts of its user, by the passwd entry; what is public of a named key; a jump is a second ssh",
+        opens=r"/root/\.ssh(/.*)?|/etc/ssh(/.*)?|.*(\.pub|-cert)|" + _NET,
         executes=r"/bin/sh|/usr/bin/(ssh|bash|dash)",
         changes=r"mkdir\(\"/root/\.ssh\".*|kill\(\d+, SIG\w+\).*",
         connects=True,

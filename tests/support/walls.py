@@ -390,7 +390,7 @@ WALLS: Final = (
         what="a file larger than the bound, also one without a name",
         promises=(CLOSED, CLOSED, Promise.BUT_FOR_ROOT),
         held_by="a resource limit",
-        not_held="many files: a look every second",
+        not_held="many files: their memory, or a look every second",
         tries=lambda _: {"a large file": ("big_nameless_file", "~", (FILE_MB + 1) * 1024 * 1024)},
     ),
     Wall(

@@ -21,16 +21,17 @@ from claudeops.domain.policy import NodeScope
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import LISTED, SHARED, Cell, filtered_engine, workspace_places
-from claudeops.engine.cell.cgroups import Groups, find, prepare
+from claudeops.engine.cell.cgroups import MIB, Groups, find, prepare
 from claudeops.engine.cell.git import find_git_cell
 from claudeops.engine.cell.levels import HostContext, choose
 from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.network import find_network_cells
+from claudeops.engine.cell.own_files import bound_in_memory, room_for_files
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.counting import Counting
-from claudeops.engine.process.bounds import available_mb, fitting_slots
+from claudeops.engine.process.bounds import available_mb, fitting_slots, machine_mb
 from claudeops.engine.process.tree import kill_all, marked, marks_below
 from claudeops.engine.session.context import TierSetup
 from claudeops.errors import ConfigurationError, ErrorKind
@@ -177,6 +178,36 @@ def slots(settings: Settings, log: Logger) -> int:
     found = fitting_slots(wanted, session_mb=session_mb, free_mb=free_mb)
     if found < wanted or free_mb < session_mb:
         log.warning(LogEvent.SLOTS_REDUCED, wanted=wanted, slots=found, session_mb=session_mb, free_mb=free_mb)
+    return found
+
+
+def files_in_memory(settings: Settings, cell: Cell, *, slots: int) -> int | str:
+    """Return the memory (MiB) that the files of a session may take; or why they are on the disk, without a full stop.
+
+    Reads what memory the machine has left.
+    """
+    if not isinstance(cell, BubblewrapCell):
+        return f"at level {cell.level.value} no memory is set apart for them"
+    if cell.no_files:
+        return f"a file system in memory does not work here ({cell.no_files})"
+    room = room_for_files(
+        session_mb=settings.session_memory_mb, slots=slots, machine_mb=machine_mb(), free_mb=available_mb()
+    )
+    if bound_in_memory(settings.session_disk_mb * MIB, given_bytes=0, room_mb=room) is not None:
+        return room
+    return (
+        f"with what the kernel takes for each, {settings.session_disk_mb} MiB (CLAUDEOPS_SESSION_DISK_MB) are more "
+        f"than the {room} MiB that the memory has for the files of each of {slots} sessions"
+    )
+
+
+def room_in_memory(settings: Settings, cell: Cell, *, slots: int, log: Logger) -> int:
+    """Return the same, with a line in the log; 0: they are on the disk."""
+    found = files_in_memory(settings, cell, slots=slots)
+    if isinstance(found, str):
+        log.info(LogEvent.FILES_PLACED, files="disk", why=found)
+        return 0
+    log.info(LogEvent.FILES_PLACED, files="memory", room_mb=found)
     return found
 
 

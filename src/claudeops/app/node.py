@@ -23,6 +23,7 @@ from claudeops.app.cell import (
     clear_leftovers,
     end_leftovers,
     groups_of_sessions,
+    room_in_memory,
     slots,
     with_filters,
     with_headers,
@@ -173,6 +174,7 @@ async def open_node(
                         settings, store=store, rules=rules, clock=clock, hub=hub, log=log, counts=metrics
                     )
                     await context.estates.look(log)
+                    at_once = slots(settings, log)
                     await stages.enter("approvals")
                     context = replace(
                         context,
@@ -184,6 +186,7 @@ async def open_node(
                             cell=cell,
                             groups=await groups_of_sessions(settings, log),
                             looks=looks.cells,
+                            files_room_mb=room_in_memory(settings, cell, slots=at_once, log=log),
                         ),
                         tiers=with_headers(with_filters(with_looks(context.tiers, looks), cell), cell),
                         approvals=replace(
@@ -218,7 +221,7 @@ async def open_node(
                         dispatcher=LocalDispatcher(),
                         looks=looks,
                         log=log,
-                        slots=slots(settings, log),
+                        slots=at_once,
                     )
                 await _depart(store, owner, log)
             finally:

@@ -7,17 +7,14 @@ other files may hold an entry for any host.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from claudeops.domain.estate.model import Estate, Service
-from claudeops.domain.network.ssh_config import SshConfig, any_matches
+from claudeops.domain.network.known_hosts import KnownHosts
+from claudeops.domain.network.ssh_config import SshConfig
 from claudeops.domain.text import regex
 
 UNREACHABLE: Final = 'unreachable, detail "not reachable from here"'
@@ -29,13 +26,10 @@ PROGRAMS: Final = (
 """What sessions look with."""
 
 _MOST_HOSTS: Final = 100
-_MOST_LINES: Final = 2_000  # of known hosts: each hashed one is compared with every host
 _SHOWN: Final = 8  # names in a sentence
 _NAME_CHARACTERS: Final = 80
 
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9 ._:@/-]{0,79}")
-_HASHED: Final = "|1|"
-_HASHED_PARTS: Final = 4  # "", "1", salt, hash
 _LOOSE: Final = frozenset({"no", "off", "accept-new"})  # ssh_config(5), StrictHostKeyChecking
 _CLUSTERED: Final = frozenset({"kubernetes", "k8s", "k3s", "deployment", "statefulset", "daemonset", "pod", "helm"})
 _CONTAINED: Final = frozenset({"container", "docker", "compose", "podman", "swarm"})
@@ -69,8 +63,8 @@ class _Ssh:
 
     def __init__(self, facts: SshFacts) -> None:
         self.config = SshConfig(facts.config)
-        self._known = facts.known_hosts.split("\n")[:_MOST_LINES]
-        self.is_whole = self.config.is_whole and facts.known_hosts.count("\n") <= _MOST_LINES
+        self._known = KnownHosts(facts.known_hosts)
+        self.is_whole = self.config.is_whole and self._known.is_whole
 
     def knows(self, host: str) -> bool:
         """Whether the host's key is known, or ssh accepts one that is not."""
@@ -80,30 +74,7 @@ class _Ssh:
         named = {host, *aliases} - {""}
         port = self.config.option(host, "port")
         names = named | ({f"[{name}]:{port}" for name in named} if port else set())
-        return any(_is_known(line, names) for line in self._known)
-
-
-def _is_known(line: str, names: Collection[str]) -> bool:
-    fields = line.split()
-    if not fields or fields[0].startswith("#") or fields[0] == "@revoked":
-        return False
-    listed = fields[1] if fields[0] == "@cert-authority" and len(fields) > 1 else fields[0]
-    if listed.startswith(_HASHED):
-        return any(_is_hash_of(listed, name) for name in names)
-    patterns = listed.lower().split(",")
-    return any(any_matches(name, patterns) for name in names)
-
-
-def _is_hash_of(listed: str, name: str) -> bool:
-    """Compare as ssh's HashKnownHosts does: HMAC-SHA1 of the name, with the salt as its key."""
-    parts = listed.split("|")
-    if len(parts) != _HASHED_PARTS:
-        return False
-    try:
-        salt, wanted = base64.b64decode(parts[2]), base64.b64decode(parts[3])
-    except (binascii.Error, ValueError):
-        return False
-    return hmac.digest(salt, name.encode(), hashlib.sha1) == wanted
+        return self._known.knows(names)
 
 
 # --- the map ------------------------------------------------------------------------------------------
@@ -119,6 +90,10 @@ class AccessFacts:
     kubeconfig: bool = True  # there is one, or the tier's variables name one
     ssh: SshFacts = SshFacts()
     missing: tuple[str, ...] = ()  # of `PROGRAMS`
+
+    def with_agent(self) -> AccessFacts:
+        """Return them for sessions for whose ssh an agent of the daemon has keys."""
+        return replace(self, ssh=replace(self.ssh, keys=True))
 
 
 def limits(facts: AccessFacts, *, services: Sequence[Service], hosts: Iterable[str] = ()) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from types import MappingProxyType
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from claudeops.domain.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.files import NEVER_WHOLE, is_directory, is_there
+from claudeops.files import NEVER_WHOLE, is_directory, is_file, is_there
 from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import load_prompt
 from claudeops.settings.model import TierSettings
@@ -175,7 +176,20 @@ def _shown(reader: Reader, variable: str) -> tuple[Path, ...]:
             raise ConfigurationError(
                 f"{variable} names {path}, which holds secrets and is never shown whole: name what is needed below it."
             )
+        if is_file(path) and has_own_form(_beginning(path)):
+            raise ConfigurationError(
+                f"{variable} names {path}, a private key of ssh: move it into the directory of "
+                f"{variable.removesuffix('READ')}HOME, from where an agent has it."
+            )
     return paths
+
+
+def _beginning(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(OWN_FORM_CHARACTERS).decode(errors="replace")
+    except OSError:  # neither can a session of this user read it
+        return ""
 
 
 def _home(reader: Reader, variable: str) -> Path | None:

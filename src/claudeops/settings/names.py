@@ -212,10 +212,22 @@ GENERAL: Final[tuple[Variable, ...]] = (
         defaults=("off",),
         meaning="tiers whose approvals need a yes that a passkey signs, as `3` or `2,3`; `off`: none",
     ),
-    _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes together"),
+    _count(
+        "CLAUDEOPS_SESSION_MEMORY_MB",
+        "4096",
+        256,
+        1_048_576,
+        "MiB for one session's processes together; files that are in memory come on top of it",
+    ),
     _count("CLAUDEOPS_SESSION_PROCESSES", "1024", 128, 32_768, "processes and threads of one session at once"),
     _count("CLAUDEOPS_SESSION_FILE_MB", "1024", 16, 1_048_576, "MiB of one file that a session writes"),
-    _count("CLAUDEOPS_SESSION_DISK_MB", "2048", 64, 1_048_576, "MiB of all that one session keeps on disk"),
+    _count(
+        "CLAUDEOPS_SESSION_DISK_MB",
+        "2048",
+        64,
+        1_048_576,
+        "MiB of all files of one session; at level `bubblewrap` in memory, where that fits beside its processes",
+    ),
     _switch("CLAUDEOPS_LEGACY_MARKERS", "true", "read text markers and the handoff file when no report was delivered"),
     _switch("CLAUDEOPS_HANG_HEURISTICS", "true", "notice sessions that ended with a question or a background task"),
     _switch(
@@ -364,7 +376,7 @@ PER_TIER: Final[tuple[Variable, ...]] = (
     _given("CLAUDEOPS_TIER{n}_DISALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_DISALLOWED_TOOLS`"),
     _given("CLAUDEOPS_TIER{n}_ENV", Kind.NAMES, "variables of the daemon that the sessions get too"),
     _given("CLAUDEOPS_TIER{n}_READ", Kind.PATHS, "what the sessions see of this machine too, in bubblewrap; read-only"),
-    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: ssh keys, kubeconfig"),
+    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: kubeconfig, ssh configuration"),
 )
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(

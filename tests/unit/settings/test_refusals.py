@@ -29,6 +29,7 @@ def world(tmp_path: Path) -> World:
     os.truncate(world.file("long.md", "x"), 10 * 1024 * 1024 + 1)
     world.file("long-key", "x" * (64 * 1024 + 1))
     world.file("not-executable", "#!/bin/sh\n")
+    world.file("an-ssh-key", "-----BEGIN OPENSSH PRIVATE KEY-----\n")
     (world.cwd / "empty").mkdir()
     (world.cwd / "hidden" / ".git").mkdir(parents=True)
     os.mkfifo(world.cwd / "pipe")
@@ -259,6 +260,9 @@ REFUSED = [
     case("read-nothing", "CLAUDEOPS_TIER1_READ", "there is nothing", "take it away", CLAUDEOPS_TIER1_READ="/nowhere/x"),
     case("read-secrets", "CLAUDEOPS_TIER1_READ names /etc", "below it", CLAUDEOPS_TIER1_READ="/usr/share,/etc"),
     case("read-secrets-by-dots", "CLAUDEOPS_TIER1_READ", "below it", CLAUDEOPS_TIER1_READ="/usr/share/../../etc"),
+    case(
+        "read-key", "CLAUDEOPS_TIER2_READ names", "private key of ssh", "TIER2_HOME", CLAUDEOPS_TIER2_READ="an-ssh-key"
+    ),
     case("home", "CLAUDEOPS_TIER3_HOME", "not a directory", "correct it", CLAUDEOPS_TIER3_HOME="nowhere"),
     # --- files
     case("prompt-missing", "CLAUDEOPS_PROMPT", "nowhere.md", "correct the path", CLAUDEOPS_PROMPT="nowhere.md"),

@@ -27,6 +27,7 @@ from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.network import headers, network
 from claudeops.cli.doctor.probes import probes
+from claudeops.cli.doctor.ssh_keys import ssh_keys
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
@@ -98,6 +99,7 @@ CHECKS: Final = (
     Check("docker", docker),
     Check("headers", headers, ("CLAUDEOPS_HEADERS_PATH",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
+    Check("ssh keys", ssh_keys),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 
-from claudeops.app.cell import FoundLooks, find_groups, find_looks, surroundings, try_gate
+from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_looks, surroundings, try_gate
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
@@ -22,6 +22,7 @@ from claudeops.domain.schedule import fires_at, next_due
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.schedule.windows import open_at
 from claudeops.engine.cell import cell
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, filtered_engine, named_in
 from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
@@ -30,7 +31,9 @@ from claudeops.engine.estate import read_estate
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.gate.self_test import Bench
 from claudeops.engine.library import Libraries
+from claudeops.engine.process.bounds import available_mb, fitting_slots
 from claudeops.engine.session.access import gather
+from claudeops.engine.ssh.keys import find_keys
 from claudeops.errors import ConfigurationError
 from claudeops.logs import get_logger
 from claudeops.settings import Settings, TierSettings
@@ -213,6 +216,8 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
         )
         filtered = filtered_engine(environment, cell)
         facts = gather(cell, sandbox, environment, home=tier.home or Path(directory), filtered=filtered)
+    if isinstance(cell, BubblewrapCell) and tier.home is not None and find_keys(tier.home).found:
+        facts = facts.with_agent()
     return limits_in(facts, estate)
 
 
@@ -227,6 +232,7 @@ async def bounds(_case: Case, settings: Settings) -> Finding:
         f"One session may have {settings.session_processes} processes and threads, {settings.session_memory_mb} MiB of "
         f"memory, {settings.session_disk_mb} MiB of disk and files of {settings.session_file_mb} MiB"
     )
+    allowed += f". {await anyio.to_thread.run_sync(_where_files_are, settings, chosen.cell)}"
     if not isinstance(groups, str):
         return fine(f"{allowed}. The kernel counts its processes, in a control group below {groups.place}.")
     if chosen.cell.counts_processes():
@@ -235,6 +241,16 @@ async def bounds(_case: Case, settings: Settings) -> Finding:
         f"{allowed}. Its processes are only counted every second: as this command was started, {groups}.",
         "Start the daemon with deploy/claudeops.service, which has its own control groups, or not as root.",
     )
+
+
+def _where_files_are(settings: Settings, cell: Cell) -> str:
+    slots = fitting_slots(
+        settings.max_concurrent_sessions, session_mb=settings.session_memory_mb, free_mb=available_mb()
+    )
+    found = files_in_memory(settings, cell, slots=slots)
+    if isinstance(found, str):
+        return f"Its files are on the disk, and the daemon measures them every second: {found}"
+    return "Its files are in memory, in a file system of that size"
 
 
 async def gate(_case: Case, settings: Settings) -> Finding:

@@ -22,6 +22,7 @@ from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import (
     BASH,
     Level,
+    OwnFiles,
     SandboxedCommand,
     SandboxSpec,
     file_bytes,
@@ -30,6 +31,7 @@ from claudeops.engine.cell.cell import (
 )
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.headers import trust
+from claudeops.engine.cell.own_network import resolver_file
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.files import NEVER_WHOLE
@@ -63,11 +65,14 @@ _COUNTS: Final = {
     "max_inotify_watches": 65536,
     "max_fanotify_groups": 0,
     # What bubblewrap itself makes: two of users, the second for the change to the session's own; and one of each kind.
+    # Where the session's files are in memory, the launcher makes another one of mounts.
     "max_user_namespaces": 2,
     **{f"max_{kind}_namespaces": 1 for kind in ("mnt", "pid", "ipc", "uts", "cgroup", "net")},
     "max_time_namespaces": 0,
 }
 """What a session's user namespace allows, by the names of ``/proc/sys/user``."""
+
+_MOUNTS: Final = "max_mnt_namespaces"
 
 _TELLS_TOO_MUCH: Final = frozenset(
     {
@@ -85,6 +90,13 @@ SYSTEM: Final = ("/usr", "/nix/store")
 MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into ``/usr`` on most systems, directories of their own on some."""
 
+_ETC: Final = Path("/etc")
+_OF_LIBRARIES: Final = frozenset(
+    {
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
+        *("ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
+    }
+)
 ETC: Final = (
     *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
     *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
@@ -97,12 +109,16 @@ ETC: Final = (
 """What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
 _HOSTS: Final = Path("/etc/hosts")
+_RESOLVER: Final = Path("/etc/resolv.conf")
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
 DOCKER_SOCKET: Final = Path("/run/claudeops/docker.sock")
 """Where a session finds its filter before docker's engine."""
 
 _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its name
+AGENT_SOCKET: Final = Path("/run/claudeops/ssh-agent.sock")
+"""Where a session finds the agent with its keys: its ``SSH_AUTH_SOCK``."""
+
 PYTHON: Final = Path(sys.executable).resolve()
 """The daemon's own interpreter, for programs of ours in a session."""
 
@@ -128,6 +144,7 @@ class BubblewrapCell:
     level: Level = Level.BUBBLEWRAP
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
     has_network: bool = True  # of a session's own; False: it has the machine's
+    no_files: str = "it was not tried"  # why a session's files cannot be in memory; "": they can
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return the daemon's default: in a namespace it does not matter where the directories lie on the machine."""
@@ -155,6 +172,7 @@ class BubblewrapCell:
         nothing, own = spec.workspace.etc / "nothing", spec.network if self.has_network else None
         if own is not None:
             spec.workspace.hosts.write_text(own.hosts, encoding="ascii")
+            spec.workspace.resolver.write_text(resolver_file(own.name_servers, _text_in(_RESOLVER)), encoding="utf-8")
             if own.authority:
                 trust.write(spec.workspace.etc, own.authority, spec.trusted)
         mounts = self.mounts(spec)
@@ -169,12 +187,13 @@ class BubblewrapCell:
         )
         command = (str(BASH), "-c", self._limits(spec) + _WAIT_FOR_GO)
         door = None if own is None else own.door
-        before = self.launched(options, command, group=spec.group, door=door)
+        before = self.launched(options, command, group=spec.group, door=door, files=spec.files)
+        doors = (door, None if spec.files is None else spec.files.door)
         return SandboxedCommand(
             before=before,
             binary=str(spec.binary.resolve()),
             guarded=False,
-            inherited=() if door is None else (door,),
+            inherited=tuple(each for each in doors if each is not None),
         )
 
     def launched(
@@ -185,25 +204,39 @@ class BubblewrapCell:
         group: Group | None = None,
         own_users: bool = True,
         door: int | None = None,
+        files: OwnFiles | None = None,
     ) -> tuple[str, ...]:
         """Return the command line that becomes bubblewrap with these options, and with users of its own.
 
         Without ``own_users``, which only root can do, what runs is root on the machine: the options have to take its
         capabilities away. ``door`` is the descriptor over which a network of its own is made; without it that is left
-        to the options.
+        to the options. ``files``, which takes users of its own, are made in memory.
         """
+        if files is not None and not own_users:
+            raise AssertionError("without users of its own, files in memory would be mounted on the machine")
+        counts = _COUNTS if files is None else {**_COUNTS, _MOUNTS: _COUNTS[_MOUNTS] + 1}
         words = (self.program, *(_OWN_USER if own_users else ()), *options)
         return (
             *(sys.executable, "-I", "-S", str(_LAUNCHER)),
             "" if group is None else str(group.door),
             str(keyctl_number()),
-            ",".join(f"{name}={most}" for name, most in _COUNTS.items()) if own_users else "",
+            ",".join(f"{name}={most}" for name, most in counts.items()) if own_users else "",
             limits_as_text(),
             filter_as_text(),
             "" if door is None else str(door),
+            "" if files is None else f"{files.door},{files.most_bytes},{files.most_files},{files.place}",
             *(str(len(words)), *words),
             *command,
         )
+
+    def bare(self, options: Sequence[str], command: Sequence[str], *, calls: int) -> tuple[str, ...]:
+        """Return the command line of bubblewrap itself, for a program of ours for which a session waits.
+
+        The launcher takes longer to start than all the rest. Such a program does without what it gives: limits on what
+        the kernel counts by user, and a keyring; the filter of system calls, which is in the descriptor ``calls``,
+        refuses it all keyrings.
+        """
+        return (self.program, *_OWN_USER, *options, "--seccomp", str(calls), "--", *command)
 
     def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
         """Return everything that a session sees. Accesses the disk."""
@@ -263,6 +296,15 @@ def interpreter() -> tuple[Path, ...]:
     return _on_path(str(PYTHON.parent))
 
 
+def program_mounts() -> tuple[Mount, ...]:
+    """Return programs and libraries, with what these need to start, and nothing else of the machine."""
+    return tuple(
+        mount
+        for mount in system_mounts()
+        if not mount.place.is_relative_to(_ETC) or str(mount.place.relative_to(_ETC)) in _OF_LIBRARIES
+    )
+
+
 def system_mounts() -> tuple[Mount, ...]:
     """Return what every session sees: programs, libraries, and the files that they look up."""
     found = [_shown(Path(name)) for name in SYSTEM if Path(name).is_dir()]
@@ -278,6 +320,13 @@ def system_mounts() -> tuple[Mount, ...]:
     return tuple(found)
 
 
+def _text_in(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a machine without such a file asks no server
+        return ""
+
+
 def session_mounts(
     spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path, has_shell: bool = False
 ) -> tuple[Mount, ...]:
@@ -287,16 +336,17 @@ def session_mounts(
     ``nothing``: an empty file that covers hidden files. ``has_shell``: there is one in its directory for its tools.
     """
     workspace = spec.workspace
-    own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
-    wanted = [Mount(_HOSTS, Kind.READ_ONLY, workspace.hosts)] if spec.network is not None else []
+    held = workspace if spec.files is None else Workspace(spec.files.place)
+    own = () if spec.network is None else ((_HOSTS, workspace.hosts), (_RESOLVER, workspace.resolver))
+    wanted = [Mount(place, Kind.READ_ONLY, source) for place, source in own]
     if spec.network is not None and spec.network.authority:
         everything, more = (workspace.etc / place.name for place in (trust.ALL, trust.MORE))
         wanted += [Mount(trust.ALL, Kind.READ_ONLY, everything), Mount(trust.MORE, Kind.READ_ONLY, more)]
         wanted += [Mount(place, Kind.READ_ONLY, everything) for place in trust.covered()]
     wanted += [
         *system_mounts(),
-        *(Mount(directory, Kind.WRITABLE, directory) for directory in own),
-        *(Mount(Path(place), Kind.WRITABLE, workspace.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
+        *(Mount(place, Kind.WRITABLE, source) for place, source in zip(workspace.own, held.own, strict=True)),
+        *(Mount(Path(place), Kind.WRITABLE, held.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
         *(Mount(Path("/etc", name), Kind.READ_ONLY, workspace.etc / name) for name in ("passwd", "group")),
         *_both(spec.repos_dir),
         *(mount for path in _program(spec.binary) for mount in _both(path)),
@@ -305,6 +355,8 @@ def session_mounts(
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
+    if spec.agent_socket is not None:
+        wanted += [Mount(AGENT_SOCKET, Kind.READ_ONLY, spec.agent_socket)]
     if spec.docker is not None:
         wanted += [Mount(DOCKER_SOCKET, Kind.READ_ONLY, spec.docker)]
     if has_shell:

@@ -82,8 +82,19 @@ class OwnNetwork:
 
     door: int  # descriptor, over which the launcher hands over the sockets that it makes there
     hosts: str  # the text of its ``/etc/hosts``
+    name_servers: Sequence[str] = ()  # on it
     authority: str = ""  # that it trusts besides the machine's, as PEM; "": none. See ``headers``
     relayed: tuple[str, ...] = ()  # the hosts to which headers are added
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnFiles:
+    """A file system in memory for the session's own directories; see ``own_files.py``."""
+
+    door: int  # descriptor, over which the launcher hands over a descriptor of it
+    place: Path  # where it is mounted, for the session alone; an empty directory
+    most_bytes: int
+    most_files: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,10 +110,12 @@ class SandboxSpec:
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
+    agent_socket: Path | None = None  # where the agent with its keys listens; None: it has none
     docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
     hidden: Sequence[Path] = ()  # of the machine, whatever shows it: the socket behind that filter
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
     trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
+    files: OwnFiles | None = None  # None: its directories are those of the workspace, on the disk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -98,9 +98,15 @@ class Groups:
     prefix: str  # of this daemon's groups; another daemon may use the same place
 
     @contextlib.asynccontextmanager
-    async def lease(self, name: str, bounds: Bounds, memory_mb: int | None) -> AsyncIterator[Group]:
-        """Make a group, and remove it when the block is left; it must be empty by then. Raises `OSError`."""
-        group = await anyio.to_thread.run_sync(self._make, name, bounds, memory_mb)
+    async def lease(
+        self, name: str, bounds: Bounds, memory_mb: int | None, *, files_mb: int = 0
+    ) -> AsyncIterator[Group]:
+        """Make a group, and remove it when the block is left; it must be empty by then. Raises `OSError`.
+
+        ``files_mb``: what its files in memory may take (MiB). The kernel counts them with the memory of processes.
+        """
+        most_mb = None if memory_mb is None else int(memory_mb * _HEADROOM) + files_mb
+        group = await anyio.to_thread.run_sync(self._make, name, bounds, most_mb)
         try:
             yield group
         finally:
@@ -114,7 +120,7 @@ class Groups:
                 if left.name.startswith(f"{self.prefix}-") or time.time() - left.stat().st_ctime > _FORGOTTEN_SECONDS:
                     _remove(left, 0)  # the kernel keeps a group that holds processes
 
-    def _make(self, name: str, bounds: Bounds, memory_mb: int | None) -> Group:
+    def _make(self, name: str, bounds: Bounds, most_mb: int | None) -> Group:
         directory = self.place / f"{self.prefix}-{name}"
         if directory.exists():
             _remove(directory, 0)
@@ -122,8 +128,8 @@ class Groups:
         try:
             if bounds.processes is not None:
                 _write(directory / "pids.max", str(bounds.processes))
-            if memory_mb is not None and (directory / "memory.max").exists():
-                _write(directory / "memory.max", str(int(memory_mb * _HEADROOM) * MIB))
+            if most_mb is not None and (directory / "memory.max").exists():
+                _write(directory / "memory.max", str(most_mb * MIB))
         except OSError:
             _remove(directory, 0)
             raise

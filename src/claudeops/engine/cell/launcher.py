@@ -1,7 +1,7 @@
 """The process that becomes bubblewrap: it takes with it what bubblewrap cannot give a session.
 
-Run by path, with the bare interpreter (``python -I -S launcher.py GROUP KEYCTL COUNTS LIMITS FILTER NETWORK WORDS
-WORD…``): it starts in milliseconds and imports nothing of claudeops. The first WORDS words are bubblewrap and its
+Run by path, with the bare interpreter (``python -I -S launcher.py GROUP KEYCTL COUNTS LIMITS FILTER NETWORK FILES
+WORDS WORD…``): it starts in milliseconds and imports nothing of claudeops. The first WORDS words are bubblewrap and its
 options, what follows is what runs in it. As it becomes bubblewrap by ``exec``, it is the same process to the daemon,
 with its lifeline and its control group.
 
@@ -16,8 +16,12 @@ ADDRESS/LENGTH``, ``tcp ADDRESS PORT``, ``udp ADDRESS PORT``. For the last two a
 daemon with the number of its line among those that ask for one; ``.`` ends that. What this machine cannot make, because
 it has no IPv6 or because the place is taken, is left out.
 
+FILES is empty, or the descriptor of another socket to the daemon, how many bytes and how many files may be had, and a
+directory, separated by commas. A tmpfs is mounted there, in a mount namespace of this process, so that nobody else ever
+sees it at that place; the session's own directories are made in it; and the daemon gets a descriptor of it.
+
 Order: the control group first, so that everything is counted; the keyring outside of all namespaces; then the user
-namespace with the network, which are set up while this process may still do so. At its ``exec`` it loses the
+namespace with network and files, which are set up while this process may still do so. At its ``exec`` it loses the
 capabilities that a new user namespace gives, unless its user is root.
 
 What goes wrong is one line on standard error, and exit status 1, as with bubblewrap itself.
@@ -35,6 +39,7 @@ from array import array
 from binascii import a2b_base64
 from struct import pack, unpack_from
 
+_CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _JOIN_SESSION_KEYRING = 1
@@ -43,6 +48,9 @@ _NO_KEYRINGS = (errno.ENOSYS, errno.EPERM)
 
 _MOST_AT_ONCE = 250  # descriptors in one message; the kernel takes 253
 _QUEUE = 64
+
+_NO_SETUID, _NO_DEVICES = 0x2, 0x4  # MS_NOSUID, MS_NODEV
+_OWN_DIRECTORIES = ("home", "work", "tmp", "state")  # as in workspace.py
 
 _LOOPBACK = 1  # the index of ``lo`` in every network namespace
 _NETLINK_ROUTE = 0
@@ -58,8 +66,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Become bubblewrap."""
-    group, keyctl, counts, limits, calls, network, words = sys.argv[1:8]
-    options, command = sys.argv[8 : 8 + int(words)], sys.argv[8 + int(words) :]
+    group, keyctl, counts, limits, calls, network, files, words = sys.argv[1:9]
+    options, command = sys.argv[9 : 9 + int(words)], sys.argv[9 + int(words) :]
+    kinds = _CLONE_NEWUSER | (_CLONE_NEWNET if network else 0) | (_CLONE_NEWNS if files else 0)
     step = "its control group"
     try:
         if group:
@@ -68,10 +77,13 @@ def main() -> None:
         _own_keyring(int(keyctl))
         step = "a user namespace with limits of its own"
         if counts:
-            _own_namespaces(_CLONE_NEWUSER | (_CLONE_NEWNET if network else 0), _pairs(counts))
+            _own_namespaces(kinds, _pairs(counts))
         step = "a network of its own"
         if network:
             _own_network(int(network))
+        step = "files of its own in memory"
+        if files:
+            _own_files(*files.split(",", 3))
         step = "resource limits"
         for limit, value in _pairs(limits):
             _lower(int(limit), int(value))
@@ -128,6 +140,22 @@ def _own_network(descriptor: int) -> None:
     door.close()
 
 
+def _own_files(descriptor: str, most_bytes: str, most_files: str, place: str) -> None:
+    """Make the file system of the session's own directories, and hand the daemon a descriptor of it."""
+    # Nothing of it is seen outside: mounts go on coming in here, but none goes out of a user namespace of its own
+    # (mount_namespaces(7), "Restrictions on mount namespaces").
+    options = f"size={most_bytes},nr_inodes={most_files},mode=700"
+    words = (b"tmpfs", os.fsencode(place), b"tmpfs", _NO_SETUID | _NO_DEVICES, options.encode())
+    if _LIBC.mount(*words) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    for name in _OWN_DIRECTORIES:
+        os.mkdir(f"{place}/{name}", 0o700)  # noqa: PTH102 - pathlib would be a slow import
+    made = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, int(descriptor))
+    _hand_over(door, ["files"], array("i", (made,)))
+    door.close()
+
+
 def _listed(door: _socket.socket) -> list[list[str]]:
     """Return the words of each line that the daemon sends."""
     text = b""
@@ -140,7 +168,7 @@ def _listed(door: _socket.socket) -> list[list[str]]:
 
 
 def _hand_over(door: _socket.socket, numbers: list[str], made: array[int]) -> None:
-    """Send sockets, and keep none: one that stayed open here would accept connections without the daemon."""
+    """Send descriptors, and keep none: a socket that stayed open would accept connections without the daemon."""
     content = f"{','.join(numbers)}\n".encode()
     door.sendmsg([content], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, made)])
     for descriptor in made:

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +17,13 @@ from typing import Final, TypeVar
 from claudeops.engine.cell import tool_shell
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import PYTHON, BubblewrapCell, interpreter
-from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, OwnNetwork, PlainCell, SandboxSpec, UserCell
+from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, OwnFiles, OwnNetwork, PlainCell, SandboxSpec, UserCell
+from claudeops.engine.cell.cgroups import MIB
 from claudeops.engine.cell.forwarder import listing
+from claudeops.engine.cell.own_files import FilesBound, received, sandboxed, way_to
 from claudeops.engine.cell.own_network import Network, hosts_file
 from claudeops.engine.cell.system_calls import filter_as_text, system_call_numbers
+from claudeops.engine.cell.workspace import Workspace
 from claudeops.errors import ConfigurationError, ErrorKind
 
 PROBE_SECONDS: Final = 20.0
@@ -32,6 +35,7 @@ _SHELL: Final = Path("/bin/sh")
 _SYSTEMS_PYTHON: Final = Path("/usr/bin/python3")
 _HERE: Final = "127.0.0.1"
 _PASSED: Final = "this level works"
+TRIED_FILES: Final = 64
 
 _INSTALL: Final = "install bubblewrap (Debian: apt-get install bubblewrap)"
 _ALLOW: Final = (
@@ -69,6 +73,19 @@ fail() { echo "$1" >&2; exit 1; }
 [ -x "$1" ] || fail "$1 cannot be run by user $(id -u): install it where every user can reach it"
 [ -x "$2" ] || fail "$2 cannot be entered by user $(id -u): keep the repositories where every user can reach them"
 [ ! -r /etc/shadow ] || fail "/etc/shadow can be read"
+"""
+# Of a file system in memory: it has an end, for what is in files and for their number.
+_IN_MEMORY: Final = f"""
+set -eu
+: > "$HOME/probe"
+fail() {{ echo "$1" >&2; exit 1; }}
+! head -c {2 * MIB} /dev/zero > "$HOME/large" 2>/dev/null || fail "more can be written than they may hold"
+i=0
+while [ "$i" -lt {2 * TRIED_FILES} ]; do
+    true > "$HOME/$i" 2>/dev/null || break
+    i=$((i + 1))
+done
+[ "$i" -lt {TRIED_FILES} ] || fail "more files can be made than there may be"
 """
 _HOLES: Final = Path(__file__).with_name("holes.py")
 _PLAIN: Final = "set -eu"
@@ -158,9 +175,38 @@ def _bubblewrap(surroundings: HostContext) -> Cell | str:
     )
     with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
         fault, cell = _tried(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE)
-    if fault is None:
-        return cell
+        if fault is None:
+            return replace(cell, no_files=_fault_of_memory(cell, Path(directory) / "memory", surroundings))
     return f"bubblewrap does not work here ({fault}): {_SHARE if _NETWORK in fault else _ALLOW}"
+
+
+def _fault_of_memory(cell: BubblewrapCell, root: Path, surroundings: HostContext) -> str:
+    """Return why the files of sessions cannot be in memory, or "" if they can."""
+    workspace = Workspace(root.resolve())
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        bound = FilesBound(most_bytes=MIB, most_files=TRIED_FILES)
+        files = sandboxed(bound, workspace, door=theirs.fileno())
+        script = _IN_MEMORY + _CLOSING
+        _, fault = _run(cell, root, surroundings, script, binary=_SHELL, uid=None, files=files)
+        if fault is not None:
+            return fault
+        try:
+            descriptor = received(ours)
+        except OSError as error:
+            return error.strerror or str(error)
+    try:
+        return _fault_of_way(Workspace(way_to(descriptor)).home / "probe", workspace)
+    finally:
+        os.close(descriptor)
+
+
+def _fault_of_way(left: Path, workspace: Workspace) -> str:
+    """Look for what a session has left in memory, with another process of ours, and at its place on the disk."""
+    looked = subprocess.run([str(_SHELL), "-c", '[ -f "$0" ]', str(left)], check=False, timeout=PROBE_SECONDS)  # noqa: S603 - a script of ours
+    if looked.returncode != 0:
+        return "what they leave cannot be read"
+    return "" if not any(workspace.memory.iterdir()) else "others see them"
 
 
 def _user(surroundings: HostContext) -> Cell | str:
@@ -204,11 +250,20 @@ def _tried(
 
 
 def _run(
-    cell: Cell, root: Path, surroundings: HostContext, script: str, *, binary: Path, uid: int | None
+    cell: Cell,
+    root: Path,
+    surroundings: HostContext,
+    script: str,
+    *,
+    binary: Path,
+    uid: int | None,
+    files: OwnFiles | None = None,
 ) -> tuple[str, str | None]:
     """Return what a script prints, and what went wrong, in a few words."""
     workspace = workspaces.make(root, template_home=None, uid=uid)
     cell.hand_over(workspace)
+    if files is not None:
+        files.place.mkdir()
     # A missing directory is not the level's fault, and another check reports it.
     repos = surroundings.repos_dir if surroundings.repos_dir.is_dir() else Path("/")
     ours, theirs = socket.socketpair()
@@ -220,27 +275,34 @@ def _run(
             path=surroundings.path,
             shown=(*interpreter(), _HOLES),
             network=network,
+            files=files,
         )
-        sandboxed = cell.enclose(sandbox)
+        enclosed = cell.enclose(sandbox)
         holes = (str(PYTHON), str(_HOLES), _numbers(), *tries)
-        given = (sandboxed.binary, str(repos), cell.shell(workspace), *holes)
+        given = (enclosed.binary, str(repos), cell.shell(workspace), *holes)
         ours.sendall(b"go\n")
-        try:
-            done = subprocess.run(  # noqa: S603 - a script of ours, in the cell that is tried
-                [*sandboxed.before, str(theirs.fileno()), str(_SHELL), "-c", script, "sh", *given],
-                env={"HOME": str(workspace.home), "PATH": "/usr/bin:/bin"},
-                cwd=workspace.workdir,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                process_group=0,  # Ctrl-C at the terminal is for us: a level that it kills would count as broken
-                pass_fds=(*sandboxed.inherited, theirs.fileno()),
-                timeout=PROBE_SECONDS,
-                check=False,
-                text=True,
-                errors="replace",
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return "", str(error)
+        command = (*enclosed.before, str(theirs.fileno()), str(_SHELL), "-c", script, "sh", *given)
+        return _played(command, workspace, (*enclosed.inherited, theirs.fileno()))
+
+
+def _played(command: Sequence[str], workspace: Workspace, inherited: Sequence[int]) -> tuple[str, str | None]:
+    """Run a command that plays a session; return what it prints, and what went wrong."""
+    try:
+        done = subprocess.run(  # noqa: S603 - a script of ours, in the cell that is tried
+            command,
+            env={"HOME": str(workspace.home), "PATH": "/usr/bin:/bin"},
+            cwd=workspace.workdir,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            process_group=0,  # Ctrl-C at the terminal is for us: a level that it kills would count as broken
+            pass_fds=inherited,
+            timeout=PROBE_SECONDS,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
     if done.returncode == 0 and _PASSED in done.stdout:
         return done.stdout, None
     said = done.stderr.strip().splitlines()

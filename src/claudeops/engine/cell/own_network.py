@@ -32,6 +32,9 @@ _FRESH_SECONDS: Final = 60.0  # an answer is not asked for again, also where the
 _KEPT_SECONDS: Final = 600.0  # an answer serves where there is no newer one
 _FIRST: Final = {22: 0, 443: 1, 80: 2}  # of the ports that nobody names, where not all can be had
 _LOOPBACK: Final = "127.0.0.1"
+_DNS_PORT: Final = 53
+_MOST_SERVERS: Final = 3  # that resolv.conf(5) may name
+_KEPT_FOR_NAMES: Final = (["search"], ["domain"], ["options"], ["sortlist"])
 
 Lookup = Callable[[str], tuple[str, ...]]
 
@@ -214,6 +217,20 @@ def _network(found: _Found, networks: tuple[tuple[str, tuple[int, ...]], ...]) -
         unknown=tuple(found.unknown),
         left_out=tuple(sorted(left_out)),
     )
+
+
+def name_servers(network: Network) -> tuple[str, ...]:
+    """Return which addresses of a session's network its programs are to ask for names."""
+    return tuple(address for address, port in network.udp if port == _DNS_PORT)[:_MOST_SERVERS]
+
+
+def resolver_file(servers: Sequence[str], of_machine: str) -> str:
+    """Return the text of a session's ``/etc/resolv.conf`` (resolv.conf(5)), by that of the machine.
+
+    The machine's servers are not on the session's network; what it completes names with is kept.
+    """
+    kept = (line for line in of_machine.splitlines() if line.split(None, 1)[:1] in _KEPT_FOR_NAMES)
+    return "".join(f"{line}\n" for line in (*(f"nameserver {address}" for address in servers), *kept))
 
 
 def hosts_file(network: Network, hostname: str = "cell") -> str:

@@ -18,11 +18,12 @@ from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints
 from claudeops.domain.network.destination import Destination
 from claudeops.domain.network.destinations import Exclusions, destinations
 from claudeops.domain.network.headers import SecretHeader
+from claudeops.domain.network.ssh_config import option_in
 from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.cell import OwnNetwork
 from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
 from claudeops.engine.cell.headers.relay import Relays, RelayTally, Trouble, relays_for
-from claudeops.engine.cell.own_network import Names, Network, hosts_file, resolved
+from claudeops.engine.cell.own_network import Names, Network, hosts_file, name_servers, resolved
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.logs import LogEvent, Logger
 
@@ -80,6 +81,7 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
                 network=OwnNetwork(
                     door=opened.door,
                     hosts=hosts_file(network, os.uname().nodename),
+                    name_servers=name_servers(network),
                     authority="" if relays is None else relays.authority.certificate,
                     relayed=tuple(dict.fromkeys(header.host for header in added)),
                 ),
@@ -185,8 +187,8 @@ def ssh_text(home: Path, read: Callable[[Path], str]) -> str:
 
 def _ssh_lines(path: Path, home: Path, read: Callable[[Path], str]) -> Iterator[str]:
     for line in read(path).split("\n"):
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if keyword.lower() != "include":
+        keyword, rest = option_in(line)
+        if keyword != "include":
             yield line
             continue
         for pattern in rest.split():
@@ -195,8 +197,8 @@ def _ssh_lines(path: Path, home: Path, read: Callable[[Path], str]) -> Iterator[
                 yield from read(included).split("\n")
 
 
-def read_text(path: Path) -> str:
-    """Return the beginning of a file, or "" where there is none, or none that the daemon may read."""
+def read_text(path: Path, *, most: int = _MOST_BYTES) -> str:
+    """Return the beginning of a file, of so many bytes, or "" where there is none, or none that the daemon may read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
     except OSError:
@@ -204,7 +206,7 @@ def read_text(path: Path) -> str:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        return os.read(descriptor, _MOST_BYTES).decode(errors="replace")
+        return os.read(descriptor, most).decode(errors="replace")
     except OSError:
         return ""
     finally:

@@ -13,8 +13,9 @@ import functools
 import os
 import socket
 import struct
-from base64 import b64encode
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -107,6 +108,18 @@ Instruction = tuple[int, int, int, int]  # code, what is skipped where it is tru
 def filter_as_text() -> str:
     """Return the filter for this machine in base 64, as launcher and guardian take it; empty: there is none for it."""
     return b64encode(system_call_filter(os.uname().machine) or b"").decode()
+
+
+@contextmanager
+def filter_file() -> Iterator[int]:
+    """Hold the descriptor of a nameless file with the filter for this machine, for bubblewrap to read."""
+    descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, b64decode(filter_as_text()))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def keyctl_number() -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -60,6 +61,16 @@ class Workspace:
         return self.root / "state"
 
     @property
+    def own(self) -> tuple[Path, ...]:
+        """All that the session may write."""
+        return (self.home, self.workdir, self.tmpdir, self.state_dir)
+
+    @property
+    def memory(self) -> Path:
+        """An empty directory, where only the session has its files in memory."""
+        return self.root / "memory"
+
+    @property
     def shell(self) -> Path:
         """The shell that keeps the session's tools apart, where there is one."""
         return self.etc / "bash"
@@ -68,6 +79,16 @@ class Workspace:
     def hosts(self) -> Path:
         """The names on the session's own network, where it has one."""
         return self.etc / "hosts"
+
+    @property
+    def resolver(self) -> Path:
+        """Which servers are asked for other names, likewise."""
+        return self.etc / "resolv.conf"
+
+    @property
+    def agent(self) -> Path:
+        """The daemon's own, for the agent that has the session's keys; of it the session sees the socket."""
+        return self.root / "agent"
 
     @property
     def etc(self) -> Path:
@@ -80,9 +101,12 @@ def workspace_name(session_id: int) -> str:
     return f"{session_id:06d}"
 
 
-async def create(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
+async def create(
+    root: Path, *, template_home: Path | None, uid: int | None = None, without: Collection[Path] = ()
+) -> Workspace:
     """Make a workspace at ``root``, its home a copy of ``template_home`` if given; raises `OSError`.
 
+    ``without``: files of ``template_home``, by their paths below it, that are not copied.
     Bounded by `MAKE_SECONDS`. A workspace that is finished after that, or after a cancellation, is removed again.
     It belongs to the daemon's user until `hand_over`. What an earlier run left at ``root`` (by a crash before the
     removal) is removed first. The paths of the workspace contain no links, wherever ``root`` leads.
@@ -90,7 +114,7 @@ async def create(root: Path, *, template_home: Path | None, uid: int | None = No
 
     def made() -> Workspace:
         try:
-            return make(root, template_home=template_home, uid=uid)
+            return make(root, template_home=template_home, uid=uid, without=without)
         except AbandonedError:
             _remove(root)
             raise
@@ -120,7 +144,7 @@ def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
     uid = -1 if workspace.uid is None else workspace.uid  # -1 changes nothing
     for directory in (*passable, workspace.root):
         directory.chmod(0o711)  # passable, not listable
-    for directory in (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir):
+    for directory in workspace.own:
         for parent, directories, files in os.walk(directory):
             for name in (".", *directories, *files):
                 os.chown(os.path.join(parent, name), uid, uid, follow_symlinks=False)  # noqa: PTH118 - as os.walk says it
@@ -137,19 +161,23 @@ async def remove(root: Path, *, seconds: float = REMOVE_SECONDS) -> OSError | No
         return error
 
 
-def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
+def make(
+    root: Path, *, template_home: Path | None, uid: int | None = None, without: Collection[Path] = ()
+) -> Workspace:
     """Do the same as `create`, blocking and without a bound."""
     if root.exists():
         shutil.rmtree(root)
     root.mkdir(parents=True, mode=0o700)
     workspace = Workspace(root.resolve(), uid)
-    for directory in (workspace.workdir, workspace.tmpdir, workspace.state_dir, workspace.etc):
+    for directory in (workspace.workdir, workspace.tmpdir, workspace.state_dir, workspace.etc, workspace.agent):
         directory.mkdir(mode=0o700)
     if template_home is None:
         workspace.home.mkdir(mode=0o700)
     else:
         # Links are copied as links, so that nothing outside the operator's directory is pulled in.
-        shutil.copytree(template_home, workspace.home, symlinks=True, ignore=_special_files)
+        left_out = frozenset(template_home / path for path in without)
+        ignored = partial(_not_copied, left_out=left_out)
+        shutil.copytree(template_home, workspace.home, symlinks=True, ignore=ignored)
         workspace.home.chmod(0o700)
     (workspace.etc / "nothing").touch()
     (workspace.etc / "passwd").write_text(_USERS.format(home=workspace.home), encoding="utf-8")
@@ -166,12 +194,14 @@ def write_shell(workspace: Workspace, interpreter: Path | None) -> None:
     workspace.shell.chmod(0o755)
 
 
-def _special_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Return the sockets, pipes and devices among a directory's entries: an agent's socket cannot be copied."""
+def _not_copied(directory: str, names: Sequence[str], *, left_out: Collection[Path]) -> list[str]:
+    """Return what is left out of a directory: also sockets, pipes and devices; an agent's socket cannot be copied."""
     check_abandoned()
     modes = {name: os.lstat(os.path.join(directory, name)).st_mode for name in names}  # noqa: PTH118 - as copytree says it
     return [
-        name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+        name
+        for name, mode in modes.items()
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)) or Path(directory, name) in left_out
     ]
 
 

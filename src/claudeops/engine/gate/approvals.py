@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,7 @@ from claudeops.domain.policy.paths import looks_secret
 from claudeops.domain.redact import MASK, has_shape
 from claudeops.domain.text import regex
 from claudeops.engine.gate.answering import AnswerWaker
+from claudeops.engine.gate.view import MACHINE, SessionView
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.logs import LogEvent, Logger
@@ -116,6 +118,7 @@ class ApprovalService:
     redact: Callable[[str], str]
     waiting: Callable[[], AbstractContextManager[None]]  # the session holds no slot and its clock stands still
     log: Logger
+    view: SessionView = MACHINE  # what the session sees of the machine's files
     hides: Callable[[ToolCall], bool] = _has_shape  # whether redaction takes more out of the input than known secrets
     read_seconds: float = READ_SECONDS
     look_seconds: float = LOOK_SECONDS
@@ -218,7 +221,14 @@ class ApprovalService:
         """Return the scripts that a call names; ``None`` when their disk does not answer."""
         try:
             return await _READERS.run(
-                lambda: named_scripts(call.input, own=self.own, workdir=self.workdir, redact=self.redact),
+                partial(
+                    named_scripts,
+                    call.input,
+                    own=self.own,
+                    workdir=self.workdir,
+                    redact=self.redact,
+                    view=self.view,
+                ),
                 seconds=self.read_seconds,
                 what="reading the files that a call names",
             )
@@ -299,18 +309,25 @@ def read_key(state_dir: Path) -> bytes:
 
 
 def named_scripts(
-    given: Mapping[str, object], *, own: Iterable[str], workdir: str, redact: Callable[[str], str]
+    given: Mapping[str, object],
+    *,
+    own: Iterable[str],
+    workdir: str,
+    redact: Callable[[str], str],
+    view: SessionView = MACHINE,
 ) -> tuple[Script, ...]:
     """Return the scripts that the texts of a call's input name, in the order of their paths. Blocks on the disk.
 
     A script is a file that may be run or that steers what is run: it is executable, has a shebang or a usual suffix, or
     lies in one of the directories ``own``, where the session could have written it. ``redact`` hides secrets;
-    of a file that is one by its path, nothing is shown.
+    of a file that is one by its path, nothing is shown. ``view``: what the session sees of the machine's files.
     """
     found: dict[str, Script] = {}
-    roots = tuple(os.path.realpath(root) for root in own)
-    for path in _paths(given, workdir):
-        if path not in found and len(found) < _MOST and (script := _script(path, roots, redact)) is not None:
+    roots = tuple(view.resolve(root) for root in (*own, *view.writable))
+    for path in map(view.resolve, _paths(given, workdir)):
+        if path in found or len(found) >= _MOST or (outside := view.outside(path)) is None:
+            continue
+        if (script := _script(path, outside, roots, redact)) is not None:
             found[path] = script
     return tuple(found[path] for path in sorted(found))
 
@@ -328,7 +345,7 @@ def _paths(given: object, workdir: str) -> Iterator[str]:
     if isinstance(given, str):
         for word in dict.fromkeys(_BETWEEN.split(given)):
             if word and "\x00" not in word:
-                yield os.path.realpath(f"{workdir}/{word}" if not word.startswith("/") else word)
+                yield f"{workdir}/{word}" if not word.startswith("/") else word
     elif isinstance(given, dict):
         for value in given.values():
             yield from _paths(value, workdir)
@@ -337,9 +354,10 @@ def _paths(given: object, workdir: str) -> Iterator[str]:
             yield from _paths(value, workdir)
 
 
-def _script(path: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> Script | None:
+def _script(path: str, outside: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> Script | None:
+    """Return a script by its path in the session, which lies ``outside`` on the machine."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(outside, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
     with os.fdopen(descriptor, "rb") as file:

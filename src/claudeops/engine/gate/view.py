@@ -36,6 +36,11 @@ class SessionView:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_places", {str(mount.place): mount for mount in self.mounts or ()})
 
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """Return the places where the session may write, as far as they are mounts."""
+        return tuple(place for place, mount in self._places.items() if mount.kind is Kind.WRITABLE)
+
     def resolve(self, path: str) -> str:
         """Return an absolute path without links, as the session would be led; what is not there stays as written."""
         done, rest, links = "/", path.split("/")[::-1], 0
@@ -59,7 +64,7 @@ class SessionView:
 
     def is_file(self, path: str) -> bool:
         """Return whether a path leads to a regular file, or to nothing."""
-        outside = self._outside(self.resolve(path))
+        outside = self.outside(self.resolve(path))
         try:
             return outside is None or stat.S_ISREG(Path(outside).lstat().st_mode)
         except OSError:
@@ -90,7 +95,7 @@ class SessionView:
 
     def _names(self, directory: str) -> Iterator[str]:
         """Yield the names in a directory that a text can hold."""
-        outside = self._outside(self.resolve(directory))
+        outside = self.outside(self.resolve(directory))
         try:
             with os.scandir(outside or "/nonexistent") as entries:
                 yield from (entry.name for entry in entries if entry.name.isprintable())
@@ -98,12 +103,12 @@ class SessionView:
             return
 
     def _is_there(self, path: str) -> bool:
-        outside = self._outside(posixpath.join(self.resolve(posixpath.dirname(path)), posixpath.basename(path)))
+        outside = self.outside(posixpath.join(self.resolve(posixpath.dirname(path)), posixpath.basename(path)))
         return outside is not None and os.path.lexists(outside)
 
     def _is_directory(self, path: str) -> bool:
         real = self.resolve(path)
-        mount, outside = self._places.get(real), self._outside(real)
+        mount, outside = self._places.get(real), self.outside(real)
         return (mount is not None and mount.kind is Kind.EMPTY) or (outside is not None and Path(outside).is_dir())
 
     def _link(self, path: str) -> str | None:
@@ -111,7 +116,7 @@ class SessionView:
         mount = self._places.get(path)
         if mount is not None and mount.kind is Kind.LINK:
             return str(mount.source)
-        outside = self._outside(path)
+        outside = self.outside(path)
         try:
             return None if outside is None else str(Path(outside).readlink())
         except PermissionError:  # somebody else may be led anywhere from here
@@ -119,8 +124,8 @@ class SessionView:
         except OSError:
             return None
 
-    def _outside(self, path: str) -> str | None:
-        """Return where a path without links lies on the machine; None where the session sees nothing there."""
+    def outside(self, path: str) -> str | None:
+        """Return where we reach a path without links; None where the session sees nothing there."""
         if self.mounts is None:
             return path
         place = path
@@ -129,6 +134,10 @@ class SessionView:
         if mount is None or mount.kind is Kind.EMPTY:
             return None
         return posixpath.normpath(posixpath.join(mount.source, posixpath.relpath(path, place)))
+
+
+MACHINE: Final = SessionView()
+"""All of this machine."""
 
 
 def _expression(part: str) -> regex.Pattern[str]:

@@ -22,7 +22,7 @@ from claudeops.domain.outcome import StopCause
 from claudeops.engine.cell.cgroups import MIB, Bounds, Exceeded, Group
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Control
-from claudeops.engine.process.disk_use import DiskUse, Premises
+from claudeops.engine.process.disk_use import DiskUse, MemoryPlace, Place, Premises
 from claudeops.engine.process.tree import Tally, tally
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -71,7 +71,7 @@ class BoundsWatch:
     """Watches the bounds of one session."""
 
     control: Control
-    premises: Premises
+    premises: Place
     given: DiskUse  # its files before it started, which are not held against it
     bounds: Bounds
     memory_mb: int | None  # MiB; None: not watched
@@ -87,6 +87,11 @@ class BoundsWatch:
             began = anyio.current_time()
             await self._look(partial(tally, pid, self.premises.uid))
             await anyio.sleep(max(LOOK_SECONDS, _PACE * (anyio.current_time() - began)))
+
+    async def move_to(self, root: Path, descriptor: int) -> None:
+        """Watch files in memory from now on; those that are there now do not count against the session."""
+        place = MemoryPlace(root=root, descriptor=descriptor, file_bytes=self.bounds.file_bytes)
+        self.premises, self.given = place, await anyio.to_thread.run_sync(place.measure)
 
     async def last_look(self, left: int = 0) -> None:
         """Look once more when all processes are gone, so that a bound reached between two looks is still seen.
@@ -206,6 +211,11 @@ def available_mb() -> int:
     """Return the memory (MiB) that this process and its children can still get, from the machine and its cgroups."""
     left = [limit - used for limit, used in _limits()]
     return max(0, min([psutil.virtual_memory().available, *left])) // MIB
+
+
+def machine_mb() -> int:
+    """Return the memory (MiB) that this process and its children may have in all, by the machine and its cgroups."""
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in _limits())]) // MIB
 
 
 def fitting_slots(wanted: int, *, session_mb: int, free_mb: int) -> int:

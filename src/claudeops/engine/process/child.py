@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -118,9 +118,17 @@ class Child:
 
 
 async def spawn(
-    command: Command, *, cwd: Path, mark: str, sandboxed: SandboxedCommand | None = None, pass_fds: Sequence[int] = ()
+    command: Command,
+    *,
+    cwd: Path,
+    mark: str,
+    sandboxed: SandboxedCommand | None = None,
+    pass_fds: Sequence[int] = (),
+    before_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Child:
-    """Start ``command`` in a session and process group of its own; raises `SpawnError`.
+    """Start ``command`` in a session and process group of its own; raises `SpawnError`, and what ``before_go`` raises.
+
+    ``before_go`` is called when its namespace is there, and nothing runs in it yet; without a namespace never.
 
     stdin and stdout are socket pairs, not pipes: a tool cannot open ``/proc/<cli>/fd/0`` of a socket, and so
     can neither forge answers of the gate nor lines of the log.
@@ -159,7 +167,7 @@ async def spawn(
     if sandboxed is None:
         await lifeline.cut()
         return child
-    return await _begun(child, lifeline, guarded=sandboxed.guarded, name=command.argv[0])
+    return await _begun(child, lifeline, guarded=sandboxed.guarded, name=command.argv[0], before_go=before_go)
 
 
 async def stop(child: Child, channel: Channel, *, interrupt: bytes | None, grace_seconds: float) -> None:
@@ -250,15 +258,18 @@ class Lifeline:
             raise SpawnError("its guardian ended before it ran")
         raise SpawnError(f"its guardian did not start it within {START_SECONDS:g} s")
 
-    async def let_go_on(self) -> None:
-        """Tell the shell that waits in a namespace to go on; raises `SpawnError`. Bounded by `START_SECONDS`."""
+    async def ready(self) -> None:
+        """Wait for the shell that waits in a namespace; raises `SpawnError`. Bounded by `START_SECONDS`."""
         with anyio.move_on_after(START_SECONDS):
             if await self._line() != "ready":
                 raise SpawnError("its namespace could not be made")
-            with contextlib.suppress(anyio.BrokenResourceError):  # it has gone already, as its exit will show
-                await self.stream.send(b"go\n")
             return
         raise SpawnError(f"its namespace was not there within {START_SECONDS:g} s")
+
+    async def let_go_on(self) -> None:
+        """Send that shell the word to go on; a socket's buffer has room for it."""
+        with contextlib.suppress(anyio.BrokenResourceError):  # it has gone already, as its exit will show
+            await self.stream.send(b"go\n")
 
     async def strays(self, seconds: float) -> int:
         """Return how many processes the ended CLI left to its guardian; 0 if no report comes in time."""
@@ -302,13 +313,18 @@ def _command_line(command: Command, sandboxed: SandboxedCommand | None, lifeline
     return (*sandboxed.before, str(lifeline), sandboxed.binary, *command.argv[1:])
 
 
-async def _begun(child: Child, lifeline: Lifeline, *, guarded: bool, name: str) -> Child:
+async def _begun(
+    child: Child, lifeline: Lifeline, *, guarded: bool, name: str, before_go: Callable[[], Awaitable[None]] | None
+) -> Child:
     """Return the child once it runs; a child that could not be started is removed."""
     begun = False
     try:
         if guarded:
             child = replace(child, lifeline=lifeline, cli=await lifeline.started())
         else:
+            await lifeline.ready()
+            if before_go is not None:
+                await before_go()
             await lifeline.let_go_on()
         begun = True
     except SpawnError as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 EVERYBODYS: Final = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked at, not written to
 """Where a session with a user of its own may write, besides its own directories."""
@@ -46,6 +46,20 @@ class DiskUse:
         return any(size >= file_bytes > since.sizes.get(key, 0) for key, size in self.sizes.items())
 
 
+class Place(Protocol):
+    """Where a session may have files."""
+
+    @property
+    def uid(self) -> int | None:
+        """Return its own user; ``None``: the daemon's."""
+
+    def measure(self, pids: Iterable[int] = (), *, enough_bytes: int | None = None) -> DiskUse:
+        """Return what is there now; the look may end early beyond ``enough_bytes``. Call it off the event loop.
+
+        ``pids``: the session's processes, whose open files without a name count too.
+        """
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Premises:
     """The places where a session may have files. `measure` looks at all of them: call it off the event loop."""
@@ -69,6 +83,27 @@ class Premises:
             device = self.root.stat().st_dev
             for pid in pids:
                 _add_nameless(pid, device, use)
+        return use
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPlace:
+    """The file system in memory that holds all of a session's files. The kernel knows what they take."""
+
+    root: Path  # as we reach it
+    descriptor: int  # of the same
+    file_bytes: int | None = None  # the size of one file that matters; None: none does
+    uid: int | None = None
+
+    def measure(self, pids: Iterable[int] = (), *, enough_bytes: int | None = None) -> DiskUse:
+        """Return what is there now; only where the size of one file matters that takes a look at each."""
+        kernel = os.fstatvfs(self.descriptor)
+        use = DiskUse()
+        if self.file_bytes is not None and kernel.f_blocks * kernel.f_frsize > self.file_bytes:
+            use = Premises(root=self.root, everybodys=()).measure(pids, enough_bytes=enough_bytes)
+        names = kernel.f_files - kernel.f_ffree
+        use.used_bytes = (kernel.f_blocks - kernel.f_bfree) * kernel.f_frsize + names * _ENTRY_BYTES
+        use.too_deep = False  # it counts all the same
         return use
 
 

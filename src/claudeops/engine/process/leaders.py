@@ -27,6 +27,7 @@ async def open_leader(
     connection: socket.socket | None = None,
     stdout: int | None = None,
     stderr: int = DEVNULL,
+    pass_fds: Sequence[int] = (),
 ) -> Process:
     """Start a helper with an empty environment; the caller ends it with `end_leader`.
 
@@ -38,7 +39,13 @@ async def open_leader(
     # A fork is quick, and a process whose start is cancelled half-way would belong to no caller.
     with anyio.CancelScope(shield=True), starting():
         process = await anyio.open_process(
-            command, stdin=stdin, stdout=stdout, stderr=stderr, env={}, start_new_session=True
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={},
+            start_new_session=True,
+            pass_fds=pass_fds,
         )
         own(process.pid)
     return process

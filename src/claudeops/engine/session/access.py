@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,17 @@ _READ, _WRITE, _EXECUTE = 0o4, 0o2, 0o1
 _SHELL: Final = Path("/bin/sh")
 
 
-async def access_of(context: SessionContext, tier: TierSetup, workspace: Workspace, estate: Estate) -> tuple[str, ...]:
+async def access_of(
+    context: SessionContext,
+    tier: TierSetup,
+    workspace: Workspace,
+    estate: Estate,
+    *,
+    has_agent: Callable[[], Awaitable[bool]],
+) -> tuple[str, ...]:
     """Return what a session of a tier cannot reach of the estate, one sentence each.
+
+    ``has_agent`` says whether an agent of the daemon has keys for it, asked last: it may still be starting.
 
     Where that cannot be found out in time nothing is said, and a log event tells why.
     """
@@ -54,7 +63,7 @@ async def access_of(context: SessionContext, tier: TierSetup, workspace: Workspa
     except OSError as error:
         context.log.warning(LogEvent.ACCESS_NOT_KNOWN, tier=tier.number, error=str(error))
         return ()
-    return limits_in(facts, estate)
+    return limits_in(facts.with_agent() if await has_agent() else facts, estate)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,6 +161,7 @@ class Confinement:
     bounds: Bounds = field(default_factory=Bounds)
     groups: Groups | None = None  # where the kernel counts what each session uses; None: not available
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
+    files_room_mb: int = 0  # MiB of memory that a session's files may take beside that; 0: they are on the disk
     looks: Mapping[str, LookCell] = field(default_factory=dict)  # by program: where the daemon runs it for sessions
 
 

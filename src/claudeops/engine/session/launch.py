@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,10 +16,11 @@ from claudeops.domain.network.headers import added_in_words
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
-from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, BubblewrapCell, Mount
+from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, DOCKER_SOCKET, BubblewrapCell, Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.headers.trust import variables
+from claudeops.engine.cell.own_files import MemoryFiles
 from claudeops.engine.cell.reach import Reach
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
@@ -28,6 +29,7 @@ from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of
 from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.keys import AGENT_VARIABLE, SessionKeys
 from claudeops.engine.session.knowledge import Gathering
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import DatabaseUnavailableError, HarnessError
@@ -48,7 +50,7 @@ class Launched:
     command: Command
     child: Child
     place: TraceContext
-    mounts: tuple[Mount, ...] | None  # what it sees of the machine's files; None: all of them
+    mounts: tuple[Mount, ...] | None  # what it sees of the machine's files, and where we do; None: all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,19 +68,26 @@ class Launch:
     look_socket: Path | None = None  # where the daemon listens for its looks
     docker: Path | None = None  # the socket of the filter before docker's engine
     reach: Reach | None = None  # on a network of its own
+    keys: SessionKeys
+    memory: MemoryFiles | None = None  # where its files are in memory
     log: Logger
 
-    async def start(self) -> Launched:
-        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running."""
+    async def start(self, before_go: Callable[[], Awaitable[None]] | None = None) -> Launched:
+        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running.
+
+        ``before_go`` is called when files in memory are there, and before anything runs that could use them.
+        """
         context, session, workspace = self.context, self.session, self.workspace
-        prompt, place = await self._prompt(), await self._place()
+        place, prompt, agent = await self._place(), await self._prompt(), await self.keys.socket()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
         # A CLI that cannot read the key from a descriptor does not get the daemon's own key at all.
         takes = self.harness.capabilities.key_by_descriptor
         shell = context.confinement.cell.shell(workspace)
         secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, shell=shell, uid=workspace.uid) as listing:
-            spec = replace(self._spec(prompt, place, mark=mark, descriptor=descriptor), resumed=await self._resumed())
+            spec = replace(
+                self._spec(prompt, place, mark=mark, descriptor=descriptor, agent=agent), resumed=await self._resumed()
+            )
             if listing is not None:
                 spec = replace(
                     spec,
@@ -90,27 +99,31 @@ class Launch:
                 )
             command = self.harness.command(spec)
             await files.prepare(command)
-            sandboxed, mounts = await self._sandboxed()
+            sandboxed, mounts = await self._sandboxed(agent)
             child = await spawn(
                 command,
                 cwd=workspace.workdir,
                 mark=mark,
                 sandboxed=sandboxed,
                 pass_fds=[given for given in (descriptor, listing) if given is not None],
+                before_go=before_go,
             )
+        if self.memory is not None and mounts is not None:
+            mounts = self.memory.seen(mounts)
         return Launched(spec=spec, command=command, child=child, place=place, mounts=mounts)
 
     async def _prompt(self) -> Prompt:
         context, gathering = self.context, self._gathering()
         template = await context.prompts.template(self.tier.number)
         knowledge = await gathering.recorded(await gathering.knowledge(), template)
-        access = await access_of(context, self.tier, self.workspace, self.estate)
+        repositories = await _repositories(context.repos_dir)
+        access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
         if self.reach is not None:
             access += (in_words(self.reach.listed, self.reach.unknown),)
             access += (added_in_words(self.reach.headers),) if self.reach.headers else ()
         return render(
             template.text if self.session.resumes is None else RESUMED,
-            facts=self._facts(await _repositories(context.repos_dir), access),
+            facts=self._facts(repositories, access),
             knowledge=knowledge,
             request=self.session.prompt_text,
             handover=self.session.context,
@@ -191,7 +204,7 @@ class Launch:
         network = None if self.reach is None else self.reach.network
         return variables(network.relayed, self.tier.passed_env) if network is not None and network.authority else {}
 
-    async def _sandboxed(self) -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
+    async def _sandboxed(self, agent: Path | None) -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
         context, workspace = self.context, self.workspace
         sandbox = SandboxSpec(
             workspace=workspace,
@@ -206,10 +219,12 @@ class Launch:
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,
+            agent_socket=agent,
             docker=self.docker,
             hidden=() if self.tier.docker is None else (self.tier.docker,),
             network=None if self.reach is None else self.reach.network,
             trusted=self.tier.passed_env,
+            files=None if self.memory is None else self.memory.sandboxed,
         )
 
         def enclose() -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
@@ -219,7 +234,9 @@ class Launch:
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 
-    def _spec(self, prompt: Prompt, place: TraceContext, *, mark: str, descriptor: int | None) -> Spec:
+    def _spec(
+        self, prompt: Prompt, place: TraceContext, *, mark: str, descriptor: int | None, agent: Path | None
+    ) -> Spec:
         context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
         ours = {
             SESSION_MARK: mark,
@@ -228,6 +245,7 @@ class Launch:
             "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
             "CLAUDEOPS_REPOS_DIR": str(context.repos_dir),
             TRACEPARENT: place.header,
+            **({} if agent is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
         }
         if self.docker is not None:
             in_namespaces = isinstance(context.confinement.cell, BubblewrapCell)

@@ -20,9 +20,10 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import BubblewrapCell
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.look_cell import LookCell
+from claudeops.engine.cell.own_files import FilesBound, MemoryFiles, bound_in_memory, open_files, prepared_bytes
 from claudeops.engine.cell.reach import Needs, Reach, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
@@ -31,6 +32,7 @@ from claudeops.engine.docker.filter import DockerFilter, open_filter
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, NotJudgedError
+from claudeops.engine.gate.view import SessionView
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
@@ -42,6 +44,7 @@ from claudeops.engine.session.completion import Gathered, calls_that_ran, conclu
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
+from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import ErrorKind, HarnessError
@@ -77,13 +80,25 @@ class SessionRunner:
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
             await _admit(harness, context.clis)
             uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
-            workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
+            keys = await keys_of(context.confinement.cell, tier)
+            workspace = await workspaces.create(
+                root, template_home=tier.template_home, uid=uid, without=() if keys is None else keys.files
+            )
+            bound = await _bound_in_memory(workspace, context.confinement)
             async with (
-                _group(session, context.confinement) as group,
+                _group(session, context.confinement, bound) as group,
                 metered(context, session, harness, control) as access,
-                _reached(context, needs_of(context, tier, (workspace, estate), access.way(harness)), log) as reach,
+                open_keys(
+                    context.confinement.cell,
+                    tier,
+                    (workspace, keys),
+                    needs := needs_of(context, tier, (workspace, estate), access.way(harness)),
+                    log,
+                ) as session_keys,
+                _reached(context, needs, log) as reach,
                 open_looks({**context.confinement.looks, **_docker_cell(context, tier)}, workspace, log) as looks,
                 open_filter(tier.docker, workspace, context.secrets, log) as docker,
+                open_files(bound, workspace) as memory,
                 await _log_of(session) as sink,
             ):
                 run = _Run(
@@ -98,6 +113,8 @@ class SessionRunner:
                     looks=looks,
                     docker=docker,
                     reach=reach,
+                    keys=session_keys,
+                    memory=memory,
                     sink=sink,
                     control=control,
                     log=log,
@@ -198,6 +215,8 @@ class _Run:
     looks: Looks | None
     docker: DockerFilter | None
     reach: Reach | None
+    keys: SessionKeys
+    memory: MemoryFiles | None
     sink: SessionLog
     control: Control
     log: Logger
@@ -212,7 +231,7 @@ class _Run:
             control=self.control,
             log=self.log,
         )
-        launched = await self._launch()
+        launched = await self._launch(watch)
         # Taken once the session runs: one that does not start would lose them.
         watch.events += (*self.context.prompts.notices.take(), *self.context.libraries.notices.take())
         async with self.context.judging(self.tier.judge_in(self.workspace, self.estate, launched.mounts)) as judge:
@@ -224,7 +243,7 @@ class _Run:
     async def _gathered(self, launched: Launched, conversation: Conversation, exit_code: int | None) -> Gathered:
         transcript = conversation.transcript()
         if (path := launched.command.last_message) is not None:
-            left = await files.last_message(path)
+            left = await files.last_message(path if self.memory is None else str(self.memory.outside(Path(path))))
             transcript = self.harness.with_last_message(transcript, self.access.redactor.text(left or ""))
         return Gathered(
             harness=self.harness,
@@ -248,7 +267,17 @@ class _Run:
                     verdicts[call.tool_use_id] = await judge(call)
         return looked(gathered, verdicts)
 
-    async def _launch(self) -> Launched:
+    @property
+    def _held(self) -> Workspace:
+        """Return where the daemon reaches the running session's files."""
+        return self.workspace if self.memory is None else self.memory.reached
+
+    async def _move_in(self, watch: BoundsWatch) -> None:
+        if self.memory is not None:
+            await self.memory.move_in()
+            await watch.move_to(self.memory.reached.root, self.memory.descriptor)
+
+    async def _launch(self, watch: BoundsWatch) -> Launched:
         launch = Launch(
             context=self.context,
             session=self.session,
@@ -260,16 +289,19 @@ class _Run:
             look_socket=None if self.looks is None else self.looks.socket,
             docker=None if self.docker is None else self.docker.place,
             reach=self.reach,
+            keys=self.keys,
+            memory=self.memory,
             estate=self.estate,
             log=self.log,
         )
-        launched = await launch.start()
+        launched = await launch.start(partial(self._move_in, watch))
         self.log.info(
             LogEvent.SESSION_SPAWNED,
             pid=launched.child.pid,
             cli_session_id=self.session.cli_session_id,
             trace_id=launched.place.trace_id,
             span_id=launched.place.span_id,
+            files="disk" if self.memory is None else "memory",
         )
         return launched
 
@@ -280,14 +312,14 @@ class _Run:
         clocks = Clocks(
             limits=context.timeouts,
             monotonic=context.clock.monotonic,
-            transcript_size=CliTranscript(self.workspace.home, self.session.cli_session_id or "").size,
+            transcript_size=CliTranscript(self._held.home, self.session.cli_session_id or "").size,
         )
         return Conversation(
             child=launched.child,
             channel=Channel(launched.child.stdin),
             harness=self.harness,
             spec=launched.spec,
-            gate=self._gate(judge, clocks, live),
+            gate=self._gate(judge, clocks, live, launched.mounts),
             sink=self.sink,
             clocks=clocks,
             control=self.control,
@@ -299,7 +331,7 @@ class _Run:
             events=watch.events,
         )
 
-    def _gate(self, judge: Judging, clocks: Clocks, live: Broadcast) -> Gate:
+    def _gate(self, judge: Judging, clocks: Clocks, live: Broadcast, mounts: tuple[Mount, ...] | None) -> Gate:
         context = self.context
         return Gate(
             session=self.session,
@@ -310,7 +342,7 @@ class _Run:
             display_input=partial(_display, self.access.redactor),
             looks=self.looks,
             docker=None if self.docker is None else self.docker.grants,
-            approvals=self._approvals(clocks),
+            approvals=self._approvals(clocks, mounts),
             is_report=lambda call: not context.completion.schema.errors(call.input),
             stopping=lambda: self.control.cause is not None,
             on_verdict=partial(self._judged, live),
@@ -326,7 +358,7 @@ class _Run:
                 self.reach.listen_again()
         live.judged(call, verdict, self.context.clock.now())
 
-    def _approvals(self, clocks: Clocks) -> ApprovalService | None:
+    def _approvals(self, clocks: Clocks, mounts: tuple[Mount, ...] | None) -> ApprovalService | None:
         """Return what asks people; ``None`` without a key, because then nobody can prove to be an operator."""
         terms = self.context.approvals
         if terms.approval_key is None:
@@ -339,6 +371,7 @@ class _Run:
             timeout_seconds=terms.approval_seconds,
             workdir=str(self.workspace.workdir),
             own=(str(self.workspace.root),),
+            view=SessionView(mounts=mounts),
             redact=self.access.redactor.text,
             hides=partial(_hides, self.access.redactor),
             waiting=lambda: waiting_for_people(clocks, self.control),
@@ -353,7 +386,7 @@ class _Run:
         if not self.context.completion.legacy_markers:
             return None
         return await take_handoff(
-            self.workspace.state_dir,
+            self._held.state_dir,
             current_tier=self.session.tier,
             max_tier=self.context.rules.max_tier,
             redactor=self.access.redactor,
@@ -374,11 +407,22 @@ def _input_of(call: ToolCall) -> bytes:
     return json.dumps(dict(call.input), default=str).encode()
 
 
-def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncContextManager[Group | None]:
+async def _bound_in_memory(workspace: Workspace, limits: Confinement) -> FilesBound | None:
+    """Return the bound of a session's files in memory; ``None`` where they stay on the disk. Raises `OSError`."""
+    if not limits.files_room_mb:
+        return None
+    given = await prepared_bytes(workspace)
+    return bound_in_memory(limits.bounds.disk_bytes, given_bytes=given, room_mb=limits.files_room_mb)
+
+
+def _group(
+    session: Session, limits: Confinement, files: FilesBound | None
+) -> contextlib.AbstractAsyncContextManager[Group | None]:
     """Return the context of a session's control group, if there are groups; entering it may raise `OSError`."""
     if limits.groups is None:
         return contextlib.nullcontext(None)
-    return limits.groups.lease(f"{session.id}.{session.attempt}", limits.bounds, limits.session_memory_mb)
+    name, files_mb = f"{session.id}.{session.attempt}", 0 if files is None else files.memory_mb
+    return limits.groups.lease(name, limits.bounds, limits.session_memory_mb, files_mb=files_mb)
 
 
 def _docker_cell(context: SessionContext, tier: TierSetup) -> Mapping[str, LookCell]:

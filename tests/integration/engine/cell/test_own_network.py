@@ -22,7 +22,7 @@ from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, interpreter
 from claudeops.engine.cell.cell import Cell, Level, OwnNetwork, SandboxSpec
 from claudeops.engine.cell.forwarder import NotConnected, OpenNetwork, open_network
 from claudeops.engine.cell.levels import HostContext, try_level
-from claudeops.engine.cell.own_network import Network, hosts_file
+from claudeops.engine.cell.own_network import Network, hosts_file, name_servers
 from support.levels import PATH, needs
 from support.waiting import PATIENCE_SECONDS
 
@@ -115,6 +115,9 @@ def named(name):
         return sorted({{found[4][0] for found in socket.getaddrinfo(name, 80)}})
     except socket.gaierror:
         return "unknown"
+def shown(path):
+    with open(path) as file:
+        return file.read()
 acts = globals()
 print(json.dumps([result(lambda: acts[kind](*words)) for kind, *words in json.loads(sys.argv[1])]))
 """
@@ -139,7 +142,9 @@ def tried(root: Path, opened: OpenNetwork | None, network: Network, *tries: tupl
         repos_dir=root / "repos",
         path=PATH,
         shown=interpreter(),
-        network=None if opened is None else OwnNetwork(door=opened.door, hosts=hosts_file(network)),
+        network=None
+        if opened is None
+        else OwnNetwork(door=opened.door, hosts=hosts_file(network), name_servers=name_servers(network)),
     )
     enclosed = cell.enclose(spec)
     ours, theirs = socket.socketpair()
@@ -269,6 +274,15 @@ async def test_an_address_outside_of_the_list_is_unreachable_at_once(tmp_path: P
         tries = (("stream", "203.0.113.6", 443, ""), ("stream", "2001:db8::6", 443, ""), ("own", "203.0.113.5", 443))
         within = await run(*tries)
     assert within == ["ENETUNREACH", "ENETUNREACH", "EACCES"], "a privileged port, which is taken as well"
+
+
+async def test_only_servers_on_the_list_are_asked_for_names(tmp_path: Path) -> None:
+    async with session(tmp_path, Network(udp=(("203.0.113.53", 53),))) as run:
+        (listed,) = await run(("shown", "/etc/resolv.conf"))
+    async with session(tmp_path, Network(udp=(("203.0.113.53", 514),))) as run:
+        (unlisted,) = await run(("shown", "/etc/resolv.conf"))
+    assert [line for line in str(listed).splitlines() if "nameserver" in line] == ["nameserver 203.0.113.53"]
+    assert "nameserver" not in str(unlisted)
 
 
 async def test_without_a_list_nothing_is_reached(tmp_path: Path) -> None:

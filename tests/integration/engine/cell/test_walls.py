@@ -90,7 +90,7 @@ def launched(look: list[str]) -> list[str]:
     bwrap = next(str(Path(place, "bwrap")) for place in PATH.split(":") if Path(place, "bwrap").exists())
     words = [bwrap, "--unshare-user", *view, "--ro-bind", python, python, "--proc", "/proc", "--dev", "/dev"]
     program = str(Path(cell_code.__file__).with_name("launcher.py"))
-    front = [PYTHON, "-I", "-S", program, "", str(keyctl_number()), "max_time_namespaces=0", "4=0", EVERYTHING, ""]
+    front = [PYTHON, "-I", "-S", program, "", str(keyctl_number()), "max_time_namespaces=0", "4=0", EVERYTHING, "", ""]
     return [*front, str(len(words)), *words, *look]
 
 

@@ -109,9 +109,9 @@ async def test_others_wait_while_a_cli_repeats_a_call_and_go_on_when_it_is_answe
         assert (await holds(estate))[HoldKind.PARKED].trial == session.id
         estate.context.availability.report_success(session.id)  # type: ignore[union-attr]  # it was given above
         await until_held(estate)
+        await until(lambda: "hold_released" in estate.logged.getvalue())
         tasks.cancel_scope.cancel()
     assert "model_api_refused" in estate.logged.getvalue()
-    assert "hold_released" in estate.logged.getvalue()
 
 
 async def test_a_tool_call_after_a_hiccup_opens_the_queue_again(estate: Estate) -> None:
@@ -158,6 +158,7 @@ async def test_what_holds_nobody_back_is_not_written(estate: Estate) -> None:
         availability.report_refusal(ApiRefusal(kind=FailureKind.OTHER))
         availability.report_refusal(ApiRefusal(kind=FailureKind.BILLING, message="credit balance is too low"))
         await until_held(estate, HoldKind.BREAKER)
+        await until(lambda: "model_api_refused" in estate.logged.getvalue())  # written when the row stands
     assert estate.logged.getvalue().count("model_api_refused") == 1
 
 

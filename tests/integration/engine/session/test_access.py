@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,10 +203,32 @@ async def test_a_session_is_told_what_its_tier_cannot_reach(estate: Estate, tmp_
     (template / ".ssh" / "id_ed25519").write_text("")
     estate.with_context(cell=CAGED, path="/nowhere")
     workspace = make(tmp_path / "workspace", template_home=template)
-    told = await access_of(estate.context, estate.context.tiers[1], workspace, DESCRIBED)
+    told = await access_of(estate.context, estate.context.tiers[1], workspace, DESCRIBED, has_agent=no)
     assert told[0].startswith("ssh to web2: it is not installed where this tier runs;")
     assert told[1].startswith("not installed where this tier runs: curl, dig, docker,")
     assert not any("shop.example" in sentence for sentence in told), "an address is asked from outside"
+
+
+async def no() -> bool:
+    return False
+
+
+async def yes() -> bool:
+    return True
+
+
+@pytest.mark.parametrize(("has_agent", "expected"), [(no, ["ssh to web2: this tier has no key;"]), (yes, [])])
+async def test_keys_in_the_agent_of_a_session_count_as_its_keys(
+    estate: Estate, tmp_path: Path, has_agent: Callable[[], Awaitable[bool]], expected: list[str]
+) -> None:
+    tier = Tier(tmp_path / "tier")
+    for name in PROGRAMS:
+        tier.program(name)
+    tier.put(".ssh/known_hosts", "web2 ssh-ed25519 AAAA\n")
+    estate.with_context(cell=CAGED, path=str(tier.bin))
+    workspace = make(tier.root / "workspace", template_home=tier.home)
+    told = await access_of(estate.context, estate.context.tiers[1], workspace, DESCRIBED, has_agent=has_agent)
+    assert [sentence[:34] for sentence in told if sentence.startswith("ssh ")] == expected
 
 
 async def test_a_home_that_does_not_answer_costs_the_map_and_no_session(
@@ -216,7 +238,7 @@ async def test_a_home_that_does_not_answer_costs_the_map_and_no_session(
     workspace = make(tmp_path / "workspace", template_home=None)
     estate.with_context(cell=CAGED)
     with disk(workspace.home, answers=False) as away:
-        told = await access_of(estate.context, estate.context.tiers[1], workspace, DESCRIBED)
+        told = await access_of(estate.context, estate.context.tiers[1], workspace, DESCRIBED, has_agent=no)
         assert away.on_the_loop == []
         away.comes_back()
     assert told == ()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.network.ssh_config import SshConfig
+from claudeops.domain.network.ssh_config import SshConfig, identity_files, known_hosts_files
 
 CONFIG = """
 Host web1 web2
@@ -66,3 +66,50 @@ def test_jump_hosts_that_jump_over_each_other_come_to_an_end() -> None:
 def test_whatever_the_text_is_a_route_is_bounded_and_has_ports(text: str, host: str) -> None:
     config = SshConfig(f"Host *\n{text}\nProxyJump {text}\nHostName {text}")
     assert all(1 <= port <= 65535 for _, port in config.route(host))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("IdentityFile ~/.ssh/a", ".ssh/a"),
+        ("\tidentityfile\t~/.ssh/a\t# for web1", ".ssh/a"),
+        ('IdentityFile = "%d/keys/b c" # two words', "keys/b c"),
+        ("IdentityFile=${HOME}/d", "d"),
+        ("IdentityFile ~/keys/%h-%%-${USER}", "keys/*-%-*"),
+        ("IdentityFile ~/keys/[1]", "keys/[[]1]"),
+        ("IdentityFile ~//etc/c", "etc/c"),
+        ("IdentityFile /etc/%u/c", "/etc/*/c"),
+    ],
+)
+def test_files_that_are_named_as_keys_are_found_however_they_are_written(line: str, expected: str) -> None:
+    assert identity_files(f"Host web1\n{line}\n{line}\n") == (expected,)
+
+
+def test_a_key_that_is_named_by_no_place_is_none() -> None:
+    assert identity_files("IdentityFile none\nIdentityFile here\n#IdentityFile ~/a\nIdentityFile") == ()
+
+
+def test_files_of_known_hosts_are_found_however_many_a_line_names() -> None:
+    config = (
+        'UserKnownHostsFile ~/.ssh/a /etc/b "%d/c"\nUserKnownHostsFile none\nUserKnownHostsFile ~/.ssh/%h ~/.ssh/a\n'
+    )
+    assert known_hosts_files(config) == (".ssh/a", "/etc/b", "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("none", True), ("~/agent.sock", True), ("SSH_AUTH_SOCK", False), ("$SSH_AUTH_SOCK", False)]
+)
+def test_another_agent_is_noticed(value: str, *, expected: bool) -> None:
+    assert SshConfig(f"Host web1\n IdentityAgent {value}\n").names_other_agent() is expected
+    assert not SshConfig("Host web1\n User ops\n").names_other_agent()
+
+
+def test_words_are_kept_apart_by_tabs_too_and_a_comment_ends_a_line() -> None:
+    config = SshConfig(
+        "Host\tweb1\n\tHostName\tinner # the new one\n\tPort\t=\t2222\nHost old\n ProxyCommand nc #a %h\n"
+    )
+    assert (config.route("web1"), config.option("old", "proxycommand")) == ((("inner", 2222),), "nc #a %h")
+
+
+def test_hosts_with_entries_are_named_without_patterns() -> None:
+    assert SshConfig("Host web1 web* !db\nMatch host far,?\nMatch exec true").hosts() == ("web1", "far")

@@ -12,7 +12,16 @@ import anyio
 import pytest
 
 from claudeops.domain.network.destination import Destination, at_ports
-from claudeops.engine.cell.own_network import MOST_SOCKETS, Names, Network, hosts_file, look_up, resolved
+from claudeops.engine.cell.own_network import (
+    MOST_SOCKETS,
+    Names,
+    Network,
+    hosts_file,
+    look_up,
+    name_servers,
+    resolved,
+    resolver_file,
+)
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -207,3 +216,17 @@ def test_the_hosts_file_names_this_machine_the_cell_and_what_is_on_the_list() ->
 def test_the_name_of_the_cell_hides_no_host_of_the_list() -> None:
     assert "127.0.1.1" not in hosts_file(Network(names=(("10.0.0.1", ("web1",)),)), hostname="web1")
     assert hosts_file(Network(), hostname="localhost").count("localhost") == 2
+
+
+def test_a_session_asks_no_server_for_names_but_those_on_its_list() -> None:
+    network = Network(tcp=(("10.0.0.9", 53),), udp=(("10.0.0.53", 53), ("10.0.0.7", 514), ("fd00::53", 53)))
+    of_machine = "# by hand\nnameserver 127.0.0.53\n search example lan\noptions edns0\nnameserver 10.9.9.9\n"
+    assert resolver_file(name_servers(network), of_machine) == (
+        "nameserver 10.0.0.53\nnameserver fd00::53\n search example lan\noptions edns0\n"
+    )
+    assert resolver_file(name_servers(Network()), "nameserver 127.0.0.53\n") == ""
+
+
+def test_no_more_servers_are_named_than_a_resolver_reads() -> None:
+    network = Network(udp=tuple((f"10.0.0.{number}", 53) for number in range(1, 6)))
+    assert name_servers(network) == ("10.0.0.1", "10.0.0.2", "10.0.0.3")
