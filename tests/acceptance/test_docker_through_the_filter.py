@@ -17,6 +17,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.docker_api.grants import Execution, Grant
+from claudeops.domain.granted import Grants
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.workspace import Workspace
@@ -109,7 +110,7 @@ async def behind(engine: Engine) -> AsyncIterator[Behind]:
     place = Path(mkdtemp(prefix="filter-", dir="/tmp"))
     (place / "etc").mkdir()
     try:
-        async with open_filter(engine.socket, Workspace(place), (), logs.get_logger()) as found:
+        async with open_filter(engine.socket, Workspace(place), (), Grants(), logs.get_logger()) as found:
             assert found is not None
             yield Behind(found)
     finally:

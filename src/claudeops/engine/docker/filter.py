@@ -20,8 +20,8 @@ import msgspec
 from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claudeops.domain.docker_api.grants import Change, Grant
-from claudeops.domain.granted import Grants
+from claudeops.domain.docker_api.grants import Change
+from claudeops.domain.granted import Grant, Grants
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.docker.process import LINE_BYTES
 from claudeops.engine.process.leaders import end_leader, open_leader
@@ -121,7 +121,7 @@ class DockerFilter:
 
 @asynccontextmanager
 async def open_filter(
-    engine: Path | None, workspace: Workspace, secrets: tuple[str, ...], log: Logger
+    engine: Path | None, workspace: Workspace, secrets: tuple[str, ...], grants: Grants, log: Logger
 ) -> AsyncIterator[DockerFilter | None]:
     """Serve a session's filter for the length of the block, where there is an engine; raises `OSError`."""
     if engine is None:
@@ -131,7 +131,7 @@ async def open_filter(
     listening = await SESSION_FILES.run(
         partial(_listening, workspace), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
     )
-    opened = DockerFilter(place=place, engine=engine, secrets=secrets, grants=Grants(), log=log)
+    opened = DockerFilter(place=place, engine=engine, secrets=secrets, grants=grants, log=log)
     with listening:
         async with open_tasks() as tasks:
             tasks.start_soon(opened.serve, listening)

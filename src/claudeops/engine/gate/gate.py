@@ -20,10 +20,10 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.granted import Grants
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.repetition import Repetition
+from claudeops.domain.granted import Grants
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
@@ -83,7 +83,7 @@ class Gate:
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
     looks: Looks | None = None  # runs what the daemon runs for allowed calls
-    docker: Grants | None = None  # what the filter before docker's engine lets through
+    grants: Grants = field(default_factory=Grants)  # what the session's filters let through
     approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
     on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
     on_decided: Callable[[float], None] = _untimed  # called with how long a call waited for its answer, in seconds
@@ -133,8 +133,7 @@ class Gate:
             self._reports.discard(tool_use_id)
         if self.looks is not None:
             self.looks.forget(tool_use_id)
-        if self.docker is not None:
-            self.docker.forget(tool_use_id)
+        self.grants.forget(tool_use_id)
 
     async def _decide(self, call: ToolCall) -> Verdict:
         """Answer the hook, which cannot wait: people are asked later, in the permission request."""
@@ -237,8 +236,7 @@ class Gate:
             self.ran[call.tool_use_id] = call.input if verdict.ran is None else verdict.ran
             if self.looks is not None:
                 self.looks.admit(verdict.looks_run)
-            if self.docker is not None:
-                self.docker.admit(verdict.grants)
+            self.grants.admit(verdict.grants)
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
             self.log.info(
                 LogEvent.TOOL_CALL_JUDGED,

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from claudeops.domain.docker_api.grants import Execution, Grant
 from claudeops.domain.estate.strangers import Stranger
+from claudeops.domain.kubernetes_api.grants import ClusterGrant
 from claudeops.domain.looks import Address, InRepository, Look, LookCall
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Judgement
@@ -35,7 +36,7 @@ MEMORY_BYTES: Final = 256 * 1024 * 1024
 _ANSWER_CLASSES: Final = {
     (each.__module__, each.__qualname__): each
     for each in (
-        *(Action, Address, Execution, Grant, InRepository, Judgement, Look, LookCall, Stranger, Verdict),
+        *(Action, Address, ClusterGrant, Execution, Grant, InRepository, Judgement, Look, LookCall, Stranger, Verdict),
         VerdictKind,
     )
 }

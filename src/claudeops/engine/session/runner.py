@@ -28,7 +28,6 @@ from claudeops.engine.cell.reach import Needs, Reach, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
 from claudeops.engine.docker.cell import DockerCell
-from claudeops.engine.docker.filter import DockerFilter, open_filter
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, NotJudgedError
@@ -44,6 +43,7 @@ from claudeops.engine.session.completion import Gathered, calls_that_ran, conclu
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
+from claudeops.engine.session.filters import Filters, open_filters
 from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
@@ -97,7 +97,7 @@ class SessionRunner:
                 ) as session_keys,
                 _reached(context, needs, log) as reach,
                 open_looks({**context.confinement.looks, **_docker_cell(context, tier)}, workspace, log) as looks,
-                open_filter(tier.docker, workspace, context.secrets, log) as docker,
+                open_filters(context, tier, workspace, log) as filters,
                 open_files(bound, workspace) as memory,
                 await _log_of(session) as sink,
             ):
@@ -111,7 +111,7 @@ class SessionRunner:
                     access=access,
                     group=group,
                     looks=looks,
-                    docker=docker,
+                    filters=filters,
                     reach=reach,
                     keys=session_keys,
                     memory=memory,
@@ -213,7 +213,7 @@ class _Run:
     access: MeteredAccess
     group: Group | None
     looks: Looks | None
-    docker: DockerFilter | None
+    filters: Filters
     reach: Reach | None
     keys: SessionKeys
     memory: MemoryFiles | None
@@ -287,7 +287,7 @@ class _Run:
             access=self.access.access,
             group=self.group,
             look_socket=None if self.looks is None else self.looks.socket,
-            docker=None if self.docker is None else self.docker.place,
+            docker=None if self.filters.docker is None else self.filters.docker.place,
             reach=self.reach,
             keys=self.keys,
             memory=self.memory,
@@ -341,7 +341,7 @@ class _Run:
             clock=context.clock,
             display_input=partial(_display, self.access.redactor),
             looks=self.looks,
-            docker=None if self.docker is None else self.docker.grants,
+            grants=self.filters.grants,
             approvals=self._approvals(clocks, mounts),
             is_report=lambda call: not context.completion.schema.errors(call.input),
             stopping=lambda: self.control.cause is not None,

@@ -20,6 +20,7 @@ from anyio.abc import SocketStream
 
 from claudeops import logs
 from claudeops.domain.docker_api.grants import Execution, Grant
+from claudeops.domain.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.filter import DockerFilter, open_filter
 from support.scripted_engine import Answer, ScriptedEngine, scripted_engine
@@ -77,7 +78,7 @@ async def opened(**answers: Answer) -> AsyncIterator[Opened]:
     try:
         async with (
             scripted_engine(place / "engine.sock", **answers) as engine,
-            open_filter(engine.socket, Workspace(place), (KNOWN,), logs.get_logger()) as found,
+            open_filter(engine.socket, Workspace(place), (KNOWN,), Grants(), logs.get_logger()) as found,
         ):
             assert found is not None
             yield Opened(found, engine, written)
@@ -91,7 +92,7 @@ def running() -> list[psutil.Process]:
 
 
 async def test_a_tier_without_an_engine_has_no_filter(tmp_path: Path) -> None:
-    async with open_filter(None, Workspace(tmp_path), (), logs.get_logger()) as found:
+    async with open_filter(None, Workspace(tmp_path), (), Grants(), logs.get_logger()) as found:
         assert found is None
 
 

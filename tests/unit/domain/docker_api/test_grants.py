@@ -20,7 +20,7 @@ LABELS = {
 def grants(command: str, *, tier: int = 2) -> tuple[Grant, ...]:
     verdict = judged(command, tier=tier)
     assert verdict.kind is VerdictKind.ALLOW, verdict.reason
-    return verdict.grants
+    return tuple(grant for grant in verdict.grants if isinstance(grant, Grant))
 
 
 def execution(*command: str, **given: object) -> Execution:
