@@ -147,11 +147,11 @@ class LogEvent(StrEnum):
         "header_not_added",
         "a request to which a header with a secret would have been added went nowhere; `error` says why",
     )
-    DOCKER_CHANGED = "docker_changed", "the filter before docker's engine made a change that the gate allowed"
-    DOCKER_CONNECTION_BROKEN = "docker_connection_broken", "the filter failed at one connection of a session"
-    DOCKER_FILTER_ENDED = "docker_filter_ended", "a filter's process has ended; the next connection starts another"
-    DOCKER_PARAMETERS_DROPPED = "docker_parameters_dropped", "the filter left parameters out that it does not know"
-    DOCKER_REQUEST_REFUSED = "docker_request_refused", "the filter before docker's engine did not send a request on"
+    CHANGE_PASSED_ON = "change_passed_on", "a filter before an `engine` made a change that the gate allowed"
+    FILTER_CONNECTION_BROKEN = "filter_connection_broken", "a filter failed at one connection of a session"
+    FILTER_ENDED = "filter_ended", "a filter's process has ended; the next connection starts another"
+    PARAMETERS_DROPPED = "parameters_dropped", "a filter left parameters out that it does not know"
+    REQUEST_REFUSED = "request_refused", "a filter before an `engine` did not send a request on"
     LOOK_RAN = "look_ran", "the daemon ran a look that the gate allowed, in a cell of its own"
     LOOK_NOT_RUN = "look_not_run", "a look that the gate allowed could not be run in its cell"
     TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "a tool call could not be judged (`error` says why), and is denied"

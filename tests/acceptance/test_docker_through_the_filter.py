@@ -22,7 +22,7 @@ from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.cell import DockerCell
-from claudeops.engine.docker.filter import DockerFilter, open_filter
+from claudeops.engine.docker.filter import open_filter
 from support.caged import working_cell
 from support.docker_engine import IMAGE, Engine, running_engine
 from support.levels import PATH, needs
@@ -84,10 +84,11 @@ REFUSED = (
 class Behind:
     """A client of the engine that has only the filter."""
 
-    filter: DockerFilter
+    place: Path
+    grants: Grants
 
     async def docker(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        environment = {"PATH": os.environ["PATH"], "DOCKER_HOST": f"unix://{self.filter.place}", "HOME": "/nonexistent"}
+        environment = {"PATH": os.environ["PATH"], "DOCKER_HOST": f"unix://{self.place}", "HOME": "/nonexistent"}
         with anyio.fail_after(PATIENCE_SECONDS * 2):
             return await anyio.run_process(["docker", *words], env=environment, input=stdin, check=False)
 
@@ -107,12 +108,12 @@ def engine() -> Iterator[Engine]:
 
 @asynccontextmanager
 async def behind(engine: Engine) -> AsyncIterator[Behind]:
-    place = Path(mkdtemp(prefix="filter-", dir="/tmp"))
+    place, grants = Path(mkdtemp(prefix="filter-", dir="/tmp")), Grants()
     (place / "etc").mkdir()
     try:
-        async with open_filter(engine.socket, Workspace(place), (), Grants(), logs.get_logger()) as found:
+        async with open_filter(engine.socket, Workspace(place), (), grants, logs.get_logger()) as found:
             assert found is not None
-            yield Behind(found)
+            yield Behind(found, grants)
     finally:
         shutil.rmtree(place)
 
@@ -143,7 +144,7 @@ async def test_what_was_granted_is_done_once(engine: Engine) -> None:
     started = ("inspect", "--format={{.State.StartedAt}}", "web-1")
     async with behind(engine) as client:
         before = engine.docker(*started).stdout
-        client.filter.grants.admit([Grant(call="1", verb="restart", container="web-1")])
+        client.grants.admit([Grant(call="1", verb="restart", container="web-1")])
         first = await client.docker("restart", "--timeout=1", "web-1")
         between = engine.docker(*started).stdout
         second = await client.docker("restart", "--timeout=1", "web-1")
@@ -157,7 +158,7 @@ async def test_a_granted_command_has_its_input_its_output_and_its_status(engine:
     command = ("sh", "-c", "cat; echo problem >&2; exit 3")
     grant = Grant(call="1", verb="exec", container="web-1", execution=Execution(command=command, takes_input=True))
     async with behind(engine) as client:
-        client.filter.grants.admit([grant])
+        client.grants.admit([grant])
         done = await client.docker("exec", "-i", "web-1", *command, stdin=b"given " * 50_000)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"given " * 50_000, b"problem\n")
 

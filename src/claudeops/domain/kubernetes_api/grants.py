@@ -35,7 +35,7 @@ class ClusterChange:
     name: str
     context: str  # through which it was asked for
     namespace: str
-    uid: str
+    id: str  # its uid
     is_current: bool  # the context is the session's current one
     is_own: bool  # the namespace is the context's own
     replicas: int | None = None

@@ -1,124 +1,21 @@
-"""The process of a session's filter, and the lines between it and the daemon.
-
-Run as a program (``python -I -m claudeops.engine.docker.process``), with the listening socket as stdin and the line to
-the daemon as stdout. It has no environment; the daemon's first line says where the engine is and which secrets are
-known. For every change it asks the daemon, which holds the grants: it parses what a session and the engine send, and
-decides nothing about what the gate has allowed. It ends with the line.
-"""
+"""The process of a session's filter before docker's engine."""
 
 from __future__ import annotations
 
-import json
-import resource
-import socket
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
 
 import anyio
-from anyio.abc import SocketListener, SocketStream, UNIXSocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claudeops.domain.docker_api.grants import Change
 from claudeops.domain.redact import Redactor
-from claudeops.engine.docker.relay import Daemon, Engine, Refusal
-from claudeops.tasks import open_tasks
-
-LINE_BYTES: Final = 8 * 1024 * 1024
-"""The longest line between daemon and process; the first one holds all secrets that are known."""
-
-_CONNECTIONS: Final = 32  # of a session; more wait
-_MEMORY_BYTES: Final = 1024 * 1024 * 1024  # address space
-_ANSWER_SECONDS: Final = 30.0  # for the daemon
+from claudeops.engine.docker.relay import Engine
+from claudeops.engine.filtering.process import Line, Serving, run, texts
 
 
-@dataclass(kw_only=True, slots=True)
-class _Line:
-    """The line to the daemon."""
-
-    stream: UNIXSocketStream
-    received: BufferedByteReceiveStream
-    _count: int = 0
-    _waiting: dict[int, tuple[anyio.Event, list[int]]] = field(default_factory=dict)
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
-
-    async def receive(self) -> dict[str, object]:
-        """Return the next line; raises `anyio.IncompleteRead` at the end."""
-        found: dict[str, object] = json.loads(await self.received.receive_until(b"\n", LINE_BYTES))
-        return found
-
-    async def answers(self) -> None:
-        """Hand out the daemon's answers, until it has gone."""
-        while True:
-            line = await self.receive()
-            waiting = self._waiting.pop(int(str(line["asked"])), None)
-            if waiting is not None:
-                waiting[1].append(int(str(line["grant"])))
-                waiting[0].set()
-
-    async def _send(self, line: dict[str, object]) -> None:
-        async with self._turn:
-            await self.stream.send(json.dumps(line).encode() + b"\n")
-
-    async def allows(self, change: Change) -> int:
-        """Return the number of a grant for a change; 0: there is none."""
-        self._count += 1
-        number, event, answer = self._count, anyio.Event(), list[int]()
-        self._waiting[number] = (event, answer)
-        await self._send({"asked": number, "change": asdict(change)})
-        with anyio.move_on_after(_ANSWER_SECONDS):
-            await event.wait()
-        self._waiting.pop(number, None)
-        return answer[0] if answer else 0
-
-    async def ended(self, grant: int, status: int) -> None:
-        """Tell what came of a change."""
-        await self._send({"grant": grant, "status": status})
-
-    async def refused(self, refusal: Refusal) -> None:
-        """Tell what was not sent on."""
-        await self._send({"refused": asdict(refusal)})
-
-    async def dropped(self, target: str, names: Sequence[str]) -> None:
-        """Tell which parameters of a read are not known, and were left out."""
-        await self._send({"dropped": {"target": target, "names": list(names)}})
-
-    async def failed(self, error: str) -> None:
-        """Tell what went wrong here."""
-        await self._send({"failed": error})
-
-
-async def main() -> None:
-    """Serve until the daemon has gone."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    stream = await UNIXSocketStream.from_socket(socket.socket(fileno=1))
-    async with stream, await SocketListener.from_socket(socket.socket(fileno=0)) as listener:
-        line = _Line(stream=stream, received=BufferedByteReceiveStream(stream))
-        first = await line.receive()
-        secrets = first["secrets"]
-        engine = Engine(
-            socket=Path(str(first["engine"])),
-            redactor=Redactor(map(str, secrets if isinstance(secrets, list) else ())),
-            daemon=Daemon(allows=line.allows, ended=line.ended, refused=line.refused, dropped=line.dropped),
-        )
-        connections = anyio.Semaphore(_CONNECTIONS)
-
-        async def serve(connection: SocketStream) -> None:
-            async with connections, connection:
-                try:
-                    await engine.serve(connection)
-                except Exception as error:  # noqa: BLE001 - what one connection brings about ends no other
-                    await line.failed(repr(error))
-
-        async with open_tasks() as tasks:
-            tasks.start_soon(listener.serve, serve)
-            try:
-                await line.answers()
-            except (anyio.IncompleteRead, anyio.BrokenResourceError):
-                tasks.cancel_scope.cancel()
+def opened(first: dict[str, object], line: Line) -> Serving:
+    """Return what serves a connection."""
+    engine = Engine(socket=Path(str(first["engine"])), redactor=Redactor(texts(first["secrets"])), daemon=line)
+    return engine.serve
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    anyio.run(run, opened)

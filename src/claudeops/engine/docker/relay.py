@@ -7,7 +7,7 @@ request that is written anew: nothing but what was understood goes there.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ from claudeops.domain.docker_api.requests import (
     read_request,
 )
 from claudeops.domain.redact import Redactor
-from claudeops.engine.docker.connection import (
+from claudeops.engine.filtering.connection import (
     ERROR,
     MOST_BODY,
     SWITCHING,
@@ -46,8 +46,8 @@ from claudeops.engine.docker.connection import (
     Head,
     Upstream,
     both_ways,
-    message,
 )
+from claudeops.engine.filtering.process import Line, Refusal
 from claudeops.tasks import open_tasks
 
 _MOST_ANSWER: Final = 64 * 1024 * 1024  # bytes that are masked at once
@@ -62,6 +62,8 @@ _NO_LEAVE: Final = "the gate has allowed no such change, or it has been made alr
 _KEPT: Final = frozenset({b"api-version", b"docker-experimental", b"ostype", b"builder-version", b"server", b"swarm"})
 """What a client learns from the head of an answer, beside its type."""
 
+_HEADERS: Final = (("Host", "docker"), ("Accept", "application/json"))
+_WITH_BODY: Final = (*_HEADERS, ("Content-Type", "application/json"))
 _RAW: Final = frozenset({Kind.PING, Kind.LOGS})
 """Answers that are no JSON."""
 
@@ -80,39 +82,19 @@ class NotServedError(Exception):
         self.refused = Refused(status=status, sentence=sentence)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
-    """A request that was not sent on."""
-
-    method: str
-    target: str
-    status: int
-    sentence: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Daemon:
-    """What the daemon knows and wants to know."""
-
-    allows: Callable[[Change], Awaitable[int]]  # returns the number of a grant, 0: there is none
-    ended: Callable[[int, int], Awaitable[None]]  # the number, and the engine's status; 0: nothing was sent
-    refused: Callable[[Refusal], Awaitable[None]]
-    dropped: Callable[[str, Sequence[str]], Awaitable[None]]  # a target, and parameters of it that were left out
-
-
 @dataclass(kw_only=True, slots=True)
 class Engine:
     """The engine, and what one session has started in its containers."""
 
     socket: Path
     redactor: Redactor
-    daemon: Daemon
+    daemon: Line
     execs: set[str] = field(default_factory=set)  # ids that may be started, once
     started: set[str] = field(default_factory=set)  # ids that may be looked at
 
     async def serve(self, stream: SocketStream) -> None:
         """Answer the requests of one connection, until it ends."""
-        client = Client(stream=stream)
+        client = Client(stream=stream, worded=_worded)
         with suppress(GoneError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while (request := await client.request()) is not None:
                 await self._answer(client, *request)
@@ -138,7 +120,7 @@ class Engine:
         await self.daemon.refused(
             Refusal(method=method, target=target, status=refused.status, sentence=refused.sentence)
         )
-        await client.send(refused.status, message(refused.sentence), head=method == "HEAD")
+        await client.send(refused.status, _worded(refused.status, refused.sentence), head=method == "HEAD")
 
     async def _served(self, client: Client, method: str, wanted: Passed, body: bytes) -> None:
         """Serve a request; raises `NotServedError`, and `OSError` and its like where the engine does not answer."""
@@ -165,7 +147,7 @@ class Engine:
     async def _read(self, client: Client, method: str, wanted: Read) -> None:
         async with self._connected() as engine:
             with anyio.fail_after(_READ_SECONDS):
-                head = await engine.ask(method, wanted.target)
+                head = await engine.ask(method, wanted.target, _HEADERS)
             if head.status >= ERROR:
                 await self._failed(client, engine, head, method)
                 return
@@ -212,7 +194,7 @@ class Engine:
             sentence = json.loads(raw)["message"]
         except (ValueError, KeyError, TypeError):
             sentence = "docker's engine refuses it"
-        await client.send(head.status, self.redactor.line(message(str(sentence))), head=method == "HEAD")
+        await client.send(head.status, self.redactor.line(_worded(head.status, str(sentence))), head=method == "HEAD")
 
     def _exec(self, wanted: ReadExec) -> Read:
         if wanted.exec_id not in self.started:
@@ -253,7 +235,7 @@ class Engine:
             async with self._connected() as engine:
                 status = -1  # from here on nobody knows what came of it, unless the engine says so
                 with anyio.fail_after(_CHANGE_SECONDS):
-                    head = await engine.ask("POST", target, body)
+                    head = await engine.ask("POST", target, _WITH_BODY, body)
                     status = head.status
                     if status >= ERROR:
                         await self._failed(client, engine, head, "POST")
@@ -281,13 +263,14 @@ class Engine:
         target = f"{wanted.version}/exec/{wanted.exec_id}/start"
         async with self._connected() as engine:
             with anyio.fail_after(_READ_SECONDS):
-                head = await engine.ask("POST", target, EXEC_START, upgrade=True)
+                head = await engine.ask("POST", target, _WITH_BODY, EXEC_START, upgrade="tcp")
             if head.status >= ERROR:
                 await self._failed(client, engine, head, "POST")
                 return
             if head.status != SWITCHING:
                 raise NotServedError(502, "docker's engine does not upgrade the connection")
-            await client.switch([(name, value) for name, value in head.headers if name == b"content-type"])
+            kept = [(name, value) for name, value in head.headers if name == b"content-type"]
+            await client.switch([*kept, (b"connection", b"Upgrade"), (b"upgrade", b"tcp")])
             await both_ways(client, engine)
 
     async def _change(
@@ -296,7 +279,7 @@ class Engine:
         """Return which container a request means, as the engine says."""
         async with self._connected() as engine:
             with anyio.fail_after(_READ_SECONDS):
-                head = await engine.ask("GET", f"{version}/containers/{named}/json")
+                head = await engine.ask("GET", f"{version}/containers/{named}/json", _HEADERS)
                 raw = await engine.whole(_MOST_ANSWER) or b""
         if head.status >= ERROR:
             raise NotServedError(404, f"No such container: {named}")
@@ -328,6 +311,10 @@ def _passed(found: T | Refused | None) -> T:
     if isinstance(found, Refused):
         raise NotServedError(found.status, found.sentence)
     return cast("T", found)
+
+
+def _worded(_status: int, sentence: str) -> bytes:
+    return json.dumps({"message": sentence}).encode()
 
 
 def _kept(head: Head) -> list[tuple[bytes, bytes]]:

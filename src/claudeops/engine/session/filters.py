@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from claudeops.domain.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.docker.filter import DockerFilter, open_filter
+from claudeops.engine.docker.filter import open_filter
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.logs import Logger
 
@@ -18,7 +19,7 @@ class Filters:
     """What stands before the engines that a tier's sessions reach."""
 
     grants: Grants = field(default_factory=Grants)
-    docker: DockerFilter | None = None
+    docker: Path | None = None  # the socket of the one before docker's engine
 
 
 @asynccontextmanager

@@ -287,7 +287,7 @@ class _Run:
             access=self.access.access,
             group=self.group,
             look_socket=None if self.looks is None else self.looks.socket,
-            docker=None if self.filters.docker is None else self.filters.docker.place,
+            docker=self.filters.docker,
             reach=self.reach,
             keys=self.keys,
             memory=self.memory,

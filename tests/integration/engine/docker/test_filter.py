@@ -22,7 +22,7 @@ from claudeops import logs
 from claudeops.domain.docker_api.grants import Execution, Grant
 from claudeops.domain.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.docker.filter import DockerFilter, open_filter
+from claudeops.engine.docker.filter import open_filter
 from support.scripted_engine import Answer, ScriptedEngine, scripted_engine
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -38,12 +38,13 @@ UPTIME = Grant(call="toolu_1", verb="exec", container="web-1", execution=Executi
 class Opened:
     """A filter before a scripted engine."""
 
-    filter: DockerFilter
+    place: Path
+    grants: Grants
     engine: ScriptedEngine
     log: io.StringIO
 
     async def connect(self) -> SocketStream:
-        return await anyio.connect_unix(self.filter.place)
+        return await anyio.connect_unix(self.place)
 
     async def ask(self, method: str, target: str, body: object = None, *, headers: str = "") -> tuple[int, str]:
         """Return status and body of the answer to one request."""
@@ -73,15 +74,15 @@ class Opened:
 async def opened(**answers: Answer) -> AsyncIterator[Opened]:
     place = Path(mkdtemp(prefix="filter-", dir="/tmp"))
     (place / "etc").mkdir()
-    written = io.StringIO()
+    written, grants = io.StringIO(), Grants()
     logs.configure(level="info", fmt="json", stream=written, redact=str)
     try:
         async with (
             scripted_engine(place / "engine.sock", **answers) as engine,
-            open_filter(engine.socket, Workspace(place), (KNOWN,), Grants(), logs.get_logger()) as found,
+            open_filter(engine.socket, Workspace(place), (KNOWN,), grants, logs.get_logger()) as found,
         ):
             assert found is not None
-            yield Opened(found, engine, written)
+            yield Opened(found, grants, engine, written)
     finally:
         shutil.rmtree(place)
 
@@ -121,49 +122,49 @@ async def test_a_parameter_that_is_not_known_is_left_out_and_said() -> None:
         status, _ = await it.ask("GET", "/v1.41/containers/json?all=1&secrets=1")
         assert it.engine.targets("GET") == ["/v1.41/containers/json?all=1"]
     assert status == 200
-    (entry,) = it.entries("docker_parameters_dropped")
+    (entry,) = it.entries("parameters_dropped")
     assert entry["names"] == ["secrets"]
 
 
 async def test_the_user_of_a_session_passes_to_its_socket_and_lists_nothing_there() -> None:
     async with opened() as it:
-        assert it.filter.place.parent.stat().st_mode & 0o777 == 0o711
-        assert it.filter.place.stat().st_mode & 0o777 == 0o666
+        assert it.place.parent.stat().st_mode & 0o777 == 0o711
+        assert it.place.stat().st_mode & 0o777 == 0o666
 
 
 async def test_a_change_that_was_not_allowed_never_reaches_the_engine() -> None:
     async with opened() as it:
         status, said = await it.ask("POST", "/v1.41/containers/web-1/restart?t=5")
-        it.filter.grants.admit([Grant(call="toolu_1", verb="restart", container="db-1")])
+        it.grants.admit([Grant(call="toolu_1", verb="restart", container="db-1")])
         again, _ = await it.ask("POST", f"/containers/{ID}/restart")
         assert it.engine.targets() == []
     assert (status, again) == (403, 403)
     assert "the gate has allowed no such change" in json.loads(said)["message"]
-    assert [entry["status"] for entry in it.entries("docker_request_refused")] == [403, 403]
+    assert [entry["status"] for entry in it.entries("request_refused")] == [403, 403]
 
 
 async def test_an_allowed_change_is_made_once_and_by_the_containers_id() -> None:
     async with opened() as it:
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         first, _ = await it.ask("POST", "/v1.41/containers/web-1/restart?t=5")
         second, _ = await it.ask("POST", "/v1.41/containers/web-1/restart?t=5")
         assert it.engine.targets() == [f"/v1.41/containers/{ID}/restart?t=5"]
     assert (first, second) == (204, 403)
-    (entry,) = it.entries("docker_changed")
+    (entry,) = it.entries("change_passed_on")
     assert (entry["tool_use_id"], entry["change"], entry["status"]) == ("toolu_1", "restart web-1", 204)
 
 
 async def test_a_grant_ends_with_its_call() -> None:
     async with opened() as it:
-        it.filter.grants.admit([RESTART])
-        it.filter.grants.forget("toolu_1")
+        it.grants.admit([RESTART])
+        it.grants.forget("toolu_1")
         status, _ = await it.ask("POST", "/containers/web-1/restart")
     assert status == 403
 
 
 async def test_an_engine_that_is_too_busy_leaves_the_grant_for_another_try() -> None:
     async with opened(**{f"POST /containers/{ID}/restart": (429, {"message": "too many requests"})}) as it:
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         busy, said = await it.ask("POST", "/containers/web-1/restart")
         it.engine.answers[f"POST /containers/{ID}/restart"] = (204, b"")
         again, _ = await it.ask("POST", "/containers/web-1/restart")
@@ -175,7 +176,7 @@ async def test_an_engine_that_fails_half_way_is_not_asked_twice_with_one_grant()
         await stream.aclose()
 
     async with opened(**{f"POST /containers/{ID}/restart": hangs_up}) as it:
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         failed, said = await it.ask("POST", "/containers/web-1/restart")
         again, _ = await it.ask("POST", "/containers/web-1/restart")
         assert len(it.engine.targets()) == 1
@@ -186,11 +187,11 @@ async def test_an_engine_that_fails_half_way_is_not_asked_twice_with_one_grant()
 async def test_without_an_engine_a_session_reads_why_and_a_grant_stays() -> None:
     async with opened() as it:
         it.engine.socket.unlink()
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         status, said = await it.ask("POST", "/containers/web-1/restart")
         assert status == 502
         assert "does not answer" in json.loads(said)["message"]
-        assert not it.entries("docker_changed")
+        assert not it.entries("change_passed_on")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ async def test_what_is_not_listed_never_reaches_the_engine(asked: str) -> None:
 
 async def test_requests_that_are_sent_ahead_are_judged_one_by_one() -> None:
     async with opened() as it:
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         one = "POST /containers/web-1/restart HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n{}\r\n"
         status, rest = await it.send(one.format("") + one.format("Connection: close\r\n"))
         assert len(it.engine.targets()) == 1
@@ -228,7 +229,7 @@ async def test_requests_that_are_sent_ahead_are_judged_one_by_one() -> None:
 async def test_a_body_hides_no_second_request() -> None:
     hidden = b"POST /containers/web-1/restart HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
     async with opened() as it:
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         await it.send(
             f"POST /containers/web-1/stop HTTP/1.1\r\nHost: x\r\nContent-Length: {len(hidden)}\r\n"
             "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
@@ -251,11 +252,11 @@ async def test_what_is_no_request_is_answered_and_ends_nothing_else() -> None:
 
 async def test_a_filter_that_was_killed_starts_anew_and_the_grants_are_the_daemons() -> None:
     async with opened() as it:
-        it.filter.grants.admit([RESTART])
+        it.grants.admit([RESTART])
         assert (await it.ask("HEAD", "/_ping"))[0] == 200
         (process,) = running()
         os.kill(process.pid, signal.SIGKILL)
-        await until(lambda: bool(it.entries("docker_filter_ended")))  # the daemon alone waits for its children
+        await until(lambda: bool(it.entries("filter_ended")))  # the daemon alone waits for its children
         status, _ = await it.ask("POST", "/containers/web-1/restart")
         assert status == 204
 
@@ -312,7 +313,7 @@ async def start(it: Opened, given: bytes = b"", *, headers: str = UPGRADE, numbe
 
 async def test_an_allowed_command_runs_once_in_its_container() -> None:
     async with opened(**{f"POST /exec/{'e' * 64}/start": prints(b"up 3 days")}) as it:
-        it.filter.grants.admit([UPTIME])
+        it.grants.admit([UPTIME])
         made, said = await it.ask("POST", "/containers/web-1/exec", CREATED)
         first, second = await start(it), await start(it)
         again, _ = await it.ask("POST", "/containers/web-1/exec", CREATED)
@@ -340,7 +341,7 @@ async def test_an_allowed_command_runs_once_in_its_container() -> None:
 )
 async def test_a_command_that_differs_in_anything_does_not_run(changed: dict[str, object]) -> None:
     async with opened() as it:
-        it.filter.grants.admit([UPTIME])
+        it.grants.admit([UPTIME])
         status, _ = await it.ask("POST", "/containers/web-1/exec", {**CREATED, **changed})
         assert it.engine.targets() == []
     assert status == 403
@@ -359,7 +360,7 @@ async def test_a_command_takes_its_input_to_the_end() -> None:
     taken: list[bytes] = []
     grant = Grant(call="1", verb="exec", container="web-1", execution=Execution(command=("cat",), takes_input=True))
     async with opened(**{f"POST /exec/{'e' * 64}/start": prints(b"", taken=taken)}) as it:
-        it.filter.grants.admit([grant])
+        it.grants.admit([grant])
         await it.ask("POST", "/containers/web-1/exec", {**CREATED, "AttachStdin": True, "Cmd": ["cat"]})
         said = await start(it, b"some input")
     assert b"".join(taken) == b"some input"
@@ -369,7 +370,7 @@ async def test_a_command_takes_its_input_to_the_end() -> None:
 async def test_a_mask_is_never_written_back() -> None:
     grant = Grant(call="1", verb="exec", container="web-1", execution=Execution(command=("echo", "[redacted]")))
     async with opened() as it:
-        it.filter.grants.admit([grant])
+        it.grants.admit([grant])
         status, _ = await it.ask("POST", "/containers/web-1/exec", {**CREATED, "Cmd": ["echo", "[redacted]"]})
         assert it.engine.targets() == []
     assert status == 400

@@ -1,21 +1,22 @@
-"""The two sides of a connection to the filter, as HTTP/1.1: the session's, and the engine's, for one request each."""
+"""The two sides of a connection to a filter, as HTTP/1.1: the session's, and the engine's, for one request each."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 import h11
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSStream
 
 from claudeops.tasks import open_tasks
 
 _CHUNK_BYTES: Final = 64 * 1024
 _IDLE_SECONDS: Final = 300.0  # between two requests of a connection
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 MOST_BODY: Final = 256 * 1024  # bytes of a request
 ERROR: Final = 400
 SWITCHING: Final = 101
@@ -34,16 +35,12 @@ class Head:
     headers: tuple[tuple[bytes, bytes], ...]  # names in lower case
 
 
-def message(sentence: str) -> bytes:
-    """Return a sentence as the engine itself writes one."""
-    return json.dumps({"message": sentence}).encode()
-
-
 @dataclass(kw_only=True, slots=True)
 class Client:
     """The session's side of a connection."""
 
-    stream: SocketStream
+    stream: ByteStream
+    worded: Callable[[int, str], bytes]  # a status and a sentence, as the engine itself answers
     has_begun: bool = False  # the answer to the last request
     may_switch: bool = False  # the last request wants another protocol
     _wire: h11.Connection = field(default_factory=lambda: h11.Connection(h11.SERVER))
@@ -60,13 +57,13 @@ class Client:
                 while isinstance(event := await self._event(), h11.Data):
                     body += event.data
                     if len(body) > MOST_BODY:
-                        await self.send(413, message("the body of the request is too long"))
+                        await self.send(413, self.worded(413, "the body of the request is too long"))
                         return None
         except TimeoutError:
             return None
         except h11.RemoteProtocolError as error:
             with suppress(h11.LocalProtocolError):
-                await self.send(error.error_status_hint, message("that is no request"))
+                await self.send(error.error_status_hint, self.worded(error.error_status_hint, "that is no request"))
             return None
         self.may_switch = self._wire.their_state is _MIGHT_SWITCH
         return request, bytes(body)
@@ -113,8 +110,7 @@ class Client:
     async def switch(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Say that the other protocol begins."""
         self.has_begun = True
-        wanted = [*headers, (b"connection", b"Upgrade"), (b"upgrade", b"tcp")]
-        await self._send(h11.InformationalResponse(status_code=101, headers=wanted, reason=b"UPGRADED"))
+        await self._send(h11.InformationalResponse(status_code=101, headers=[*headers], reason=b"UPGRADED"))
 
     def rest(self) -> bytes:
         """Return what came behind the request."""
@@ -140,16 +136,20 @@ class Client:
 class Upstream:
     """The engine's side of a connection, for one request."""
 
-    stream: SocketStream
+    stream: ByteStream
     _wire: h11.Connection = field(default_factory=lambda: h11.Connection(h11.CLIENT))
 
-    async def ask(self, method: str, target: str, body: bytes = b"", *, upgrade: bool = False) -> Head:
-        """Send a request; return the head of the answer. With ``upgrade`` its status may be `SWITCHING`."""
-        headers = [("Host", "docker"), ("User-Agent", "claudeops"), ("Accept", "application/json")]
-        if method == "POST":
-            headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        headers += [("Connection", "Upgrade"), ("Upgrade", "tcp")] if upgrade else [("Connection", "close")]
-        data = self._wire.send(h11.Request(method=method, target=target, headers=headers)) or b""
+    async def ask(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes = b"", *, upgrade: str = ""
+    ) -> Head:
+        """Send a request; return the head of the answer. With ``upgrade``, a protocol, its status may be `SWITCHING`.
+
+        ``headers``: all but those about the connection and the length of the body.
+        """
+        length = [("Content-Length", str(len(body)))] if body or method in _WITH_BODY else []
+        way = [("Connection", "Upgrade"), ("Upgrade", upgrade)] if upgrade else [("Connection", "close")]
+        wanted = [("User-Agent", "claudeops"), *headers, *length, *way]
+        data = self._wire.send(h11.Request(method=method, target=target, headers=wanted)) or b""
         data += self._wire.send(h11.Data(data=body)) or b"" if body else b""
         data += self._wire.send(h11.EndOfMessage()) or b""
         await self.stream.send(data)
@@ -187,7 +187,7 @@ class Upstream:
         return bytes(self._wire.trailing_data[0])
 
 
-async def _received(stream: SocketStream) -> bytes:
+async def _received(stream: ByteStream) -> bytes:
     try:
         return await stream.receive(_CHUNK_BYTES)
     except anyio.EndOfStream:
@@ -203,7 +203,7 @@ async def both_ways(client: Client, engine: Upstream) -> None:
                 await engine.stream.send(rest)
             while True:
                 await engine.stream.send(await client.stream.receive(_CHUNK_BYTES))
-        await engine.stream.send_eof()
+        await _ended(engine.stream)
 
     async with open_tasks() as tasks:
         tasks.start_soon(feed)
@@ -213,4 +213,10 @@ async def both_ways(client: Client, engine: Upstream) -> None:
             while True:
                 await client.stream.send(await engine.stream.receive(_CHUNK_BYTES))
         tasks.cancel_scope.cancel()
-    await client.stream.send_eof()
+    await _ended(client.stream)
+
+
+async def _ended(stream: ByteStream) -> None:
+    """Say that nothing more comes; over TLS only the end of the connection says so."""
+    if not isinstance(stream, TLSStream):
+        await stream.send_eof()
