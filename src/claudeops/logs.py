@@ -148,6 +148,7 @@ class LogEvent(StrEnum):
         "a request to which a header with a secret would have been added went nowhere; `error` says why",
     )
     CHANGE_PASSED_ON = "change_passed_on", "a filter before an `engine` made a change that the gate allowed"
+    CONTEXT_NOT_SERVED = "context_not_served", "a context of a kubeconfig is not in a session's; `reason` says why"
     FILTER_CONNECTION_BROKEN = "filter_connection_broken", "a filter failed at one connection of a session"
     FILTER_ENDED = "filter_ended", "a filter's process has ended; the next connection starts another"
     PARAMETERS_DROPPED = "parameters_dropped", "a filter left parameters out that it does not know"

@@ -6,7 +6,10 @@ and binds in front of itself, in the order in which a process would do it; ``cal
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -90,6 +93,9 @@ class Cluster:
     url: str = ""
     calls: list[tuple[str, str, bytes]] = field(default_factory=list)  # method, target, body
     reads: list[Read] = field(default_factory=list)  # that the filter passed
+    token: str = ""  # that is asked for
+    heads: list[dict[str, str]] = field(default_factory=list)  # of the calls
+    executed: list[str] = field(default_factory=list)  # targets
 
     @property
     def writes(self) -> list[tuple[str, str, bytes]]:
@@ -98,6 +104,9 @@ class Cluster:
 
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Answer a request, through the filter if there is one."""
+        self.heads.append({name.lower(): value for name, value in headers.items()})
+        if self.token and headers.get("Authorization") != f"Bearer {self.token}":
+            return failure(401, "Unauthorized", "Unauthorized")
         if not self.filtered:
             return self.answer(method, target, headers.get("Accept", ""), body)
         judged = read_request(method, target, headers)
@@ -290,14 +299,39 @@ def _resources(group: str) -> Reply:
     return Reply.of({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": listed})
 
 
+_SUCCESS: Final = b'{"metadata":{},"status":"Success"}'
+
+
+def _executed(key: str, printed: bytes) -> tuple[str, bytes]:
+    """Return what accepts a websocket, and the frames of a command that prints something and succeeds (RFC 6455)."""
+    accepted = hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode(), usedforsecurity=False).digest()
+    contents = (b"\x01" + printed, b"\x03" + _SUCCESS)  # channels: output, and how it ended
+    frames = b"".join(bytes((0x82, len(content))) + content for content in contents)
+    return base64.b64encode(accepted).decode(), frames + b"\x88\x02\x03\xe8"
+
+
 @contextmanager
-def serving(cluster: Cluster) -> Iterator[Cluster]:
-    """Serve on loopback over plain HTTP, which kubectl speaks as long as it has no token."""
+def serving(cluster: Cluster, tls: ssl.SSLContext | None = None) -> Iterator[Cluster]:
+    """Serve on loopback; plain HTTP kubectl speaks as long as it has no token."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def run(self) -> None:
+            cluster.executed.append(self.path)
+            accepted, frames = _executed(self.headers["Sec-WebSocket-Key"], b"up 3 days\n")
+            self.send_response(101)
+            upgraded = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accepted}
+            for name, value in {**upgraded, "Sec-WebSocket-Protocol": "v5.channel.k8s.io"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(frames)
+            self.close_connection = True
+
         def answer(self) -> None:
+            if self.headers.get("Upgrade") == "websocket" and not cluster.filtered:
+                self.run()
+                return
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             reply = cluster.ask(self.command, self.path, dict(self.headers.items()), body)
             self.send_response(reply.status)
@@ -319,7 +353,9 @@ def serving(cluster: Cluster) -> Iterator[Cluster]:
         daemon_threads = True
 
     with Server(("127.0.0.1", 0), Handler) as server:
-        cluster.url = f"http://127.0.0.1:{server.server_address[1]}"
+        cluster.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -29,6 +29,7 @@ from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.cell.own_files import bound_in_memory, room_for_files
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
+from claudeops.engine.kubernetes.kubeconfig import filtered_clusters
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.counting import Counting
 from claudeops.engine.process.bounds import available_mb, fitting_slots, machine_mb
@@ -113,14 +114,18 @@ def with_looks(tiers: Mapping[int, TierSetup], looks: FoundLooks) -> dict[int, T
 
 
 def with_filters(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSetup]:
-    """Return tiers whose sessions reach docker's engine, where their variables name its socket, through the filter.
+    """Return tiers whose sessions reach docker's engine and clusters through filters, where those can serve them.
 
-    At level `none` a session could go around it.
+    At level `none` a session could go around them. Accesses the disk.
     """
     return {number: _filtered(tier, cell) for number, tier in tiers.items()}
 
 
 def _filtered(tier: TierSetup, cell: Cell) -> TierSetup:
+    kubeconfigs = filtered_clusters(tier.passed_env, tier.template_home, cell)
+    if kubeconfigs:
+        scope = replace(tier.scope, filters=tier.scope.filters | {"kubernetes"})
+        tier = replace(tier, kubeconfigs=kubeconfigs, scope=scope)
     engine = filtered_engine(tier.passed_env, cell)
     if engine is None:
         return tier
@@ -129,7 +134,7 @@ def _filtered(tier: TierSetup, cell: Cell) -> TierSetup:
         tier.scope,
         look_client=LOOK_CLIENT,
         looks={**tier.scope.looks, "docker": apart},
-        filters=frozenset({"docker"}),
+        filters=tier.scope.filters | {"docker"},
     )
     return replace(tier, docker=engine, scope=scope)
 

@@ -175,6 +175,9 @@ async def open_node(
                     )
                     await context.estates.look(log)
                     at_once = slots(settings, log)
+                    filtered = await answered(
+                        lambda: with_filters(with_looks(context.tiers, looks), cell), "reading the tiers' kubeconfigs"
+                    )
                     await stages.enter("approvals")
                     context = replace(
                         context,
@@ -188,7 +191,7 @@ async def open_node(
                             looks=looks.cells,
                             files_room_mb=room_in_memory(settings, cell, slots=at_once, log=log),
                         ),
-                        tiers=with_headers(with_filters(with_looks(context.tiers, looks), cell), cell),
+                        tiers=with_headers(filtered, cell),
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(

@@ -31,6 +31,7 @@ from claudeops.domain.text.answers import plain
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import docker_engine
 from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.kubernetes.kubeconfig import kubeconfig_files, read_clusters
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, fragment_texts, load_settings, policy_document
@@ -197,7 +198,9 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple
     ):  # as in a session, which the daemon would try
         looks = {"git", *(name for name in PROGRAMS if shutil.which(name, path=settings.path))}
         node = replace(node, look_client=LOOK_CLIENT, looks=dict.fromkeys(looks, ""))
-    nodes = {tier.number: _with_filter(node, {**settings.inherited_env, **tier.env}) for tier in settings.tiers}
+    nodes = {
+        tier.number: _with_filters(node, {**settings.inherited_env, **tier.env}, tier.home) for tier in settings.tiers
+    }
     workspace, estate = Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings)
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return tuple(
@@ -206,11 +209,15 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple
     )
 
 
-def _with_filter(node: NodeScope, environment: Mapping[str, str]) -> NodeScope:
-    """Return the scope of a tier that reaches docker's engine through the filter, where its variables name it."""
-    if not node.looks or docker_engine(environment) is None:
+def _with_filters(node: NodeScope, environment: Mapping[str, str], home: Path | None) -> NodeScope:
+    """Return the scope of a tier that reaches docker's engine and clusters through filters, where there are any."""
+    if not node.looks:
         return node
-    return replace(node, looks={**node.looks, "docker": ""}, filters=frozenset({"docker"}))
+    if read_clusters(kubeconfig_files(environment, home)).contexts:
+        node = replace(node, filters=node.filters | {"kubernetes"})
+    if docker_engine(environment) is None:
+        return node
+    return replace(node, looks={**node.looks, "docker": ""}, filters=node.filters | {"docker"})
 
 
 def _lines(found: TierVerdict) -> str:

@@ -4,13 +4,15 @@ A filter sends what a context's user has: a token, a file with a token, a client
 program prints (``exec``, as on EKS, GKE and AKS, and the older ``auth-provider``) cannot be served, since that program
 would run outside of every cell; nor can one that acts for another user, or a cluster behind a proxy of its own.
 
-The session's kubeconfig has the same contexts with the same namespaces. Each leads to a port of the filter on loopback,
-with a certificate of the filter's own authority and a token of the session's own, which means nothing anywhere else.
+The session's kubeconfig has the same contexts with the same namespaces. All lead to one port of the filter on loopback,
+with a certificate of the filter's own authority; which is meant says a token of the session's own for each, which means
+nothing anywhere else.
 """
 
 from __future__ import annotations
 
 import base64
+import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -36,7 +38,7 @@ class Source:
     """A text that stands in the kubeconfig, or in a file."""
 
     text: str = field(default="", repr=False)  # may be a key or a token
-    file: str = ""  # as it is written: relative to the kubeconfig's directory
+    file: str = ""  # as it is written, below the kubeconfig's directory
 
     def __bool__(self) -> bool:
         return bool(self.text or self.file)
@@ -80,34 +82,37 @@ class Filtered:
 
     context: str
     namespace: str  # empty: default
-    port: int  # on 127.0.0.1
+    token: str
 
 
-def read_kubeconfig(text: str) -> Kubeconfig:
-    """Return the contexts of a kubeconfig. Raises `UnreadableError` where it is not YAML, or not within bounds."""
-    root = structured.read_yaml(text)
-    if not isinstance(root, Table):
-        raise UnreadableError("it is no mapping", root.line)
-    clusters, users = _named(root, "clusters", "cluster"), _named(root, "users", "user")
-    contexts = _named(root, "contexts", "context")
+def read_kubeconfig(*files: tuple[str, str]) -> Kubeconfig:
+    """Return the contexts of kubeconfigs that are one to kubectl, each a directory and a text.
+
+    The first of a name counts. Raises `UnreadableError` where one is not YAML, or not within bounds.
+    """
+    roots = [(directory, _root(text)) for directory, text in files]
+    clusters, users = _named(roots, "clusters", "cluster"), _named(roots, "users", "user")
+    contexts = _named(roots, "contexts", "context")
     read = [
-        _context(name, context, clusters, users) for name, context in list(contexts.items())[:_MOST_CONTEXTS] if name
+        _context(name, context.node, clusters, users)
+        for name, context in list(contexts.items())[:_MOST_CONTEXTS]
+        if name
     ]
     return Kubeconfig(
-        current=_text(root, "current-context"),
+        current=next(filter(None, (_text(root, "current-context") for _, root in roots)), ""),
         served=tuple(one for one in read if isinstance(one, Upstream)),
         unserved=tuple(one for one in read if isinstance(one, Unserved)),
     )
 
 
-def filtered(contexts: Iterable[Filtered], *, current: str, token: str, authority: str) -> str:
+def filtered(contexts: Iterable[Filtered], *, current: str, port: int, authority: str) -> str:
     """Return the kubeconfig of a session; ``authority`` is the PEM certificate of the filter's own authority."""
     listed = list(contexts)
     trusted = base64.b64encode(authority.encode()).decode()
     clusters = [
         {
             "name": one.context,
-            "cluster": {"server": f"https://127.0.0.1:{one.port}", "certificate-authority-data": trusted},
+            "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": trusted},
         }
         for one in listed
     ]
@@ -124,20 +129,54 @@ def filtered(contexts: Iterable[Filtered], *, current: str, token: str, authorit
         "kind": "Config",
         "current-context": current if current in {one.context for one in listed} else "",
         "clusters": clusters,
-        "users": [{"name": one.context, "user": {"token": token}} for one in listed],
+        "users": [{"name": one.context, "user": {"token": one.token}} for one in listed],
         "contexts": named,
     }
     written: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=float("inf"))
     return written
 
 
-def _context(name: str, context: Node | None, clusters: dict[str, Node], users: dict[str, Node]) -> Upstream | Unserved:
-    cluster, user = clusters.get(_text(context, "cluster")), users.get(_text(context, "user"))
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What stands in a list under a name."""
+
+    directory: str = ""
+    node: Node | None = None
+
+    def source(self, key: str) -> Source:
+        """Return the file that a key names."""
+        name = _text(self.node, key)
+        return Source(file=posixpath.join(self.directory, name)) if name else Source()
+
+    def pem(self, key: str) -> Source:
+        """Return what ``KEY-data`` holds in base64, else the file that ``KEY`` names. Raises `ValueError`."""
+        inline = "".join(_text(self.node, f"{key}-data").split())
+        if inline:
+            return Source(text=base64.b64decode(inline, validate=True).decode("ascii"))
+        return self.source(key)
+
+
+_NO_ENTRY: Final = _Entry()
+
+
+def _root(text: str) -> Table:
+    root = structured.read_yaml(text)
+    if not isinstance(root, Table):
+        raise UnreadableError("it is no mapping", root.line)
+    return root
+
+
+def _context(
+    name: str, context: Node | None, clusters: dict[str, _Entry], users: dict[str, _Entry]
+) -> Upstream | Unserved:
+    of_cluster = clusters.get(_text(context, "cluster"), _NO_ENTRY)
+    of_user = users.get(_text(context, "user"), _NO_ENTRY)
+    cluster, user = of_cluster.node, of_user.node
     server = _text(cluster, "server")
     reason = _refuse_cluster(cluster, server) or _refuse_user(user)
     if reason:
         return Unserved(context=name, reason=reason)
-    token = Source(text=_text(user, "token")) or Source(file=_text(user, "tokenFile"))
+    token = Source(text=_text(user, "token")) or of_user.source("tokenFile")
     try:
         return Upstream(
             context=name,
@@ -145,10 +184,10 @@ def _context(name: str, context: Node | None, clusters: dict[str, Node], users: 
             server=server,
             tls_name=_text(cluster, "tls-server-name"),
             verifies=_text(cluster, "insecure-skip-tls-verify").lower() != "true",
-            authority=_pem(cluster, "certificate-authority"),
+            authority=of_cluster.pem("certificate-authority"),
             token=token,
-            certificate=_pem(user, "client-certificate"),
-            key=_pem(user, "client-key"),
+            certificate=of_user.pem("client-certificate"),
+            key=of_user.pem("client-key"),
         )
     except ValueError:
         return Unserved(context=name, reason="a certificate or key in it is not base64; write it again")
@@ -180,22 +219,15 @@ def _refuse_user(user: Node | None) -> str:
     return reason
 
 
-def _pem(node: Node | None, key: str) -> Source:
-    """Return what ``KEY-data`` holds in base64, else the file that ``KEY`` names. Raises `ValueError`."""
-    inline = "".join(_text(node, f"{key}-data").split())
-    if inline:
-        return Source(text=base64.b64decode(inline, validate=True).decode("ascii"))
-    return Source(file=_text(node, key))
-
-
-def _named(root: Table, key: str, inner: str) -> dict[str, Node]:
-    """Return what a list holds, by name; the first of a name counts, as for kubectl."""
-    listed = root.get(key)
-    found: dict[str, Node] = {}
-    for one in _tables(listed.nodes if isinstance(listed, Items) else ()):
-        node = one.get(inner)
-        if node is not None:
-            found.setdefault(_text(one, "name"), node)
+def _named(roots: Iterable[tuple[str, Table]], key: str, inner: str) -> dict[str, _Entry]:
+    """Return what lists hold, by name; the first of a name counts, as for kubectl."""
+    found: dict[str, _Entry] = {}
+    for directory, root in roots:
+        listed = root.get(key)
+        for one in _tables(listed.nodes if isinstance(listed, Items) else ()):
+            node = one.get(inner)
+            if node is not None:
+                found.setdefault(_text(one, "name"), _Entry(directory, node))
     return found
 
 

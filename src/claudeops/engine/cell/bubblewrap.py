@@ -119,6 +119,9 @@ _TOOL_SHELL: Final = Path("/run/claudeops/bash")  # the CLI knows a shell by its
 AGENT_SOCKET: Final = Path("/run/claudeops/ssh-agent.sock")
 """Where a session finds the agent with its keys: its ``SSH_AUTH_SOCK``."""
 
+KUBECONFIG_FILE: Final = Path("/run/claudeops/kubeconfig")
+"""Where a session finds the kubeconfig of its filter before clusters."""
+
 PYTHON: Final = Path(sys.executable).resolve()
 """The daemon's own interpreter, for programs of ours in a session."""
 
@@ -355,10 +358,7 @@ def session_mounts(
     if spec.look_socket is not None:
         wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
         wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
-    if spec.agent_socket is not None:
-        wanted += [Mount(AGENT_SOCKET, Kind.READ_ONLY, spec.agent_socket)]
-    if spec.docker is not None:
-        wanted += [Mount(DOCKER_SOCKET, Kind.READ_ONLY, spec.docker)]
+    wanted += [Mount(place, Kind.READ_ONLY, source) for place, source in spec.given.items()]
     if has_shell:
         wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
     if has_shell or spec.look_socket is not None:

@@ -44,6 +44,7 @@ SHARED: Final = "shared"
 """What a session reaches: what is listed for it, or all that the machine reaches."""
 
 DOCKER_HOST: Final = "DOCKER_HOST"
+KUBECONFIG: Final = "KUBECONFIG"
 _UNIX: Final = "unix://"
 
 BASH: Final = Path("/bin/bash")
@@ -110,9 +111,8 @@ class SandboxSpec:
     bounds: Bounds = field(default_factory=Bounds)
     group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
-    agent_socket: Path | None = None  # where the agent with its keys listens; None: it has none
-    docker: Path | None = None  # the socket of its filter before docker's engine; None: it has none
-    hidden: Sequence[Path] = ()  # of the machine, whatever shows it: the socket behind that filter
+    given: Mapping[Path, Path] = field(default_factory=dict)  # by place in a namespace: what the daemon gives it there
+    hidden: Sequence[Path] = ()  # of the machine, whatever shows it: what its filters stand before
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
     trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
     files: OwnFiles | None = None  # None: its directories are those of the workspace, on the disk

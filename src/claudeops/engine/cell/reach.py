@@ -42,7 +42,7 @@ class Needs:
     environment: Mapping[str, str]
     home: Path  # with its ssh configuration and kubeconfig
     endpoints: Sequence[Endpoint] = ()  # further ones, that the operator's settings name
-    meter: Endpoint | None = None  # which is on every list; its host is an address
+    ours: Sequence[Endpoint] = ()  # of the daemon, on every list: the meter, filters; their hosts are addresses
     headers: Sequence[SecretHeader] = ()  # that are added for the tier
 
 
@@ -51,7 +51,7 @@ class Reach:
     """What is reached."""
 
     network: OwnNetwork
-    listed: tuple[Destination, ...]  # without the meter
+    listed: tuple[Destination, ...]  # without what is ours
     unknown: tuple[str, ...]  # names without an address
     headers: tuple[SecretHeader, ...]  # that are added: those of hosts on the list
     tally: Tally = field(compare=False)
@@ -65,8 +65,7 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
     listed = await list_of(needs)
     excluded = Exclusions(needs.tier, needs.estate).has
     network = await resolved(listed, names, excluded=excluded)
-    if needs.meter is not None:
-        network = replace(network, tcp=tuple(dict.fromkeys((needs.meter, *network.tcp))))
+    network = replace(network, tcp=tuple(dict.fromkeys((*needs.ours, *network.tcp))))
     added, relays = await _relays(needs.headers, listed, network, log)
     relayed = RelayTally() if relays is None else relays.tally
     async with open_network(network, _into(log, network), excluded=excluded, relays=relays) as opened:

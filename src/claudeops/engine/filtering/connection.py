@@ -16,6 +16,7 @@ from claudeops.tasks import open_tasks
 
 _CHUNK_BYTES: Final = 64 * 1024
 _IDLE_SECONDS: Final = 300.0  # between two requests of a connection
+_WITHOUT_BODY: Final = frozenset({204, 304})  # and so without its length
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 MOST_BODY: Final = 256 * 1024  # bytes of a request
 ERROR: Final = 400
@@ -80,13 +81,19 @@ class Client:
             await self.stream.send(data)
 
     async def send(
-        self, status: int, body: bytes, *, head: bool = False, kept: Sequence[tuple[bytes, bytes]] = ()
+        self,
+        status: int,
+        body: bytes,
+        *,
+        head: bool = False,
+        kept: Sequence[tuple[bytes, bytes]] = (),
+        media: bytes = b"application/json",
     ) -> None:
         """Send a whole answer; ``head``: without its body."""
         headers = [*kept]
         if body or status >= ERROR:
-            headers += [(b"content-type", b"application/json")]
-        if status != 204:  # noqa: PLR2004 - no content, and no length of it
+            headers += [(b"content-type", media)]
+        if status not in _WITHOUT_BODY:
             headers += [(b"content-length", str(len(body)).encode())]
         self.has_begun = True
         await self._send(h11.Response(status_code=status, headers=headers))

@@ -9,7 +9,7 @@ import os
 import pwd
 import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.estate.strangers import is_loopback
-from claudeops.domain.network.addresses import endpoints_in, endpoints_of_environment
+from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints_of_environment
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.reach import Needs, endpoint_of, ssh_text
@@ -63,6 +63,7 @@ async def access_of(
     except OSError as error:
         context.log.warning(LogEvent.ACCESS_NOT_KNOWN, tier=tier.number, error=str(error))
         return ()
+    facts = replace(facts, kubeconfig=facts.kubeconfig or bool(tier.kubeconfigs))
     return limits_in(facts.with_agent() if await has_agent() else facts, estate)
 
 
@@ -74,8 +75,17 @@ class ModelWay:
     urls: tuple[str, ...] = ()
 
 
-def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, Estate], way: ModelWay) -> Needs:
-    """Return what the list of a session is made of, in its workspace and with what is known of the estate."""
+def needs_of(
+    context: SessionContext,
+    tier: TierSetup,
+    place: tuple[Workspace, Estate],
+    way: ModelWay,
+    filters: Sequence[Endpoint] = (),
+) -> Needs:
+    """Return what the list of a session is made of, in its workspace and with what is known of the estate.
+
+    ``filters``: where the daemon's filters listen for it.
+    """
     workspace, estate = place
     servers, of_repos = context.mcp.mcp_servers or {}, context.mcp.mcp_of_repos
     endpoints = [endpoint for url in way.urls for endpoint in endpoints_in(url)]
@@ -94,10 +104,10 @@ def needs_of(context: SessionContext, tier: TierSetup, place: tuple[Workspace, E
     return Needs(
         tier=tier.policy,
         estate=estate,
-        environment=tier.passed_env,
+        environment=tier.unfiltered_env,
         home=workspace.home,
         endpoints=endpoints,
-        meter=None if way.meter is None else endpoint_of(way.meter),
+        ours=(*(() if way.meter is None else (endpoint_of(way.meter),)), *filters),
         headers=tier.headers,
     )
 

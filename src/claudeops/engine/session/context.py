@@ -18,7 +18,7 @@ from claudeops.domain.policy import Judgement, NodeScope, Scope, TierPolicy, exp
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.bubblewrap import Mount
-from claudeops.engine.cell.cell import DOCKER_HOST, Cell, PlainCell, named_in
+from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG, Cell, PlainCell, named_in
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.own_network import Names
@@ -73,15 +73,20 @@ class TierSetup:
     passed_env: Mapping[str, str] = field(default_factory=dict)
     read: tuple[Path, ...] = ()  # what sessions see of the machine too
     docker: Path | None = None  # the engine's socket, which sessions reach through the filter; None: there is none
+    kubeconfigs: tuple[Path, ...] = ()  # whose clusters they reach through the filter; none: there is none
     headers: tuple[SecretHeader, ...] = field(default=(), repr=False)  # that the daemon adds to what sessions send
     template_home: Path | None = None  # copied into each session's home
 
     @property
     def shown(self) -> tuple[Path, ...]:
         """What its variables name of the machine's files and sockets, and what it may read."""
-        hidden = {DOCKER_HOST} if self.docker is not None else set()
-        named = {name: value for name, value in self.passed_env.items() if name not in hidden}
-        return (*named_in(named), *self.read)
+        return (*named_in(self.unfiltered_env), *self.read)
+
+    @property
+    def unfiltered_env(self) -> dict[str, str]:
+        """Its variables but those that lead to what it reaches through a filter."""
+        filters = {DOCKER_HOST: self.docker is not None, KUBECONFIG: bool(self.kubeconfigs)}
+        return {name: value for name, value in self.passed_env.items() if not filters.get(name, False)}
 
     def judge_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> SessionJudge:
         """Return the judge of the calls of a session that lives in ``workspace`` and looks after ``estate``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,8 @@ from claudeops.domain.network.headers import added_in_words
 from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
-from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, DOCKER_SOCKET, BubblewrapCell, Mount
-from claudeops.engine.cell.cell import DOCKER_HOST, SandboxedCommand, SandboxSpec
+from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, BubblewrapCell, Mount
+from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.own_files import MemoryFiles
@@ -29,6 +29,7 @@ from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of
 from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.filters import Filters
 from claudeops.engine.session.keys import AGENT_VARIABLE, SessionKeys
 from claudeops.engine.session.knowledge import Gathering
 from claudeops.engine.session_log.reader import open_log
@@ -66,7 +67,7 @@ class Launch:
     access: ModelAccess
     group: Group | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
-    docker: Path | None = None  # the socket of the filter before docker's engine
+    filters: Filters = field(default_factory=Filters)
     reach: Reach | None = None  # on a network of its own
     keys: SessionKeys
     memory: MemoryFiles | None = None  # where its files are in memory
@@ -219,9 +220,8 @@ class Launch:
             bounds=context.confinement.bounds,
             group=self.group,
             look_socket=self.look_socket,
-            agent_socket=agent,
-            docker=self.docker,
-            hidden=() if self.tier.docker is None else (self.tier.docker,),
+            given=self.filters.given | ({} if agent is None else {AGENT_SOCKET: agent}),
+            hidden=self.filters.hidden,
             network=None if self.reach is None else self.reach.network,
             trusted=self.tier.passed_env,
             files=None if self.memory is None else self.memory.sandboxed,
@@ -247,9 +247,7 @@ class Launch:
             TRACEPARENT: place.header,
             **({} if agent is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
         }
-        if self.docker is not None:
-            in_namespaces = isinstance(context.confinement.cell, BubblewrapCell)
-            ours[DOCKER_HOST] = f"unix://{DOCKER_SOCKET if in_namespaces else self.docker}"
+        ours |= self.filters.variables(in_namespaces=isinstance(context.confinement.cell, BubblewrapCell))
         return Spec(
             binary=str(context.clis.binaries[session.harness]),
             model=session.model,

@@ -43,7 +43,7 @@ from claudeops.engine.session.completion import Gathered, calls_that_ran, conclu
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
-from claudeops.engine.session.filters import Filters, open_filters
+from claudeops.engine.session.filters import Filters, clusters_of, files_below, open_filters
 from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
@@ -81,23 +81,25 @@ class SessionRunner:
             await _admit(harness, context.clis)
             uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
             keys = await keys_of(context.confinement.cell, tier)
+            clusters = await clusters_of(tier)
+            kept_back = frozenset() if keys is None else keys.files
             workspace = await workspaces.create(
-                root, template_home=tier.template_home, uid=uid, without=() if keys is None else keys.files
+                root, template_home=tier.template_home, uid=uid, without=kept_back | files_below(tier, clusters)
             )
             bound = await _bound_in_memory(workspace, context.confinement)
             async with (
                 _group(session, context.confinement, bound) as group,
                 metered(context, session, harness, control) as access,
+                open_filters(context, tier, workspace, clusters, log) as filters,
                 open_keys(
                     context.confinement.cell,
                     tier,
                     (workspace, keys),
-                    needs := needs_of(context, tier, (workspace, estate), access.way(harness)),
+                    needs := needs_of(context, tier, (workspace, estate), access.way(harness), filters.endpoints),
                     log,
                 ) as session_keys,
                 _reached(context, needs, log) as reach,
                 open_looks({**context.confinement.looks, **_docker_cell(context, tier)}, workspace, log) as looks,
-                open_filters(context, tier, workspace, log) as filters,
                 open_files(bound, workspace) as memory,
                 await _log_of(session) as sink,
             ):
@@ -287,7 +289,7 @@ class _Run:
             access=self.access.access,
             group=self.group,
             look_socket=None if self.looks is None else self.looks.socket,
-            docker=self.filters.docker,
+            filters=self.filters,
             reach=self.reach,
             keys=self.keys,
             memory=self.memory,

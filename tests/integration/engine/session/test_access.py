@@ -279,4 +279,4 @@ async def test_servers_of_the_operator_name_places_and_those_of_repositories_non
         ("grafana.example", 3000),
         ("theirs.example", 443),
     }
-    assert (found.environment, found.meter) == ({"SITE": "http://site.example"}, None)
+    assert (found.environment, found.ours) == ({"SITE": "http://site.example"}, ())

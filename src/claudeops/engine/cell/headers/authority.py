@@ -1,4 +1,4 @@
-"""A session's own authority: it certifies the hosts for which a header is added, to that session alone.
+"""A session's own authority: it certifies what the daemon answers as (hosts with a header, clusters), to it alone.
 
 Its key, and those of the certificates, are in the daemon's memory and nowhere else; they are gone with the session.
 """
@@ -26,7 +26,7 @@ _OWN_AGE: Final = timedelta(days=3)
 class Authority:
     """Makes certificates. Used on one thread."""
 
-    def __init__(self, now: datetime | None = None) -> None:
+    def __init__(self, now: datetime | None = None, *, name: str = "headers") -> None:
         from cryptography import x509  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
@@ -34,7 +34,7 @@ class Authority:
 
         self._now = now or datetime.now(UTC)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "claudeops: headers of this session")])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"claudeops: {name} of this session")])
         self._contexts: dict[str, ssl.SSLContext] = {}
         usage = _usage(certifies=True)
         own = (
@@ -51,11 +51,11 @@ class Authority:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.set_alpn_protocols([ALPN])
-            _load(context, self._certified(host))
+            _load(context, self.certified(host))
             self._contexts[host] = context
         return self._contexts[host]
 
-    def _certified(self, host: str) -> bytes:
+    def certified(self, host: str) -> bytes:
         """Return a key and the certificate of a host, as PEM."""
         from cryptography import x509  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
