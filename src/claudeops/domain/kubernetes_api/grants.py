@@ -40,6 +40,7 @@ class ClusterChange:
     is_own: bool  # the namespace is the context's own
     replicas: int | None = None
     container: str = ""
+    default_container: str = ""  # of the pod, which kubectl names where the command names none
     command: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -53,7 +54,8 @@ def fits(grant: ClusterGrant, change: ClusterChange) -> bool:
     """Return whether a change is what was granted."""
     return (
         (grant.verb, grant.resource, grant.name) == (change.verb, change.resource, change.name)
-        and (grant.replicas, grant.container, grant.command) == (change.replicas, change.container, change.command)
+        and (grant.replicas, grant.command) == (change.replicas, change.command)
+        and (grant.container or change.default_container) == (change.container or change.default_container)
         and (grant.context == change.context if grant.context else change.is_current)
         and (grant.namespace == change.namespace if grant.namespace else change.is_own)
     )

@@ -10,7 +10,7 @@ import hmac
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -234,7 +234,7 @@ class _Served:
             raise NotServedError(Refused(status=502, sentence="the API server leads elsewhere, which is not followed"))
         with anyio.fail_after(_READ_SECONDS):
             raw = await server.whole(MOST_BODY) or b""
-        said = _status_of(raw)
+        said = _object(raw)
         refused = Refused(status=head.status, sentence=str(said.get("message") or "the API server refuses it"))
         document = msgspec.json.decode(refused.document)
         if isinstance(reason := said.get("reason"), str):
@@ -248,7 +248,8 @@ class _Served:
         change = read_body(act, self.body, self.headers.get("content-type", ""))
         if isinstance(change, Refused):
             raise NotServedError(change)
-        wanted = await self._meant(act, replicas=change.replicas if isinstance(change, Scaled) else None)
+        wanted = await self._meant(act)
+        wanted = replace(wanted, replicas=change.replicas) if isinstance(change, Scaled) else wanted
         body = bound_body(change, wanted.id)
         if isinstance(body, Refused):
             raise NotServedError(body)
@@ -274,11 +275,11 @@ class _Served:
         if self.body or not self.client.may_switch:
             raise NotServedError(Refused(status=400, sentence="exec is an upgrade of the connection, without a body"))
         sent = _upgrade(act, self.headers)
-        wanted = await self._meant(act, container=act.container, command=act.command)
+        wanted = replace(await self._meant(act), container=act.container, command=act.command)
         grant = await self._granted(wanted)
         status = _NOT_SENT
         try:
-            if (await self._meant(act, container=act.container, command=act.command)).id != wanted.id:
+            if (await self._meant(act)).id != wanted.id:
                 raise NotServedError(Refused(status=409, sentence="this pod was made anew; look at it again"))
             async with self.context.connected() as server:
                 status = _NOT_KNOWN
@@ -301,39 +302,36 @@ class _Served:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CONNECT_SECONDS):
             await self.clusters.daemon.ended(grant, _NOT_SENT if status == _TOO_MANY else status)
 
-    async def _meant(
-        self, act: Act, *, replicas: int | None = None, container: str = "", command: tuple[str, ...] = ()
-    ) -> ClusterChange:
+    async def _meant(self, act: Act) -> ClusterChange:
         """Return which object a request means, as the API server says."""
         named = act.object
+        found = await self._found(named)
+        uid = _field(found, "metadata").get("uid")
+        if not isinstance(uid, str) or not uid:
+            sentence = f"the API server does not say what {named.resource}/{named.name} is"
+            raise NotServedError(Refused(status=502, sentence=sentence))
         return ClusterChange(
             verb=_VERBS[type(act)],
             resource=named.resource,
             name=named.name,
             context=self.context.name,
             namespace=named.namespace,
-            id=await self._uid(named),
+            id=uid,
             is_current=self.context.is_current,
             is_own=named.namespace == (self.context.namespace or "default"),
-            replicas=replicas,
-            container=container,
-            command=command,
+            default_container=_default_container(found) if isinstance(act, Exec) else "",
         )
 
-    async def _uid(self, named: ObjectName) -> str:
+    async def _found(self, named: ObjectName) -> dict[str, object]:
         async with self.context.connected() as server:
             head = await self._ask(server, "GET", named.target, [("Accept", _JSON)])
             with anyio.fail_after(_READ_SECONDS):
                 raw = await server.whole(_MOST_ANSWER) or b""
-        where = f"{named.resource}/{named.name} in {named.namespace}"
         if head.status >= ERROR:
-            sentence = str(_status_of(raw).get("message") or f"the API server does not show {where}")
+            shown = f"{named.resource}/{named.name} in {named.namespace}"
+            sentence = str(_object(raw).get("message") or f"the API server does not show {shown}")
             raise NotServedError(Refused(status=head.status, sentence=self.clusters.redactor.text(sentence)))
-        metadata = _status_of(raw).get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, dict) else None
-        if not isinstance(uid, str) or not uid:
-            raise NotServedError(Refused(status=502, sentence=f"the API server does not say what {where} is"))
-        return uid
+        return _object(raw)
 
     async def _ask(
         self,
@@ -396,13 +394,26 @@ def _kept(head: Head, kind: Kind) -> list[tuple[bytes, bytes]]:
     return [each for each in head.headers if each[0] in names]
 
 
-def _status_of(raw: bytes) -> dict[str, object]:
+def _object(raw: bytes) -> dict[str, object]:
     """Return what stands in an object; nothing in what is none."""
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _field(found: object, name: str) -> dict[str, object]:
+    inner = found.get(name) if isinstance(found, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def _default_container(pod: dict[str, object]) -> str:
+    """Return the container that kubectl picks in a pod."""
+    listed = _field(pod, "spec").get("containers")
+    names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    named = _field(_field(pod, "metadata"), "annotations").get("kubectl.kubernetes.io/default-container")
+    return str(named) if named in names else str(next(iter(names), ""))
 
 
 def _worded(status: int, sentence: str) -> bytes:
