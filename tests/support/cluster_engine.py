@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -33,6 +34,7 @@ from claudeops.domain.kubernetes_api.requests import (
     read_request,
 )
 from claudeops.domain.redact import Redactor
+from support.certificates import make_authority, serving_with
 
 JSON: Final = "application/json"
 Json = dict[str, Any]
@@ -94,6 +96,7 @@ class Cluster:
     calls: list[tuple[str, str, bytes]] = field(default_factory=list)  # method, target, body
     reads: list[Read] = field(default_factory=list)  # that the filter passed
     token: str = ""  # that is asked for
+    authority: str = ""  # PEM; empty: it serves without TLS
     heads: list[dict[str, str]] = field(default_factory=list)  # of the calls
     executed: list[str] = field(default_factory=list)  # targets
 
@@ -308,6 +311,27 @@ def _executed(key: str, printed: bytes) -> tuple[str, bytes]:
     contents = (b"\x01" + printed, b"\x03" + _SUCCESS)  # channels: output, and how it ended
     frames = b"".join(bytes((0x82, len(content))) + content for content in contents)
     return base64.b64encode(accepted).decode(), frames + b"\x88\x02\x03\xe8"
+
+
+@contextmanager
+def serving_tls(cluster: Cluster, place: Path) -> Iterator[Cluster]:
+    """Serve on loopback over TLS, with a certificate of an authority that is the cluster's own; ``place`` is a file."""
+    authority = make_authority()
+    cluster.authority = authority.pem
+    with serving(cluster, serving_with(authority.issue(place))) as served:
+        yield served
+
+
+def kubeconfig(cluster: Cluster, user: str) -> str:
+    """Return a kubeconfig with two contexts for a cluster; ``user``: what stands of their user in braces."""
+    trusted = base64.b64encode(cluster.authority.encode()).decode()
+    return (
+        "current-context: prod\n"
+        "contexts: [{name: prod, context: {cluster: c, user: u}},"
+        " {name: other, context: {cluster: c, user: u, namespace: x}}]\n"
+        f"clusters: [{{name: c, cluster: {{server: '{cluster.url}', certificate-authority-data: '{trusted}'}}}}]\n"
+        f"users: [{{name: u, user: {{{user}}}}}]\n"
+    )
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from claudeops.domain.estate import structured
 from claudeops.domain.estate.structured import Items, Node, Scalar, Table, UnreadableError
 
 _MOST_CONTEXTS: Final = 64
+_FILES: Final = ("tokenFile", "client-certificate", "client-key")
 _BY_PROGRAM: Final = "its credentials come from a program ({key}), which a filter does not run; give the user a token"
 _UNSERVED: Final = {
     "exec": _BY_PROGRAM.format(key="exec"),
@@ -74,6 +75,7 @@ class Kubeconfig:
     current: str  # a context, perhaps one that is not there; empty: none is chosen
     served: tuple[Upstream, ...]
     unserved: tuple[Unserved, ...]
+    files: tuple[str, ...] = ()  # that hold keys and tokens of users, also of those whom no context serves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +104,9 @@ def read_kubeconfig(*files: tuple[str, str]) -> Kubeconfig:
         current=next(filter(None, (_text(root, "current-context") for _, root in roots)), ""),
         served=tuple(one for one in read if isinstance(one, Upstream)),
         unserved=tuple(one for one in read if isinstance(one, Unserved)),
+        files=tuple(
+            dict.fromkeys(source.file for user in users.values() for key in _FILES if (source := user.source(key)))
+        ),
     )
 
 

@@ -55,15 +55,12 @@ def read_clusters(files: tuple[Path, ...]) -> TierClusters:
         reason = f"a kubeconfig cannot be read: {error}"
         return TierClusters(unserved=(Unserved(context="", reason=reason),), files=frozenset(there))
     found = [(upstream, _context(upstream, said)) for upstream in said.served]
-    named = set(there)
-    for upstream, _ in found:
-        sources = (upstream.token, upstream.certificate, upstream.key)  # authorities are no secrets
-        named |= {Path(os.path.normpath(source.file)) for source in sources if source.file}
+    named = {Path(os.path.normpath(file)) for file in said.files}
     return TierClusters(
         current=said.current,
         contexts=tuple(context for _, context in found if isinstance(context, Context)),
         unserved=(*said.unserved, *(context for _, context in found if isinstance(context, Unserved))),
-        files=frozenset(named),
+        files=frozenset(there) | named,
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import anyio
 import msgspec
 
-from claudeops.domain.redact import Redactor
 from claudeops.engine.filtering.process import Line, Serving, run, texts
 from claudeops.engine.kubernetes.relay import Clusters
 from claudeops.engine.kubernetes.upstream import Context, loaded
@@ -24,7 +23,7 @@ def opened(first: Mapping[str, Any], line: Line) -> Serving:
     clusters = Clusters(
         contexts={str(token): msgspec.convert(context, Context) for token, context in dict(first["contexts"]).items()},
         tls=own,
-        redactor=Redactor(texts(first["secrets"])),
+        secrets={*texts(first["secrets"])},
         daemon=line,
     )
     return clusters.serve

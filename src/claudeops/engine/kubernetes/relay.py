@@ -10,7 +10,7 @@ import hmac
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
@@ -58,6 +58,7 @@ _NOT_SENT: Final = 0
 _NOT_KNOWN: Final = -1
 _REDIRECTION: Final = 300
 _NOT_MODIFIED: Final = 304
+_UNKNOWN_CLIENT: Final = 401
 _TOO_MANY: Final = 429
 _NO_LEAVE: Final = "the gate has allowed no such change, or it has been made already: call it anew, as one command"
 _BEARER: Final = "Bearer "
@@ -83,14 +84,24 @@ class NotServedError(Exception):
         self.refused = refused
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Clusters:
     """The contexts that one session reaches."""
 
     contexts: Mapping[str, Context]  # by the session's own tokens
     tls: ssl.SSLContext
-    redactor: Redactor
+    secrets: set[str]  # that are known: of the daemon, and of the contexts
     daemon: Line
+    redactor: Redactor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.redactor = Redactor(self.secrets)
+
+    def know(self, secret: str) -> None:
+        """Take a secret out of every answer from now on."""
+        if secret and secret not in self.secrets:
+            self.secrets.add(secret)
+            self.redactor = Redactor(self.secrets)
 
     async def serve(self, plain: SocketStream) -> None:
         """Answer the requests of one connection, until it ends."""
@@ -123,13 +134,16 @@ class Clusters:
             Refusal(method=method, target=target, status=refused.status, sentence=refused.sentence)
         )
         await client.send(refused.status, refused.document, head=method == "HEAD")
+        if refused.status == _UNKNOWN_CLIENT:
+            raise GoneError  # a stranger holds no place among the session's connections
 
     def _context(self, given: str) -> Context:
         """Return which context a session's token is for."""
         token = given.removeprefix(_BEARER).encode()
         found = [context for own, context in self.contexts.items() if hmac.compare_digest(own.encode(), token)]
         if not found:
-            raise NotServedError(Refused(status=401, sentence="use the kubeconfig of this session, as it is"))
+            sentence = "use the kubeconfig of this session, as it is"
+            raise NotServedError(Refused(status=_UNKNOWN_CLIENT, sentence=sentence))
         return found[0]
 
 
@@ -286,6 +300,7 @@ class _Served:
                 head = await self._ask(server, act.method, act.target, sent, b"", upgrade=act.upgrade)
                 status = head.status
                 if status != SWITCHING:
+                    status = _NOT_SENT  # nothing has run: kubectl tries another protocol then
                     await self._failed(server, head)
                     return
                 await self.client.switch([each for each in head.headers if each[0] in _UPGRADED])
@@ -343,7 +358,10 @@ class _Served:
         *,
         upgrade: str = "",
     ) -> Head:
-        headers = [*await self.context.headers(), ("Accept-Encoding", "identity"), *sent]
+        token = await self.context.current_token()
+        self.clusters.know(token)
+        who = [("Authorization", f"Bearer {token}")] if token else []
+        headers = [("Host", self.context.url.netloc), *who, ("Accept-Encoding", "identity"), *sent]
         with anyio.fail_after(_READ_SECONDS):
             return await server.ask(method, self.context.url.path.rstrip("/") + target, headers, body, upgrade=upgrade)
 

@@ -41,13 +41,17 @@ class Context:
         """Return its server."""
         return urlsplit(self.server)
 
-    async def headers(self) -> list[tuple[str, str]]:
-        """Return which server is meant, and who asks; raises `OSError` where the token's file cannot be read."""
-        token = self.token
-        if not token and self.token_file:
-            with anyio.fail_after(CONNECT_SECONDS):
-                token = await anyio.to_thread.run_sync(_read, self.token_file, abandon_on_cancel=True)
-        return [("Host", self.url.netloc), *([("Authorization", f"Bearer {token}")] if token else [])]
+    async def current_token(self) -> str:
+        """Return the token that says who asks, "" for none; raises `OSError` where its file cannot be read.
+
+        In plain text none is sent, as kubectl sends none.
+        """
+        if self.url.scheme != "https":
+            return ""
+        if self.token or not self.token_file:
+            return self.token
+        with anyio.fail_after(CONNECT_SECONDS):
+            return await anyio.to_thread.run_sync(_read, self.token_file, abandon_on_cancel=True)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Upstream]:

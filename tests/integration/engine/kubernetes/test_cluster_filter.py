@@ -27,7 +27,7 @@ from claudeops.domain.kubernetes_api.grants import DELETE, EXEC, RESTART, SCALE,
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.filter import open_cluster_filter
 from claudeops.engine.kubernetes.kubeconfig import read_clusters
-from support.cluster_engine import Cluster, serving
+from support.cluster_engine import Cluster, kubeconfig, serving, serving_tls
 from support.planted_cluster import SECRET, planted
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -135,19 +135,9 @@ def run(kubeconfig: Path, home: Path, *words: str) -> subprocess.CompletedProces
     )
 
 
-def config(url: str, user: str = f"token: {TOKEN}") -> str:
-    return (
-        "current-context: prod\n"
-        "contexts: [{name: prod, context: {cluster: c, user: u}},"
-        " {name: other, context: {cluster: c, user: u, namespace: x}}]\n"
-        f"clusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n"
-        f"users: [{{name: u, user: {{{user}}}}}]\n"
-    )
-
-
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with serving(Cluster(objects=planted(), token=TOKEN)) as served:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with serving_tls(Cluster(objects=planted(), token=TOKEN), tmp_path / "server.pem") as served:
         yield served
 
 
@@ -155,7 +145,7 @@ def cluster() -> Iterator[Cluster]:
 async def opened(cluster: Cluster, text: str | None = None) -> AsyncIterator[Opened]:
     place = Path(mkdtemp(prefix="filter-", dir="/tmp"))
     (place / "etc").mkdir()
-    (place / "config").write_text(text or config(cluster.url), encoding="utf-8")
+    (place / "config").write_text(text or kubeconfig(cluster, f"token: {TOKEN}"), encoding="utf-8")
     written, grants = io.StringIO(), Grants()
     logs.configure(level="info", fmt="json", stream=written, redact=str)
     try:
@@ -173,7 +163,7 @@ async def test_every_look_works_and_shows_no_secret(cluster: Cluster, tmp_path: 
     cluster.logs = f"ready\nconnected with {KNOWN}\n"
     async with opened(cluster) as it:
         with serving(whole):
-            plain.write_text(config(whole.url, ""), encoding="utf-8")
+            plain.write_text(kubeconfig(whole, ""), encoding="utf-8")
             for look in LOOKS:
                 words = look.split()
                 seen, known = await it.kubectl(*words), await anyio.to_thread.run_sync(run, plain, tmp_path, *words)
@@ -200,11 +190,9 @@ async def test_nothing_is_changed_or_shown_that_was_not_granted(cluster: Cluster
 
 async def test_what_was_granted_is_done_once(cluster: Cluster) -> None:
     async with opened(cluster) as it:
-        it.grants.admit([RESTART_WEB])
-        first, second = (
-            await it.kubectl("rollout", "restart", "deploy/web"),
-            await it.kubectl("rollout", "restart", "deploy/web"),
-        )
+        it.grants.admit([SCALE_WEB])
+        first = await it.kubectl("scale", "deploy/web", "--replicas=3")
+        second = await it.kubectl("scale", "deploy/web", "--replicas=3")
         assert (first.returncode, second.returncode) == (0, 1), first.stderr
         assert "the gate has allowed no such change" in second.stderr
         (entry,) = it.entries("change_passed_on")
@@ -298,10 +286,43 @@ async def test_without_the_sessions_token_nothing_is_answered(cluster: Cluster) 
 async def test_a_token_in_a_file_is_read_anew(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n", encoding="utf-8")
-    async with opened(cluster, config(cluster.url, f"tokenFile: {token}")) as it:
+    async with opened(cluster, kubeconfig(cluster, f"tokenFile: {token}")) as it:
         assert (await it.kubectl("get", "pods")).returncode != 0
         token.write_text(f"{TOKEN}\n", encoding="utf-8")
         assert (await it.kubectl("get", "pods")).returncode == 0
+
+
+async def test_no_token_goes_out_in_plain_text() -> None:
+    with serving(Cluster(objects=planted())) as plain:
+        async with opened(plain) as it:
+            assert (await it.kubectl("get", "pods")).returncode == 0
+    assert "authorization" not in {name for head in plain.heads for name in head}
+
+
+async def test_a_server_with_another_certificate_is_sent_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    with serving_tls(Cluster(objects=planted()), tmp_path / "other.pem") as other:
+        text = kubeconfig(cluster, f"token: {TOKEN}").replace(cluster.url, other.url)
+        async with opened(cluster, text) as it:
+            assert (await it.kubectl("get", "pods")).returncode != 0
+    assert not other.heads
+
+
+async def test_the_clusters_own_token_is_in_no_answer(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN, encoding="utf-8")
+    cluster.logs = f"logged in with {TOKEN}\n"
+    for user in (f"token: {TOKEN}", f"tokenFile: {tmp_path}/token"):
+        async with opened(cluster, kubeconfig(cluster, user)) as it:
+            done = await it.kubectl("logs", "web-1")
+        assert (done.returncode, done.stdout) == (0, "logged in with [redacted]\n")
+
+
+async def test_a_server_that_takes_no_websocket_is_asked_in_the_older_way_with_the_same_grant(cluster: Cluster) -> None:
+    cluster.filtered = True  # the stand-in then answers 500, and upgrades nothing
+    async with opened(cluster) as it:
+        it.grants.admit([EXEC_UPTIME])
+        await it.kubectl("exec", "web-1", "--", "uptime")
+        refused = it.entries("request_refused")
+    assert not [entry for entry in refused if "the gate has allowed no such change" in str(entry["sentence"])]
 
 
 async def test_a_process_that_has_ended_is_started_anew(cluster: Cluster) -> None:
@@ -315,7 +336,7 @@ async def test_a_process_that_has_ended_is_started_anew(cluster: Cluster) -> Non
 
 
 async def test_an_api_server_that_is_away_is_said_and_no_more() -> None:
-    async with opened(Cluster(objects={}), config("http://127.0.0.1:1")) as it:
+    async with opened(Cluster(objects={}, url="https://127.0.0.1:1")) as it:
         assert (await it.kubectl("get", "pods")).returncode != 0
         await until(lambda: bool(it.entries("request_refused")))
         entry = it.entries("request_refused")[0]
