@@ -97,6 +97,7 @@ class Cluster:
     reads: list[Read] = field(default_factory=list)  # that the filter passed
     token: str = ""  # that is asked for
     authority: str = ""  # PEM; empty: it serves without TLS
+    allowed: bool = True  # what it says when it is asked what its client may do
     heads: list[dict[str, str]] = field(default_factory=list)  # of the calls
     executed: list[str] = field(default_factory=list)  # targets
 
@@ -151,7 +152,7 @@ class Cluster:
         segments = parts.path.strip("/").split("/")
         if method == "POST" and segments[-1].endswith("reviews"):
             review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {}}
-            return Reply.of({**review, "status": {"allowed": True}}, 201)
+            return Reply.of({**review, "status": {"allowed": self.allowed}}, 201)
         rest = segments[2:] if segments[0] == "api" else segments[3:]
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":

@@ -34,6 +34,14 @@ def needs(level: Level) -> None:
         pytest.skip(why)
 
 
+def level_with_a_filter() -> str:
+    """Return a level at which nothing goes around filters; skips where there is none."""
+    for level in (Level.USER, Level.BUBBLEWRAP):
+        if unavailable(level) is None:
+            return level.value
+    pytest.skip("neither users of their own nor bubblewrap work here")
+
+
 def strongest(binary: Path | None = None) -> Level:
     """Return the level that a daemon takes by itself for a CLI, without one the bundled one."""
     return _taken(binary).level

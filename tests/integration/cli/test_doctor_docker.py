@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import cast
@@ -11,6 +10,7 @@ import pytest
 
 from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.values import Case, Finding, Status
+from support.levels import level_with_a_filter
 from support.settings_world import make_world
 
 pytestmark = pytest.mark.anyio
@@ -23,12 +23,6 @@ async def found(root: Path, **given: str) -> Finding:
 
 def names(host: str, *, level: str) -> dict[str, str]:
     return {"DOCKER_HOST": host, "CLAUDEOPS_TIER2_ENV": "DOCKER_HOST", "CLAUDEOPS_ISOLATION": level}
-
-
-def level_with_a_filter() -> str:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give sessions users of their own")
-    return "user"
 
 
 async def test_without_a_variable_nothing_is_reached(tmp_path: Path) -> None:

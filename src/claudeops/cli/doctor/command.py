@@ -24,6 +24,7 @@ from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.estate import estate
+from claudeops.cli.doctor.kubernetes import kubernetes
 from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.network import headers, network
 from claudeops.cli.doctor.probes import probes
@@ -97,6 +98,7 @@ CHECKS: Final = (
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION", "CLAUDEOPS_CELL_NETWORK")),
     Check("network", network),
     Check("docker", docker),
+    Check("kubernetes", kubernetes),
     Check("headers", headers, ("CLAUDEOPS_HEADERS_PATH",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("ssh keys", ssh_keys),

@@ -360,8 +360,7 @@ class _Served:
     ) -> Head:
         token = await self.context.current_token()
         self.clusters.know(token)
-        who = [("Authorization", f"Bearer {token}")] if token else []
-        headers = [("Host", self.context.url.netloc), *who, ("Accept-Encoding", "identity"), *sent]
+        headers = await self.context.headers(sent, token)
         with anyio.fail_after(_READ_SECONDS):
             return await server.ask(method, self.context.url.path.rstrip("/") + target, headers, body, upgrade=upgrade)
 

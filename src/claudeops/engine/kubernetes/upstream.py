@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +52,12 @@ class Context:
             return self.token
         with anyio.fail_after(CONNECT_SECONDS):
             return await anyio.to_thread.run_sync(_read, self.token_file, abandon_on_cancel=True)
+
+    async def headers(self, sent: Sequence[tuple[str, str]], token: str | None = None) -> list[tuple[str, str]]:
+        """Return the headers of a request: which server is meant, who asks (`current_token`), and the others."""
+        token = await self.current_token() if token is None else token
+        who = [("Authorization", f"Bearer {token}")] if token else []
+        return [("Host", self.url.netloc), *who, ("Accept-Encoding", "identity"), *sent]
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Upstream]:
