@@ -259,8 +259,8 @@ class CommandJudge:
             return  # some of them are refused or in doubt
         finding.runs = _rebuilt(unfolded, runs)
         known = all(isinstance(word, Literal) for each in unfolded.parsed.commands for word in each.argv)
-        inner = [word for each in runs.values() for word in each.argv] if known else []  # xargs adds to what it says
-        finding.grants += _grants(found, unfolded.own, place, inner)
+        words = [word for each in runs.values() for word in each.argv] if known else []  # xargs adds to what it says
+        finding.grants += _grants(found, unfolded.own, place, words)
 
     def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> Redirection:
         """Judge a redirection; return it with an absolute path. Raises `RefusedError`."""
