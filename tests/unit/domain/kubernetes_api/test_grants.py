@@ -11,7 +11,11 @@ from claudeops.domain.granted import Grants
 from claudeops.domain.kubernetes_api.grants import ClusterChange, ClusterGrant, fits
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import TierPolicy, parse_policy, tier_policy
-from support.policy_cases import DEFAULT_TEXT, judged
+from claudeops.domain.policy.paths import Place
+from claudeops.domain.policy.programs.kubernetes import grants_of
+from claudeops.domain.policy.rules import Arguments
+from claudeops.domain.shell.values import Glob, Literal, Text, Word
+from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 
 OWN_RULES = """
 extends = "default"
@@ -219,6 +223,18 @@ def test_what_is_not_known_before_it_runs_or_goes_elsewhere_is_not_granted(comma
 )
 def test_an_operators_own_rules_grant_only_what_the_filter_can_tell(command: str, granted: list[ClusterGrant]) -> None:
     assert grants(command, OWN) == granted
+
+
+@pytest.mark.parametrize("unknown", [Text(()), Glob("web-*")])
+def test_a_word_that_is_not_known_leaves_the_others_without_a_grant(unknown: Word) -> None:
+    place, uptime = Place(scope=SCOPE), (Literal("uptime"),)
+    for line in ("rollout restart deploy web", "delete pod web-1", "exec web-1"):
+        found = OWN.policy.book.find("kubectl", tuple(map(Literal, line.split(" "))))
+        positionals = found.arguments
+        assert grants_of(found, Arguments(positionals=positionals), place, uptime), line
+        assert grants_of(found, Arguments(positionals=(*positionals, unknown)), place, uptime) == (), line
+        if line.startswith("exec"):
+            assert grants_of(found, Arguments(positionals=positionals), place, (*uptime, unknown)) == ()
 
 
 def test_what_is_granted_to_run_is_what_runs() -> None:
