@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,7 +23,7 @@ from claudeops.domain.policy.never import refuse_line, refuse_service
 from claudeops.domain.policy.paths import Place
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.policy import Never, Policy, TierPolicy
-from claudeops.domain.policy.programs.docker import grants_of
+from claudeops.domain.policy.programs import docker, kubernetes
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_book import Found
 from claudeops.domain.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
@@ -191,7 +192,7 @@ class CommandJudge:
             finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *fits.words))
-            finding.grants += grants_of(found, fits.arguments, place)
+            finding.grants += _grants(found, fits.arguments, place)
             if fits.look is not None:
                 finding.runs = replace(command, argv=self._looked(fits.look, place, finding))
             look = look_of(found, fits, command, place)
@@ -257,7 +258,9 @@ class CommandJudge:
         if len(runs) < len(unfolded.parsed.commands):
             return  # some of them are refused or in doubt
         finding.runs = _rebuilt(unfolded, runs)
-        finding.grants += grants_of(found, unfolded.own, place, [word for each in runs.values() for word in each.argv])
+        known = all(isinstance(word, Literal) for each in unfolded.parsed.commands for word in each.argv)
+        words = [word for each in runs.values() for word in each.argv] if known else []  # xargs adds to what it says
+        finding.grants += _grants(found, unfolded.own, place, words)
 
     def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> Redirection:
         """Judge a redirection; return it with an absolute path. Raises `RefusedError`."""
@@ -277,6 +280,14 @@ class CommandJudge:
             _refuse(paths.writable(target, place))
             finding.writes += [] if path in place.reach.files else [f"write {path}"]
         return replace(redirection, target=Literal(path))
+
+
+def _grants(found: Found, arguments: Arguments, place: Place, inner: Sequence[Word] = ()) -> list[Grant]:
+    """Return what a command may change behind the daemon's filters."""
+    return [
+        *docker.grants_of(found, arguments, place, inner),
+        *kubernetes.grants_of(found, arguments, place, inner),
+    ]
 
 
 def _rebuilt(unfolded: Unfolded, runs: Runs) -> SimpleCommand:

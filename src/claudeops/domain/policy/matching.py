@@ -41,6 +41,16 @@ from claudeops.domain.shell.values import Given as GivenWord
 from claudeops.domain.shell.values import Glob, Literal, Named, Stream, Text, Word, shown
 from claudeops.domain.text import regex
 
+PAST_FILTERS: Final = {
+    "docker": frozenset({"--context", "-c", "--host", "-H", "--url", "--connection", "--config"}),
+    "kubernetes": frozenset(
+        {"--kubeconfig", "--cluster", "--user", "--server", "-s", "--tls-server-name", "--token", "--as", "--as-group"}
+        | {"--as-uid", "--username", "--password", "--client-certificate", "--client-key", "--certificate-authority"}
+        | {"--insecure-skip-tls-verify"}
+    ),
+}
+"""Options of an operator's own that lead elsewhere, or make another client: a rule that needs a filter has none."""
+
 _SHORT: Final = 160  # characters of the values that a sentence shows
 
 
@@ -94,7 +104,7 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
     if not refusals:
         lowest = min(rule.tier for rule in found.rules)
         raise RefusedError(f"{found.path} needs tier {lowest}, and other arguments: name single services")
-    rule, reason = max(reversed(refusals), key=lambda pair: _weight(pair[1]))
+    rule, reason = max(reversed(refusals), key=lambda pair: (_weight(pair[1]), bool(pair[0].filter)))
     hinted = rule.hint and not isinstance(reason, WholeReasonError)
     # A command that changes something must be clear: to be counted, an action must name its service.
     unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
@@ -102,8 +112,9 @@ def match(found: Found, place: Place, *, tier: int) -> Match:
     raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if hinted else ""))
 
 
-def _is_filtered(engine: str, place: Place) -> bool:
-    return place.local and engine in place.scope.filters
+def _is_filtered(name: str, place: Place) -> bool:
+    """Whether programs here reach what a rule is about through a filter; another user has other settings."""
+    return place.local and not place.user and name in place.scope.filters
 
 
 def _weight(reason: RefusedError) -> int:
@@ -134,6 +145,8 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         return Match(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
     found = located(found, place) if rule.check == "compose" else found
     arguments = _arguments(rule, found)
+    if past := PAST_FILTERS.get(rule.filter, frozenset()) & _option_names(found.given, arguments.options):
+        raise RefusedError(f"the option {min(past)} leads past the filter, which masks what it would show")
     setting = _setting(rule, arguments, place)
     kinds = _without_left_out(assign_kinds(rule.arguments, arguments.positionals), setting)
     strangers: list[Stranger] = []
@@ -239,11 +252,15 @@ def _arguments(rule: CommandRule, found: Found) -> Arguments:
     always = tuple(map(Literal, rule.always.split()))
     words = found.arguments[len(always) :] if found.arguments[: len(always)] == always else found.arguments
     arguments = read_arguments(words, f"{rule.options} {found.shared}", rule.reading, rule.first)
-    given = arguments.names() | {name for option, _ in found.given for name in option.names}
+    given = _option_names(found.given, arguments.options)
     for needed in rule.required.split():
         if not given & set(needed.split("|")):
             raise MissingOptionError(f"it needs {needed.replace('|', ' or ')}")
     return arguments
+
+
+def _option_names(*given: Given) -> frozenset[str]:
+    return frozenset(name for options in given for option, _ in options for name in option.names)
 
 
 def _written(
@@ -390,6 +407,11 @@ def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
     return None
 
 
+def _secrets(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse objects that are secrets, by their kind or by their name."""
+    return cluster_output.refuse_secrets(list(map(shown, arguments.positionals)))
+
+
 def _repository(_found: Found, _arguments: Arguments, place: Place) -> str | None:
     """Refuse to follow the files of a directory that is not one of the operator's repositories."""
     if place.cwd is None or not place.local:
@@ -411,6 +433,7 @@ ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]
     "exit": _exit,
     "compose": _compose,
     "cluster": _cluster,
+    "secrets": _secrets,
     "repository": _repository,
     "redirects": _redirects,
 }

@@ -300,7 +300,7 @@ class NodeScope:
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
     look_client: tuple[str, ...] = ()  # the words in front of a look's id
-    filters: frozenset[str] = frozenset()  # ``docker``: the engine of this machine is reached through the filter alone
+    filters: frozenset[str] = frozenset()  # ``docker``, ``kubernetes``: reached from here through a filter alone
     looks: Mapping[str, str] = field(default_factory=dict)
     """The programs that the daemon runs for sessions, each with "" or the sentence why it does not work here."""
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

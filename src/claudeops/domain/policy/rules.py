@@ -60,7 +60,7 @@ class CommandRule:
     deep: str = ""  # options with which it reads everything below its paths; ``*``: always
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
     look: str = ""  # ``git``, ``network``, ``docker``: the daemon runs it, in a cell; ``processes``: no session can
-    filter: str = ""  # ``docker``: the rule holds only where what answers is masked by the filter before that engine
+    filter: str = ""  # ``docker``, ``kubernetes``: the rule holds only where that filter masks what answers
     hint: str = ""  # what to write instead of a common attempt
     approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it
 

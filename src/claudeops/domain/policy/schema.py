@@ -29,7 +29,7 @@ BUILT_IN_TOOLS: Final = (
 """Tools of the CLI that the gate can judge."""
 
 LOOKS: Final = ("", "git", "network", "processes", "docker")
-FILTERS: Final = ("", "docker")
+FILTERS: Final = ("", "docker", "kubernetes")
 """What a look needs that no session has; described in docs/reference/policy.md."""
 
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
@@ -244,7 +244,7 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
     if rule.look == "docker" and any(name.split(" ")[0] != "docker" for name in rule.name.split("|")):
         raise RuleFault("look", f"by it the daemon runs docker, and no {rule.name}")
     if rule.filter not in FILTERS:
-        raise RuleFault("filter", f"{rule.filter!r} is not known: known is {', '.join(filter(None, FILTERS))}")
+        raise RuleFault("filter", f"{rule.filter!r} is not known: known are {', '.join(filter(None, FILTERS))}")
     _check_options("options", rule.options)
     arguments = [kind[:-1] if kind[-1] in "?*+" else kind for kind in rule.arguments.split()]
     _check_kinds("arguments", arguments)

@@ -85,6 +85,20 @@ def test_without_the_filter_the_looks_show_secrets(open_cluster: Cluster, tmp_pa
         assert SECRET in kubectl(open_cluster, tmp_path, *words.split()).stdout
 
 
+def test_a_revision_of_a_rollout_is_shown_without_its_secrets(
+    cluster: Cluster, open_cluster: Cluster, tmp_path: Path
+) -> None:
+    shown = []
+    for each in (cluster, open_cluster):
+        uid = each.objects["deployments", "default", "web"]["metadata"]["uid"]
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "controller": True}
+        each.objects["replicasets", "default", "web-5"]["metadata"]["ownerReferences"] = [owner]
+        shown.append(kubectl(each, tmp_path, "rollout", "history", "deploy/web", "--revision=3").stdout)
+
+    assert ["DB_PASSWORD" in text for text in shown] == [True, True]
+    assert [SECRET in text for text in shown] == [False, True]
+
+
 def test_names_that_an_operator_needs_stay(cluster: Cluster, tmp_path: Path) -> None:
     text = kubectl(cluster, tmp_path, "describe", "pod", "web-1").stdout
     for wanted in ("DB_PASSWORD", "registry.example/web:1.2", "CrashLoopBackOff", "Restart Count:  4", "env=prod"):

@@ -74,7 +74,7 @@ def test_where_no_cell_runs_it_the_refusal_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "why"), [("filter", "kubernetes", "known is docker"), ("look", "docker", "no crictl ps")]
+    ("key", "value", "why"), [("filter", "podman", "known are docker, kubernetes"), ("look", "docker", "no crictl ps")]
 )
 def test_a_rule_that_no_filter_serves_is_refused_with_its_reason(key: str, value: str, why: str) -> None:
     rule = f'[tiers.1]\nhosts = []\nurls = []\n[[commands]]\nname = "crictl ps"\n{key} = "{value}"\n'

@@ -16,6 +16,7 @@ _BELOW: Final = frozenset({"status", "labels"})
 """Fields that are harmless with everything below them."""
 
 _HINT: Final = "print single fields such as {.status} or {.metadata.name}; describe and -o yaml show the environment"
+_SECRET: Final = regex.Pattern(r"(?i)secret|token|credential|passw|kubeconfig")  # as the filter refuses them
 _STEP: Final = regex.Pattern(r"\.?([A-Za-z][\w-]*)|\[(?:'([^'\"]+)'|\"([^'\"]+)\"|-?\d*(?::-?\d*)?|\*)\]|\.\[")
 _FILTER: Final = regex.Pattern(
     r"\?\(@((?:\.[A-Za-z][\w-]*)+)\s*(?:==|!=|<=?|>=?)\s*(?:\"[^\"()]*\"|'[^'()]*'|\d+|true|false)\)"
@@ -42,11 +43,9 @@ def refuse_output(resources: list[str], output: str) -> str | None:
 
 def refuse_whole(resources: list[str]) -> str | None:
     """Return why objects may not be printed whole, because their kind may hold an environment, or None."""
-    kinds = [part.partition("/")[0] for part in resources[0].split(",")] if resources else []
-    kinds += [resource.partition("/")[0] for resource in resources[1:] if "/" in resource]
-    for name in (name for resource in resources for part in resource.split(",") for name in part.split("/")):
-        if is_secret_name(name):
-            return f"{name} looks like a secret, which is never shown"
+    if (reason := _refuse_names(resources)) is not None:
+        return reason
+    kinds = _kinds(resources)
     for kind in kinds:
         plain, _, group = kind.lower().partition(".")
         if plain not in _WHOLE or not (group in _GROUPS or group.endswith(".k8s.io")):
@@ -54,9 +53,28 @@ def refuse_whole(resources: list[str]) -> str | None:
     return None if kinds else f"name the kind of object: {_HINT}"
 
 
+def refuse_secrets(resources: list[str]) -> str | None:
+    """Return why objects are not shown although the filter before the API server masks values, or None."""
+    kind = next((kind for kind in _kinds(resources) if _SECRET.search(kind)), None)
+    return f"{kind}: secrets of the cluster are never read" if kind is not None else _refuse_names(resources)
+
+
 def refuse_order(expression: str) -> str | None:
     """Return why objects may not be sorted by a field, or None: the order reveals something about the values."""
     return _refuse_path(expression.strip("{} "))
+
+
+def _kinds(resources: list[str]) -> list[str]:
+    """Return the kinds in ``KIND,KIND NAME…`` or ``KIND/NAME…``."""
+    kinds = [part.partition("/")[0] for part in resources[0].split(",")] if resources else []
+    return kinds + [resource.partition("/")[0] for resource in resources[1:] if "/" in resource]
+
+
+def _refuse_names(resources: list[str]) -> str | None:
+    for name in (name for resource in resources for part in resource.split(",") for name in part.split("/")):
+        if is_secret_name(name):
+            return f"{name} looks like a secret, which is never shown"
+    return None
 
 
 def _words(text: str) -> frozenset[str]:
