@@ -17,7 +17,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.docker_api.grants import Execution, Grant
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.workspace import Workspace

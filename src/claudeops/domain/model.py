@@ -17,7 +17,7 @@ from claudeops.domain.looks import Look, LookCall
 from claudeops.domain.spending.tokens import CallState
 
 if TYPE_CHECKING:
-    from claudeops.domain.granted import Grant
+    from claudeops.domain.gate.granted import Grant
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""

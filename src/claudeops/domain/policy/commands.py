@@ -10,7 +10,7 @@ from typing import Final
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.granted import Grant
+from claudeops.domain.gate.granted import Grant
 from claudeops.domain.looks import Look, LookCall
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths

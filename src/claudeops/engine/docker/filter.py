@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.docker_api.grants import Change
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.filtering.daemon import Filter
 from claudeops.engine.process.looks import bound_socket

@@ -17,7 +17,7 @@ import msgspec
 from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claudeops.domain.granted import Change, Grant, Grants
+from claudeops.domain.gate.granted import Change, Grant, Grants
 from claudeops.engine.filtering.process import LINE_BYTES
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger

@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import SocketListener, SocketStream, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claudeops.domain.granted import Change
+from claudeops.domain.gate.granted import Change
 from claudeops.tasks import open_tasks
 
 LINE_BYTES: Final = 8 * 1024 * 1024

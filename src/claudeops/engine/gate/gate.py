@@ -22,8 +22,8 @@ import anyio
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.gate.repetition import Repetition
-from claudeops.domain.granted import Grants
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.kubernetes_api.grants import ClusterChange
 from claudeops.domain.kubernetes_api.kubeconfig import Filtered, filtered
 from claudeops.domain.network.addresses import Endpoint

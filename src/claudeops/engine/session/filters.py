@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.network.addresses import Endpoint
 from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, KUBECONFIG_FILE
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG

@@ -20,7 +20,7 @@ from anyio.abc import SocketStream
 
 from claudeops import logs
 from claudeops.domain.docker_api.grants import Execution, Grant
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.filter import open_filter
 from support.scripted_engine import Answer, ScriptedEngine, scripted_engine

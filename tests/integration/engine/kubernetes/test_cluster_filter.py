@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from claudeops import logs
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.kubernetes_api.grants import DELETE, EXEC, RESTART, SCALE, ClusterGrant
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.filter import open_cluster_filter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.docker_api.grants import Change, Execution, Grant, fits
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.model import VerdictKind
 from support.policy_cases import judged
 

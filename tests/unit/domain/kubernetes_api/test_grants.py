@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.granted import Grants
+from claudeops.domain.gate.granted import Grants
 from claudeops.domain.kubernetes_api.grants import ClusterChange, ClusterGrant, fits
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import TierPolicy, parse_policy, tier_policy
@@ -254,7 +254,7 @@ def test_a_refused_command_grants_nothing() -> None:
 
 
 def change(verb: str = "restart", resource: str = "deployments", **given: object) -> ClusterChange:
-    whole: dict[str, object] = {"name": "web", "context": "prod", "namespace": "media", "uid": "1", **given}
+    whole: dict[str, object] = {"name": "web", "context": "prod", "namespace": "media", "id": "1", **given}
     return ClusterChange(**{"verb": verb, "resource": resource, "is_current": True, "is_own": True, **whole})  # type: ignore[arg-type]
 
 
@@ -262,7 +262,7 @@ def change(verb: str = "restart", resource: str = "deployments", **given: object
     ("granted", "changed", "is_it"),
     [
         (restarted(), change(), True),
-        (restarted(), change(uid="2"), True),
+        (restarted(), change(id="2"), True),
         (restarted(), change("scale"), False),
         (restarted(), change(resource="statefulsets"), False),
         (restarted(), change(name="api"), False),
@@ -294,7 +294,7 @@ def test_a_grant_is_used_once_also_for_an_object_that_was_made_anew() -> None:
     held.admit([restarted()])
     assert held.take(change()) is not None
     assert held.take(change()) is None
-    assert held.take(change(uid="2")) is None
+    assert held.take(change(id="2")) is None
 
 
 def test_two_equal_commands_in_one_call_are_two_grants() -> None:
