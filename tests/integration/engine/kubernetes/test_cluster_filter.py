@@ -27,7 +27,7 @@ from claudeops.domain.kubernetes_api.grants import DELETE, EXEC, RESTART, SCALE,
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.filter import open_cluster_filter
 from claudeops.engine.kubernetes.kubeconfig import read_clusters
-from support.cluster_engine import Cluster, kubeconfig, serving, serving_tls
+from support.cluster_engine import Cluster, Reply, kubeconfig, serving, serving_tls
 from support.planted_cluster import SECRET, planted
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -323,6 +323,58 @@ async def test_a_server_that_takes_no_websocket_is_asked_in_the_older_way_with_t
         await it.kubectl("exec", "web-1", "--", "uptime")
         refused = it.entries("request_refused")
     assert not [entry for entry in refused if "the gate has allowed no such change" in str(entry["sentence"])]
+
+
+class Odd(Cluster):
+    """A server that shows pods in a form of its own."""
+
+    form: Reply
+
+    def answer(self, method: str, target: str, accept: str, body: bytes) -> Reply:
+        reply = super().answer(method, target, accept, body)
+        return self.form if "/pods" in target else reply
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Reply(body=f"k8s\0{SECRET}".encode(), media="application/vnd.kubernetes.protobuf"),
+        Reply(body=json.dumps({"message": SECRET}).encode(), media="text/html"),
+        Reply(body=SECRET.encode()),
+        Reply(body=json.dumps({"message": SECRET}).encode(), status=302),
+    ],
+)
+async def test_an_answer_that_cannot_be_masked_is_not_passed_on(tmp_path: Path, form: Reply) -> None:
+    odd = Odd(objects=planted())
+    odd.form = form
+    with serving_tls(odd, tmp_path / "server.pem"):
+        async with opened(odd) as it:
+            done = await it.kubectl("get", "--raw", "/api/v1/namespaces/default/pods")
+            (entry,) = it.entries("request_refused")
+    assert done.returncode != 0
+    assert SECRET not in done.stdout + done.stderr
+    assert entry["status"] == 502
+
+
+class Renewing(Cluster):
+    """A server whose pod is made anew, under the same name, after it was looked at twice."""
+
+    looks: int = 0
+
+    def answer(self, method: str, target: str, accept: str, body: bytes) -> Reply:
+        if method == "GET" and target.endswith("/pods/web-1"):
+            self.looks += 1
+            if self.looks > 2:
+                self.objects["pods", "default", "web-1"]["metadata"]["uid"] = "another"
+        return super().answer(method, target, accept, body)
+
+
+async def test_a_command_does_not_run_in_a_pod_that_was_made_anew(tmp_path: Path) -> None:
+    with serving_tls(Renewing(objects=planted()), tmp_path / "server.pem") as renewing:
+        async with opened(renewing) as it:
+            it.grants.admit([EXEC_UPTIME])
+            assert (await it.kubectl("exec", "web-1", "--", "uptime")).returncode != 0
+    assert not renewing.executed
 
 
 async def test_a_process_that_has_ended_is_started_anew(cluster: Cluster) -> None:
