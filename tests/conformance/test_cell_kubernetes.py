@@ -55,7 +55,7 @@ async def test_a_tool_sees_masks_changes_nothing_and_finds_no_credential(
 ) -> None:
     needs(level)
     around = (
-        f"cat {place}/config {place}/token ~/.kube/config 2>&1; grep -rs {SOUGHT} ~ /run /tmp 2>/dev/null;"
+        f"cat {place}/config {place}/token ~/.kube/config 2>&1; grep -rs {SOUGHT} ~ /run 2>/dev/null;"
         f" cat $KUBECONFIG; $KUBECTL --kubeconfig {place}/config get pods 2>&1; curl -ksS -m 20 {cluster.url}/api 2>&1"
     )
     async with caged(

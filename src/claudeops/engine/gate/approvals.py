@@ -159,7 +159,8 @@ class ApprovalService:
             passkey=self.passkey,
         )
         try:
-            with anyio.fail_after(ASK_SECONDS):
+            # A question that is written is known here: taken back in between, it would stay open. `_wait` closes it.
+            with anyio.CancelScope(shield=True), anyio.fail_after(ASK_SECONDS):
                 asked = await self.verdicts.request_approval(new)
         except (DatabaseUnavailableError, TimeoutError):
             return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")

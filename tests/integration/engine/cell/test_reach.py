@@ -86,7 +86,7 @@ async def test_what_does_not_answer_is_in_the_log_by_its_name_and_the_meter_is_o
         silent.bind(("127.0.0.1", 0))  # nothing listens there
         port, meter_port = silent.getsockname()[1], meter.getsockname()[1]
         wanted = needs(
-            tmp_path, {"SITE": f"http://web1.example:{port}"}, meter=("127.0.0.1", meter_port), estate=Estate()
+            tmp_path, {"SITE": f"http://web1.example:{port}"}, ours=[("127.0.0.1", meter_port)], estate=Estate()
         )
         names = Names({"web1.example": ("127.0.0.1",)}.__getitem__)
         async with open_reach(wanted, names, logs.get_logger()) as reach:

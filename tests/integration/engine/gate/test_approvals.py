@@ -6,13 +6,15 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 
-from claudeops.domain.gate.approval import Answered, ApprovalStatus, answer
+from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval, answer
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
 from claudeops.engine.gate.approvals import ensure_key, read_key
+from claudeops.engine.ports import Verdicts
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
 from support.asking import ASK, CALL, KEY, talking
@@ -230,6 +232,33 @@ async def test_a_request_that_the_cli_took_back_leaves_no_question_open(estate: 
             tasks.start_soon(talk.permission)
             await talk.question()
             talk.gate.withdraw("p")
+    assert [row["status"] for row in estate.rows("SELECT status FROM approvals")] == ["expired"]
+
+
+async def test_a_request_that_is_taken_back_while_its_question_is_written_leaves_none_open(estate: Estate) -> None:
+    written, goes_on = anyio.Event(), anyio.Event()
+
+    class Slow:
+        """Verdicts whose answer comes some time after the row stands."""
+
+        async def request_approval(self, new: NewApproval) -> Approval:
+            asked = await estate.store.verdicts.request_approval(new)
+            written.set()
+            await goes_on.wait()
+            return asked
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(estate.store.verdicts, name)
+
+    async with talking(estate) as talk:
+        await talk.hook()
+        assert talk.gate.approvals is not None
+        talk.gate.approvals = replace(talk.gate.approvals, verdicts=cast("Verdicts", Slow()))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.permission)
+            await written.wait()
+            talk.gate.withdraw("p")
+            goes_on.set()
     assert [row["status"] for row in estate.rows("SELECT status FROM approvals")] == ["expired"]
 
 

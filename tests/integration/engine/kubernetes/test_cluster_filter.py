@@ -45,6 +45,7 @@ LOOKS: Final = (
     "get pods -A -o wide --show-labels",
     "get pods -o yaml",
     "get pods -w --request-timeout=20",
+    "get pods -o json -w --request-timeout=20",
     "get deploy web -o yaml",
     "get all -o yaml",
     "get cm cm1 -o yaml",
