@@ -142,6 +142,7 @@ async def test_the_kubeconfig_of_a_tiers_home_is_not_in_the_sessions(
     assert "token" not in seen.split()
 
 
+@pytest.mark.usefixtures("cluster")
 async def test_at_level_none_nothing_is_said_to_be_filtered(tmp_path: Path, place: Path, everybodys_cli: Path) -> None:
     config = str(place / "config")
     async with caged(tmp_path, Level.NONE, "echo $KUBECONFIG", binary=everybodys_cli, KUBECONFIG=config) as cage:
