@@ -23,6 +23,7 @@ SMALL: Final = {
     "claudeops.engine.docker.process": "runs by itself",
     "claudeops.engine.kubernetes.filter": "where the filter listens; its process knows nothing of workspaces",
     "claudeops.engine.kubernetes.process": "runs by itself",
+    "claudeops.domain.kubernetes_api.printed": "what kubectl prints; masks are about what the API answers",
     "claudeops.domain.policy.programs.docker": "how one kind of program is read, like those beside it",
     "claudeops.engine.docker.cell": "what no filter can judge; the filter knows nothing of it",
     "claudeops.domain.policy.programs.network": "how one kind of program is read, like those beside it",

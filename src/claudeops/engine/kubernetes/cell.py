@@ -63,16 +63,8 @@ class KubectlCell:
             *NULL,
             *(word for source, place in shown for word in ("--ro-bind", str(source), str(place))),
             *("--size", str(_CACHE_BYTES), "--tmpfs", str(_HOME), "--remount-ro", "/", "--chdir", "/"),
-            *(
-                "--clearenv",
-                "--setenv",
-                "KUBECONFIG",
-                ":".join(map(str, self.kubeconfigs)),
-                "--setenv",
-                "HOME",
-                str(_HOME),
-            ),
-            *("--setenv", "PATH", _NO_PROGRAMS, "--setenv", "LC_ALL", "C"),
+            *("--clearenv", "--setenv", "KUBECONFIG", ":".join(map(str, self.kubeconfigs))),
+            *("--setenv", "HOME", str(_HOME), "--setenv", "PATH", _NO_PROGRAMS, "--setenv", "LC_ALL", "C"),
         )
         launched = self.bubblewrap.launched(options, (str(_PROGRAM), *look.arguments))
         return bounded(launched, memory_mb=self.memory_mb, cpu_seconds=self.cpu_seconds)
@@ -90,9 +82,11 @@ class KubectlCell:
         for name, value in options_of(look.arguments):
             if name in {FILE, KUSTOMIZE, PATCH_FILE}:
                 place, root = Path(value), self.repos_dir.resolve(strict=True)
-                real = place.resolve(strict=True)
+                real = place.resolve()
                 if not place.is_absolute() or not real.is_relative_to(root) or real == root:
                     raise LookRefusedError(f"{place} is not below {self.repos_dir}: name it by its absolute path there")
+                if not real.exists():
+                    raise LookRefusedError(f"{place} is not there")
                 yield real, place
                 if name == KUSTOMIZE:  # an overlay names what lies beside it
                     top = _repository(real, root)

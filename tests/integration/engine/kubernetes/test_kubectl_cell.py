@@ -181,7 +181,8 @@ async def test_what_the_server_refuses_is_said_without_its_value(bench: Bench) -
         ("--filename={place}/config", "is not below"),
         ("--filename={place}/repos/out.yaml", "is not below"),
         ("--kustomize={place}/repos", "is not below"),
-        ("--filename=web.yaml", "the daemon could not run it"),
+        ("--filename=web.yaml", "is not below"),
+        ("--filename={place}/repos/gone.yaml", "gone.yaml is not there"),
         ("--context=other-one", "kubectl config get-contexts lists"),
     ],
 )
