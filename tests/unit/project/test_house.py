@@ -18,7 +18,6 @@ SMALL: Final = {
     "claudeops.domain.alerts.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",
     "claudeops.cli.doctor.docker": "one check, which looks at no other",
-    "claudeops.cli.doctor.kubernetes": "one check, which asks other servers than those beside it",
     "claudeops.engine.docker.filter": "where the filter listens; its process knows nothing of workspaces",
     "claudeops.engine.docker.process": "runs by itself",
     "claudeops.engine.kubernetes.filter": "where the filter listens; its process knows nothing of workspaces",
