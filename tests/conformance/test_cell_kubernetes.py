@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ import pytest
 
 from claudeops.app.cell import with_filters
 from claudeops.domain.kubernetes_api.grants import SCALE, ClusterGrant
+from claudeops.domain.looks import LookCall
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Scope
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Level
 from support.caged import caged
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
@@ -70,7 +74,9 @@ async def test_a_tool_sees_masks_changes_nothing_and_finds_no_credential(
         SHOWN=f"{place}/config:{place}/token",
     ) as cage:
         context = cage.estate.context
-        cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
+        tiers = with_filters(context.tiers, context.confinement.cell)
+        assert ("takes bubblewrap" in tiers[1].scope.looks["kubectl"]) is (level is Level.USER)
+        cage.estate.with_context(tiers=tiers)
         ending = await cage.run()
         seen, refused, tried = cage.outputs()[:3]
     assert (str(ending.outcome), ending.calls_ran) == ("success", 3)
@@ -140,6 +146,43 @@ async def test_the_kubeconfig_of_a_tiers_home_is_not_in_the_sessions(
     assert "pod/web-1" in seen
     assert TOKEN not in seen
     assert "token" not in seen.split()
+
+
+async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_credentials_themselves(
+    tmp_path: Path, place: Path, cluster: Cluster, everybodys_cli: Path
+) -> None:
+    needs(Level.BUBBLEWRAP)
+    changed = {"data": {"LOG_LEVEL": "warning"}, "kind": "ConfigMap", "apiVersion": "v1"}
+    file = tmp_path / "repos" / "shop" / "cm.json"
+
+    def has_it_run(call: ToolCall, _scope: Scope) -> Verdict:
+        words = ("apply", f"--filename={file}", "--validate=false")
+        look = LookCall(id=f"{call.tool_use_id}-1", program="kubectl", arguments=words)
+        ran = {"command": shlex.join((*LOOK_CLIENT, look.id))}
+        return Verdict(kind=VerdictKind.ALLOW, reason="a test", ran=ran, looks_run=(look,))
+
+    async with caged(
+        tmp_path,
+        Level.BUBBLEWRAP,
+        f"kubectl apply -f {file}",
+        binary=everybodys_cli,
+        KUBECONFIG=str(place / "config"),
+    ) as cage:
+        context = cage.estate.context
+        assert context.repos_dir == tmp_path / "repos"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(changed | {"metadata": {"name": "cm1", "namespace": "default"}}), encoding="utf-8")
+        tiers = with_filters(context.tiers, context.confinement.cell)
+        assert tiers[1].scope.looks["kubectl"] == "", "the gate has it run by the daemon"
+        cage.estate.with_context(tiers=tiers, path=f"{place}:{context.path}")
+        cage.estate.with_judge(has_it_run)
+        await cage.run()
+        (printed, *_) = cage.outputs()
+        seen = cage.requests()
+    assert printed.strip() == "configmap/cm1 configured"
+    assert cluster.objects["configmaps", "default", "cm1"]["data"]["LOG_LEVEL"] == "warning"
+    assert SECRET not in seen
+    assert TOKEN not in seen
 
 
 @pytest.mark.usefixtures("cluster")

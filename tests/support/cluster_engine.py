@@ -100,11 +100,13 @@ class Cluster:
     allowed: bool = True  # what it says when it is asked what its client may do
     heads: list[dict[str, str]] = field(default_factory=list)  # of the calls
     executed: list[str] = field(default_factory=list)  # targets
+    refusal: str = ""  # of what writes
+    created: set[tuple[str, str]] = field(default_factory=set)  # method and target
 
     @property
     def writes(self) -> list[tuple[str, str, bytes]]:
         """Calls that changed something."""
-        return [call for call in self.calls if call[0] in {"PATCH", "PUT", "DELETE"}]
+        return [call for call in self.calls if call[0] in {"PATCH", "PUT", "DELETE"} or call[:2] in self.created]
 
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Answer a request, through the filter if there is one."""
@@ -157,6 +159,10 @@ class Cluster:
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]
+        if self.refusal and method in {"PATCH", "POST"}:
+            return failure(422, "Invalid", self.refusal)
+        if method == "POST" and len(rest) == 1 and rest[0] in RESOURCES:
+            return self._created(target, rest[0], namespace, json.loads(body))
         if len(rest) == 1 and rest[0] in RESOURCES:
             return self._listed(rest[0], namespace, {**query, "accept": accept})
         if len(rest) > 1:
@@ -194,15 +200,29 @@ class Cluster:
         whole = {"kind": f"{kind.kind}List", "apiVersion": _version(kind), "metadata": {"resourceVersion": "9"}}
         return Reply.of(_form(wanted, form, {**whole, "items": wanted}))
 
-    def _changed(self, method: str, key: tuple[str, str, str], body: Json, *, scale: bool) -> Reply:
+    def _created(self, target: str, resource: str, namespace: str, body: Json) -> Reply:
+        self.created.add(("POST", target))
+        body["metadata"] |= {"namespace": namespace, "uid": f"0c0c0c0c-{body['metadata']['name']}"}
+        self.objects[resource, namespace, body["metadata"]["name"]] = body
+        return Reply.of(body, 201)
+
+    def _changed(self, method: str, key: tuple[str, str, str], body: Json | list[Json], *, scale: bool) -> Reply:
         found = self.objects[key]
+        if isinstance(body, list):  # JSON patch, of which `rollout undo` needs this much
+            for step in body:
+                *way, last = step["path"].strip("/").split("/")
+                within = found
+                for name in way:
+                    within = within[name]
+                within[last] = step["value"]
+            return Reply.of(found)
         uid = body.get("preconditions", {}).get("uid") if method == "DELETE" else body.get("metadata", {}).get("uid")
         if uid not in {None, found["metadata"]["uid"]}:
             return failure(409, "Conflict", "the object has another uid")
         if method == "DELETE":
             del self.objects[key]
         else:
-            _merge(found, {"spec": body["spec"]})
+            _merge(found, {key: value for key, value in body.items() if key in {"metadata", "spec", "data"}})
         return Reply.of(_scale(found) if scale else found)
 
 

@@ -122,21 +122,20 @@ def with_filters(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSe
 
 
 def _filtered(tier: TierSetup, cell: Cell) -> TierSetup:
+    apart = "" if isinstance(cell, BubblewrapCell) else _NOT_APART
     kubeconfigs = filtered_clusters(tier.passed_env, tier.template_home, cell)
     if kubeconfigs:
-        scope = replace(tier.scope, filters=tier.scope.filters | {"kubernetes"})
-        tier = replace(tier, kubeconfigs=kubeconfigs, scope=scope)
+        tier = replace(tier, kubeconfigs=kubeconfigs, scope=_behind(tier.scope, "kubernetes", "kubectl", apart))
     engine = filtered_engine(tier.passed_env, cell)
     if engine is None:
         return tier
-    apart = "" if isinstance(cell, BubblewrapCell) else _NOT_APART
-    scope = replace(
-        tier.scope,
-        look_client=LOOK_CLIENT,
-        looks={**tier.scope.looks, "docker": apart},
-        filters=tier.scope.filters | {"docker"},
-    )
-    return replace(tier, docker=engine, scope=scope)
+    return replace(tier, docker=engine, scope=_behind(tier.scope, "docker", "docker", apart))
+
+
+def _behind(scope: NodeScope, name: str, client: str, apart: str) -> NodeScope:
+    """Return a scope with a filter, whose client the daemon runs, or says why not, for what the filter cannot judge."""
+    looks = {**scope.looks, client: apart}
+    return replace(scope, look_client=LOOK_CLIENT, looks=looks, filters=scope.filters | {name})
 
 
 def with_headers(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSetup]:

@@ -214,7 +214,7 @@ def _with_filters(node: NodeScope, environment: Mapping[str, str], home: Path | 
     if not node.looks:
         return node
     if read_clusters(kubeconfig_files(environment, home)).contexts:
-        node = replace(node, filters=node.filters | {"kubernetes"})
+        node = replace(node, looks={**node.looks, "kubectl": ""}, filters=node.filters | {"kubernetes"})
     if docker_engine(environment) is None:
         return node
     return replace(node, looks={**node.looks, "docker": ""}, filters=node.filters | {"docker"})

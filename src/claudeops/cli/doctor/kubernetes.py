@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,8 @@ async def kubernetes(_case: Case, settings: Settings) -> Finding:
         return skipped("Not looked at: no isolation works.")
     findings = [await _way(files, f"Tier {', '.join(tiers)}", chosen.cell.level) for files, tiers in named.items()]
     says = " ".join(finding.says for finding in findings)
+    if chosen.cell.level is Level.BUBBLEWRAP and shutil.which("kubectl", path=settings.path) is None:
+        says += " kubectl is not on the daemon's PATH: what the daemon runs itself, as kubectl apply, is refused."
     remedy = next((finding.remedy for finding in findings if finding.remedy), None)
     return fine(says) if remedy is None else doubtful(says, remedy)
 

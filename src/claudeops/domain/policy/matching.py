@@ -17,7 +17,7 @@ from claudeops.domain.policy.arguments import NOWHERE, STDIN, Setting, check, fo
 from claudeops.domain.policy.identity import command_parts, located, refuse_project
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Place, Searched
-from claudeops.domain.policy.programs import cluster_output
+from claudeops.domain.policy.programs import cluster_output, kubectl
 from claudeops.domain.policy.programs.git import read_git
 from claudeops.domain.policy.programs.network import network_look, refuse_processes
 from claudeops.domain.policy.programs.ps import read_ps
@@ -43,11 +43,7 @@ from claudeops.domain.text import regex
 
 PAST_FILTERS: Final = {
     "docker": frozenset({"--context", "-c", "--host", "-H", "--url", "--connection", "--config"}),
-    "kubernetes": frozenset(
-        {"--kubeconfig", "--cluster", "--user", "--server", "-s", "--tls-server-name", "--token", "--as", "--as-group"}
-        | {"--as-uid", "--username", "--password", "--client-certificate", "--client-key", "--certificate-authority"}
-        | {"--insecure-skip-tls-verify"}
-    ),
+    "kubernetes": kubectl.PAST,
 }
 """Options of an operator's own that lead elsewhere, or make another client: a rule that needs a filter has none."""
 
@@ -175,7 +171,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
         actions=actions,
         where=where,
         strangers=tuple(strangers),
-        look=_apart(rule, found, words, place),
+        look=_apart(rule, found, given, words, place),
     )
 
 
@@ -200,13 +196,15 @@ def _spelt(option: Option, found: Found) -> str:
     return next(given, option.names[0])
 
 
-def _apart(rule: CommandRule, found: Found, words: tuple[Word, ...], place: Place) -> LookCall | None:
+def _apart(rule: CommandRule, found: Found, given: Given, words: tuple[Word, ...], place: Place) -> LookCall | None:
     """Return what the daemon runs in the place of a command, without files of the session; raises `NotHereError`."""
     if rule.look == "processes" and (reason := refuse_processes(place)):
         raise NotHereError(reason)
-    if rule.look not in {"network", "docker"}:
+    if rule.look not in {"network", "docker", "kubectl"} or (rule.look == "kubectl" and kubectl.leads_past(given)):
         return None
     look = network_look(found.path.partition(" ")[0], (*found.arguments, *words), words, place)
+    if look is not None and rule.look == "kubectl" and (reason := kubectl.refuse_kubectl(found.path, words, place)):
+        raise NotHereError(reason)
     if isinstance(look, str):
         raise NotHereError(look)
     return look

@@ -59,7 +59,7 @@ class CommandRule:
     writes: bool = False  # it changes the session's own files
     deep: str = ""  # options with which it reads everything below its paths; ``*``: always
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
-    look: str = ""  # ``git``, ``network``, ``docker``: the daemon runs it, in a cell; ``processes``: no session can
+    look: str = ""  # what no session can run; all but ``processes`` the daemon runs, in a cell
     filter: str = ""  # ``docker``, ``kubernetes``: the rule holds only where that filter masks what answers
     hint: str = ""  # what to write instead of a common attempt
     approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it

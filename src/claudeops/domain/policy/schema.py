@@ -16,6 +16,7 @@ from claudeops.domain.estate.strangers import ESTATE
 from claudeops.domain.policy.arguments import KINDS, SERVICE_KINDS
 from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import NEVER_TOOLS, refuse_line
+from claudeops.domain.policy.programs import kubectl
 from claudeops.domain.policy.programs.network import PROGRAMS
 from claudeops.domain.policy.reach import EntryFault, parse_entry
 from claudeops.domain.policy.rule_book import WRAPPERS
@@ -28,7 +29,7 @@ BUILT_IN_TOOLS: Final = (
 )
 """Tools of the CLI that the gate can judge."""
 
-LOOKS: Final = ("", "git", "network", "processes", "docker")
+LOOKS: Final = ("", "git", "network", "processes", "docker", "kubectl")
 FILTERS: Final = ("", "docker", "kubernetes")
 """What a look needs that no session has; described in docs/reference/policy.md."""
 
@@ -243,6 +244,8 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
         raise RuleFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(PROGRAMS))}")
     if rule.look == "docker" and any(name.split(" ")[0] != "docker" for name in rule.name.split("|")):
         raise RuleFault("look", f"by it the daemon runs docker, and no {rule.name}")
+    if rule.look == "kubectl" and not kubectl.RUN.issuperset(rule.name.split("|")):
+        raise RuleFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(kubectl.RUN))}")
     if rule.filter not in FILTERS:
         raise RuleFault("filter", f"{rule.filter!r} is not known: known are {', '.join(filter(None, FILTERS))}")
     _check_options("options", rule.options)

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from claudeops.domain.looks import LookCall
 
@@ -43,6 +43,14 @@ class LookCell(Protocol):
 
         ``said`` is the beginning of what the program wrote to standard error.
         """
+
+
+@runtime_checkable
+class ReadLines(Protocol):
+    """A cell whose program prints lines, of which a session may not read everything."""
+
+    def printed(self, line: bytes) -> bytes:
+        """Return what a session reads of a line; neither has a newline."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

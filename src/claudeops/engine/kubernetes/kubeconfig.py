@@ -27,6 +27,7 @@ class TierClusters:
     contexts: tuple[Context, ...] = ()
     unserved: tuple[Unserved, ...] = ()
     files: frozenset[Path] = frozenset()  # themselves, and the keys and tokens that they name
+    authorities: frozenset[Path] = frozenset()  # which servers they trust: no secrets
 
 
 def kubeconfig_files(environment: Mapping[str, str], home: Path | None) -> tuple[Path, ...]:
@@ -61,6 +62,7 @@ def read_clusters(files: tuple[Path, ...]) -> TierClusters:
         contexts=tuple(context for _, context in found if isinstance(context, Context)),
         unserved=(*said.unserved, *(context for _, context in found if isinstance(context, Unserved))),
         files=frozenset(there) | named,
+        authorities=frozenset(Path(upstream.authority.file) for upstream in said.served if upstream.authority.file),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketListener
 
 from claudeops.domain.looks import LookCall
-from claudeops.engine.cell.look_cell import LookCell, LookRefusedError
+from claudeops.engine.cell.look_cell import LookCell, LookRefusedError, ReadLines
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger
@@ -124,7 +124,8 @@ class Looks:
             try:
                 async with self._running:
                     command = await self._disks.run(partial(cell.command, call), seconds=LOOK_SECONDS, what=what)
-                    status, said = await _run(command, stream, self.most_output)
+                    printed = cell.printed if isinstance(cell, ReadLines) else None
+                    status, said = await _run(command, stream, self.most_output, printed)
                 if status in _KILLED:
                     return status, "it computed for too long: ask for less"
                 return status, cell.sentence(call, status, said)
@@ -185,7 +186,9 @@ class _TooMuchError(Exception):
     """A look was cut off, because it printed too much."""
 
 
-async def _run(command: tuple[str, ...], stream: ByteSendStream, most: int) -> tuple[int, bytes]:
+async def _run(
+    command: tuple[str, ...], stream: ByteSendStream, most: int, printed: Callable[[bytes], bytes] | None
+) -> tuple[int, bytes]:
     """Return the exit status, and the beginning of what was written to standard error; raises `_TooMuchError`."""
     process = await open_leader(command, stderr=PIPE)
     try:
@@ -194,7 +197,11 @@ async def _run(command: tuple[str, ...], stream: ByteSendStream, most: int) -> t
         said = bytearray()
         async with open_tasks() as tasks:
             tasks.start_soon(_keep, process.stderr, said)
-            cut = await _copy(process.stdout, stream, most)
+            cut = await (
+                _copy(process.stdout, stream, most)
+                if printed is None
+                else _copy_lines(process.stdout, stream, most, printed)
+            )
             if cut:
                 tasks.cancel_scope.cancel()
         if cut:
@@ -214,6 +221,27 @@ async def _copy(output: ByteReceiveStream, stream: ByteSendStream, left: int) ->
             await _send(stream, b"o", content)
         await output.receive(1)
         return True
+    return False
+
+
+async def _copy_lines(
+    output: ByteReceiveStream, stream: ByteSendStream, left: int, printed: Callable[[bytes], bytes]
+) -> bool:
+    """Send what may be read of the lines that a program prints; return whether it printed too much."""
+    rest = b""
+    with suppress(anyio.EndOfStream):
+        while left:
+            content = await output.receive(min(_CHUNK_BYTES, left))
+            left -= len(content)
+            *lines, rest = (rest + content).split(b"\n")
+            if len(rest) > _CHUNK_BYTES:  # it is no line, and would be looked through again with each chunk
+                lines, rest = [*lines, rest], b""
+            if lines:
+                await _send(stream, b"o", b"".join(printed(line) + b"\n" for line in lines))
+        await output.receive(1)
+        return True
+    if rest:
+        await _send(stream, b"o", printed(rest))
     return False
 
 

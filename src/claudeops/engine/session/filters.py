@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,10 +10,13 @@ from pathlib import Path
 
 from claudeops.domain.gate.granted import Grants
 from claudeops.domain.network.addresses import Endpoint
-from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, KUBECONFIG_FILE
+from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, KUBECONFIG_FILE, BubblewrapCell
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG
+from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.docker.cell import DockerCell
 from claudeops.engine.docker.filter import open_filter
+from claudeops.engine.kubernetes.cell import KubectlCell
 from claudeops.engine.kubernetes.filter import ClusterFilter, open_cluster_filter
 from claudeops.engine.kubernetes.kubeconfig import TierClusters, below, read_clusters
 from claudeops.engine.session.context import SessionContext, TierSetup
@@ -61,6 +64,27 @@ async def clusters_of(tier: TierSetup) -> TierClusters | None:
 def files_below(tier: TierSetup, clusters: TierClusters | None) -> frozenset[Path]:
     """Return which files of a tier's home lead past the filter, by their paths below it."""
     return frozenset() if clusters is None else below(clusters.files, tier.template_home)
+
+
+def cells_behind(context: SessionContext, tier: TierSetup) -> Mapping[str, LookCell]:
+    """Return where the daemon changes what no filter can judge, by program, for the filters that there are."""
+    cell, found = context.confinement.cell, dict[str, LookCell]()
+    if not isinstance(cell, BubblewrapCell):
+        return found
+    redact = context.redactor.text
+    if tier.docker is not None:
+        found["docker"] = DockerCell(
+            bubblewrap=cell, path=context.path, engine=tier.docker, home=tier.template_home, redact=redact
+        )
+    if tier.kubeconfigs:
+        found["kubectl"] = KubectlCell(
+            bubblewrap=cell,
+            path=context.path,
+            kubeconfigs=tier.kubeconfigs,
+            repos_dir=context.repos_dir,
+            redact=redact,
+        )
+    return found
 
 
 @asynccontextmanager

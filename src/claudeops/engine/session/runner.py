@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,12 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
+from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cgroups import Group
-from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.own_files import FilesBound, MemoryFiles, bound_in_memory, open_files, prepared_bytes
 from claudeops.engine.cell.reach import Needs, Reach, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
-from claudeops.engine.docker.cell import DockerCell
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, NotJudgedError
@@ -43,7 +41,7 @@ from claudeops.engine.session.completion import Gathered, calls_that_ran, conclu
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
-from claudeops.engine.session.filters import Filters, clusters_of, files_below, open_filters
+from claudeops.engine.session.filters import Filters, cells_behind, clusters_of, files_below, open_filters
 from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
@@ -99,7 +97,7 @@ class SessionRunner:
                     log,
                 ) as session_keys,
                 _reached(context, needs, log) as reach,
-                open_looks({**context.confinement.looks, **_docker_cell(context, tier)}, workspace, log) as looks,
+                open_looks({**context.confinement.looks, **cells_behind(context, tier)}, workspace, log) as looks,
                 open_files(bound, workspace) as memory,
                 await _log_of(session) as sink,
             ):
@@ -425,22 +423,6 @@ def _group(
         return contextlib.nullcontext(None)
     name, files_mb = f"{session.id}.{session.attempt}", 0 if files is None else files.memory_mb
     return limits.groups.lease(name, limits.bounds, limits.session_memory_mb, files_mb=files_mb)
-
-
-def _docker_cell(context: SessionContext, tier: TierSetup) -> Mapping[str, LookCell]:
-    """Return where the daemon changes what no filter can judge of docker, where there is a filter."""
-    cell = context.confinement.cell
-    if tier.docker is None or not isinstance(cell, BubblewrapCell):
-        return {}
-    return {
-        "docker": DockerCell(
-            bubblewrap=cell,
-            path=context.path,
-            engine=tier.docker,
-            home=tier.template_home,
-            redact=context.redactor.text,
-        )
-    }
 
 
 def _tier_of(session: Session, context: SessionContext) -> TierSetup:
