@@ -10,14 +10,14 @@ import pytest
 
 from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.values import Case, Finding, Status
-from support.levels import level_with_a_filter
+from support.levels import PATH, level_with_a_filter
 from support.settings_world import make_world
 
 pytestmark = pytest.mark.anyio
 
 
 async def found(root: Path, **given: str) -> Finding:
-    settings = make_world(root).settings(ANTHROPIC_API_KEY="sk-ant-none", **given)
+    settings = make_world(root).settings(ANTHROPIC_API_KEY="sk-ant-none", PATH=PATH, **given)
     return await docker(cast("Case", None), settings)
 
 

@@ -10,7 +10,7 @@ import pytest
 from claudeops.cli.doctor.kubernetes import kubernetes
 from claudeops.cli.doctor.values import Case, Finding, Status
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
-from support.levels import level_with_a_filter
+from support.levels import PATH, level_with_a_filter
 from support.settings_world import make_world
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,9 @@ async def found(root: Path, text: str | None, *, level: str) -> Finding:
     if text is not None:
         (root / "config").write_text(text, encoding="utf-8")
         given = {"KUBECONFIG": str(root / "config"), "CLAUDEOPS_TIER2_ENV": "KUBECONFIG"}
-    settings = make_world(root / "world").settings(ANTHROPIC_API_KEY="sk-ant-none", CLAUDEOPS_ISOLATION=level, **given)
+    settings = make_world(root / "world").settings(
+        ANTHROPIC_API_KEY="sk-ant-none", CLAUDEOPS_ISOLATION=level, PATH=PATH, **given
+    )
     return await kubernetes(cast("Case", None), settings)
 
 

@@ -196,6 +196,7 @@ async def test_what_was_granted_is_done_once(cluster: Cluster) -> None:
         second = await it.kubectl("scale", "deploy/web", "--replicas=3")
         assert (first.returncode, second.returncode) == (0, 1), first.stderr
         assert "the gate has allowed no such change" in second.stderr
+        await until(lambda: bool(it.entries("change_passed_on")))
         (entry,) = it.entries("change_passed_on")
     uid = cluster.objects["deployments", "default", "web"]["metadata"]["uid"]
     ((_, _, body),) = cluster.writes
@@ -351,6 +352,7 @@ async def test_an_answer_that_cannot_be_masked_is_not_passed_on(tmp_path: Path, 
     with serving_tls(odd, tmp_path / "server.pem"):
         async with opened(odd) as it:
             done = await it.kubectl("get", "--raw", "/api/v1/namespaces/default/pods")
+            await until(lambda: bool(it.entries("request_refused")))  # the line to the daemon is another one
             (entry,) = it.entries("request_refused")
     assert done.returncode != 0
     assert SECRET not in done.stdout + done.stderr
