@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 _MOST_BYTES: Final = 4 * 1024 * 1024  # what is larger is a program
-_OF_THE_MACHINE: Final = frozenset({"proc", "sys", "dev", "usr"})
+_PROGRAMS: Final = frozenset({"/proc", "/sys", "/dev", "/usr", sys.base_prefix, sys.prefix})
+"""Of the kernel, and what every session is shown to run: some ten thousand files."""
 
 Inode = tuple[int, int]
 
@@ -47,6 +49,6 @@ def what_a_cell_holds(pid: int) -> InCell:
 
 def _files(root: Path) -> Iterator[Path]:
     for directory, directories, names in os.walk(f"{root}/"):
-        if Path(directory) == root:
-            directories[:] = [name for name in directories if name not in _OF_THE_MACHINE]
+        place = Path("/", Path(directory).relative_to(root))
+        directories[:] = [name for name in directories if str(place / name) not in _PROGRAMS]
         yield from (Path(directory, name) for name in names)
