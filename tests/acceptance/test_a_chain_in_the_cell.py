@@ -173,6 +173,15 @@ def ladder(node: Operator) -> list[tuple[object, object]]:
     ]
 
 
+async def until_it_is_over(node: Operator) -> None:
+    """Return when the chain has ended; each tier has a guard against hanging of its own."""
+    try:
+        for tier in TIERS:
+            await node.until(f"{IS_OVER} OR tier = {tier} AND decision_reason = 'escalated'", bool)
+    except TimeoutError:
+        pytest.fail(f"the chain does not go on:\n{log_of(node).read_text()}")
+
+
 async def test_a_chain_looks_and_changes_through_what_the_daemon_holds_and_no_secret_is_anywhere(
     tmp_path: Path,
 ) -> None:
@@ -204,8 +213,7 @@ async def test_a_chain_looks_and_changes_through_what_the_daemon_holds_and_no_se
             found: list[InCell] = []
             given.cluster.meanwhile = lambda: found.extend(cells(node))
             async with node.daemon(**given.settings(node)):
-                for tier in TIERS:  # a guard against hanging for each
-                    await node.until(f"{IS_OVER} OR tier = {tier} AND decision_reason = 'escalated'", bool)
+                await until_it_is_over(node)
             everything = kept(node)
             logged_in, listed, inspected, pods = results(node, "haiku")[:4]
             restarted, rolled_out = results(node, "sonnet")[:2]
