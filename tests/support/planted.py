@@ -101,7 +101,13 @@ def _plant(held: ExitStack, place: Path) -> Things:
         path.parent.mkdir(mode=0o700, parents=True)
         path.write_text(secret, encoding="utf-8")
         path.chmod(0o600)
-    for directory in (place / "repos", place / "repos" / "infra"):
+    shown = place / "shown"
+    shown.mkdir()
+    credentials = (shown / "kubeconfig", shown / "token")
+    for path in credentials:
+        path.write_text(secret, encoding="utf-8")
+        path.chmod(0o600)
+    for directory in (shown, place / "repos", place / "repos" / "infra"):
         directory.chmod(0o755)
     everybodys = [Path(directory, mark) for directory in ("/tmp", "/var/tmp", "/dev/shm", place)]  # noqa: S108
     for path in everybodys:
@@ -121,6 +127,8 @@ def _plant(held: ExitStack, place: Path) -> Things:
         everybodys_socket=_socket_file(held, place / "everybody.sock", 0o666),
         own_files=tuple(own),
         everybodys_files=tuple(everybodys),
+        engine=_socket_file(held, shown / "engine.sock", 0o600),
+        credentials=credentials,
         repos=place / "repos",
         segment=_segment(held, secret),
         key=0,
@@ -289,7 +297,8 @@ def _started(
             binary=PYTHON if uid is None else SYSTEMS_PYTHON,
             repos_dir=things.repos,
             path=PATH,
-            shown=interpreter(),
+            shown=(*interpreter(), things.engine.parent),
+            hidden=(things.engine, *things.credentials),
             bounds=Bounds(file_mb=FILE_MB),
             network=network,
         )

@@ -43,6 +43,8 @@ class Things:
     everybodys_socket: Path
     own_files: tuple[Path, ...]  # the daemon's
     everybodys_files: tuple[Path, ...]
+    engine: Path  # a socket behind a filter, in a directory that is shown to the session
+    credentials: tuple[Path, ...]  # files behind a filter, in the same
     repos: Path
     segment: int  # the key of the daemon's shared memory
     key: int  # the number of the key in the daemon's session keyring
@@ -205,10 +207,20 @@ WALLS: Final = (
         what="the daemon's own sockets that are files",
         promises=(CLOSED, CLOSED, AS_DAEMON),
         held_by="the view of files; permissions",
-        not_held="what the operator names for the tier, such as `DOCKER_HOST`",
+        not_held="what the operator names for the tier",
         tries=lambda things: {
             "socket of the daemon": ("socket_file", str(things.own_socket)),
             "socket of Docker": ("socket_file", "/run/docker.sock"),
+        },
+    ),
+    Wall(
+        what="what filters stand before, wherever it is shown: Docker's socket, kubeconfigs, their keys and tokens",
+        promises=(CLOSED, CLOSED, AS_DAEMON),
+        held_by="covers within the view of files; permissions",
+        not_held="what a filter lets through",
+        tries=lambda things: {
+            "socket behind a filter": ("socket_file", str(things.engine)),
+            **{f"{path.name} behind a filter": ("read", str(path), things.secret) for path in things.credentials},
         },
     ),
     Wall(
