@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.docker_api.grants import Execution, Grant
+from claudeops.domain.gate.docker_grants import Execution, Grant
 from claudeops.domain.gate.granted import Grants
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.cell import Level

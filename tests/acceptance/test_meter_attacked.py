@@ -18,7 +18,7 @@ import psutil
 import pytest
 from anyio.abc import SocketAttribute
 
-from claudeops.domain.spending.model_request import ModelRequest, read_request, unknown_betas
+from claudeops.formats.model_request import ModelRequest, read_request, unknown_betas
 from claudeops.scripted_api.requests import Recorded
 from support.checkout import TESTS
 from support.operating import conclude, look, operator, say

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.live import AssistantSaid
-from claudeops.loopback import listen
+from claudeops.http_server import listen
 from claudeops.web.endpoints import Table
 from claudeops.web.streams import Streams, stream_endpoints
 from support.listening import Door, token_for

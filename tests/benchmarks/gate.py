@@ -22,9 +22,6 @@ from benchmarks.table import Setup, Table, percentile, spread, verdict
 from claudeops import logs
 from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.model import NewSession, ToolCall, Trigger
-from claudeops.domain.policy import Scope, judge, parse_policy, tier_policy
-from claudeops.domain.redact import Redactor
-from claudeops.domain.stream import Frame
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, SessionJudge, judge_in_process
 from claudeops.engine.owners import this_owner
@@ -32,12 +29,15 @@ from claudeops.engine.ports import Store
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
 from claudeops.engine.system import SystemClock
+from claudeops.formats.stream import Frame
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
+from claudeops.policy.tiers import Scope, judge, parse_policy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.settings.load import default_text
 from claudeops.store.migrate import migrate
 from claudeops.store.store import SqlStore, open_store
+from claudeops.text.redact import Redactor
 
 TARGET_MILLISECONDS: Final = 10.0
 """On top of one fsync of this disk, at the 99th percentile."""

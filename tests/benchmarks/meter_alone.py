@@ -14,7 +14,6 @@ import anyio.to_thread
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.model import NewSession, Trigger
-from claudeops.domain.redact import Redactor
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.meter.meter import MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
@@ -24,6 +23,7 @@ from claudeops.logs import get_logger
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
+from claudeops.text.redact import Redactor
 
 _PLENTY = 1e6
 

@@ -19,10 +19,10 @@ from anyio.abc import UNIXSocketStream
 
 from benchmarks import frames
 from benchmarks.table import Setup, Table, shown
-from claudeops.domain.redact import Redactor
-from claudeops.domain.stream import TranscriptBuilder
 from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
 from claudeops.engine.system import SystemClock
+from claudeops.formats.stream import TranscriptBuilder
+from claudeops.text.redact import Redactor
 
 LEAST_OF_TEE: Final = 0.35
 LEAST_LINES: Final = 50_000

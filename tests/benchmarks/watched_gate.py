@@ -28,7 +28,7 @@ from claudeops.domain.model import NewSession, Trigger
 from claudeops.engine.owners import this_owner
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.engine.system import SystemClock
-from claudeops.loopback import listen
+from claudeops.http_server import listen
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore
 from claudeops.web.endpoints import Table as Endpoints

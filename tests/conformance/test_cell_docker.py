@@ -10,12 +10,12 @@ from tempfile import mkdtemp
 import pytest
 
 from claudeops.app.cell import with_filters
-from claudeops.domain.docker_api.grants import Grant
+from claudeops.domain.gate.docker_grants import Grant
 from claudeops.domain.looks import LookCall
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import Scope
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Level
+from claudeops.policy.tiers import Scope
 from support.caged import caged
 from support.levels import needs
 from support.scripted_engine import scripted_engine

@@ -14,12 +14,12 @@ from tempfile import mkdtemp
 import pytest
 
 from claudeops.app.cell import with_filters
-from claudeops.domain.kubernetes_api.grants import SCALE, ClusterGrant
+from claudeops.domain.gate.cluster_grants import SCALE, ClusterGrant
 from claudeops.domain.looks import LookCall
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import Scope
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Level
+from claudeops.policy.tiers import Scope
 from support.caged import caged
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
 from support.levels import needs

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.network.headers import SecretHeader
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.own_network import Names
+from claudeops.formats.network.headers import SecretHeader
 from support.caged import caged
 from support.certificates import make_authority, serving_with
 from support.echoing_site import echoing_site

@@ -13,7 +13,6 @@ import anyio
 import pytest
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.redact import Redactor
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.meter.availability import Availability
@@ -22,6 +21,7 @@ from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import serve
+from claudeops.text.redact import Redactor
 from support.aftermath import assert_settled
 from support.caged import caged
 from support.estate import Estate, deliver, look, report

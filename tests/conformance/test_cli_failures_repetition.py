@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.gate.repetition import REFUSED_AFTER, STOPPED_AFTER
+from claudeops.policy.repetition import REFUSED_AFTER, STOPPED_AFTER
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio

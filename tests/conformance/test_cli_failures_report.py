@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from claudeops.domain.gate.repetition import REPORTS
+from claudeops.policy.repetition import REPORTS
 from claudeops.settings.files import packaged
 from support.estate import Estate, deliver, look, report
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.policy import judge
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.git import find_git_cell
+from claudeops.policy.tiers import judge
 from support.caged import caged
 from support.levels import PATH
 from support.strange_repositories import MARKER, SETUPS, StrangeRepository

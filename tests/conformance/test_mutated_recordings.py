@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.outcome import Exit, StopCause, judge
-from claudeops.domain.redact import MASK, Redactor
-from claudeops.domain.report.extraction import ReportSchema, extract, shortcomings
-from claudeops.domain.stream import LineSplitter, Transcript, TranscriptBuilder, decode
+from claudeops.formats.report.extraction import ReportSchema, extract, shortcomings
+from claudeops.formats.stream import LineSplitter, Transcript, TranscriptBuilder, decode
 from claudeops.harness.codex_frames import CodexReader
+from claudeops.text.redact import MASK, Redactor
 from support.checkout import ROOT
 from support.damage import confused, damaged, reordered
 from support.doses import drawn

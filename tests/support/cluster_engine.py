@@ -21,19 +21,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from claudeops.domain.kubernetes_api.bodies import bound_body, read_body, refuse_review
-from claudeops.domain.kubernetes_api.masks import WatchMask, masked
-from claudeops.domain.kubernetes_api.requests import (
-    DeletePod,
-    Exec,
-    Kind,
-    Read,
-    Refused,
-    Restart,
-    Scale,
-    read_request,
-)
-from claudeops.domain.redact import Redactor
+from claudeops.policy.kubernetes_api.bodies import bound_body, read_body, refuse_review
+from claudeops.policy.kubernetes_api.masks import WatchMask, masked
+from claudeops.policy.kubernetes_api.requests import DeletePod, Exec, Kind, Read, Refused, Restart, Scale, read_request
+from claudeops.text.redact import Redactor
 from support.certificates import make_authority, serving_with
 
 JSON: Final = "application/json"

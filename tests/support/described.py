@@ -35,7 +35,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from claudeops.domain.web.login import COOKIE, NewLogin, Role
 from claudeops.domain.web.token import digest_of
-from claudeops.loopback import listen
+from claudeops.http_server import listen
 from claudeops.web.endpoints import IDEMPOTENCY_KEY
 from claudeops.web.listings import cursor
 from support.listening import SIGNING, bearer, secret_of, token_for

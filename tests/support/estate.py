@@ -32,9 +32,6 @@ from claudeops.domain.model import (
     Verdict,
     VerdictKind,
 )
-from claudeops.domain.policy import NodeScope, Scope, TierPolicy, tier_policy
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.own_network import Names
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.gate.judging import Judging, SessionJudge
@@ -45,10 +42,13 @@ from claudeops.engine.session.context import Clis, CompletionRules, SessionConte
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import SystemClock
+from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import ModelAccess
+from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.store.store import SqlStore, open_store
+from claudeops.text.redact import Redactor
 from support.migrated import write_migrated
 from support.policy_cases import POLICY
 

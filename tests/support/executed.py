@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.shell import parse
-from claudeops.domain.shell.render import quoted, render
-from claudeops.domain.shell.values import Block, Literal, SimpleCommand, UnclearError
+from claudeops.policy.shell import parse
+from claudeops.policy.shell.render import quoted, render
+from claudeops.policy.shell.values import Block, Literal, SimpleCommand, UnclearError
 from support.command_texts import Judged, TextMaker, World, judge, make_world
 from support.command_trees import Programs, Shell, TreeMaker
 

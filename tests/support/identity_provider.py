@@ -25,9 +25,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from claudeops.domain.web.oidc import OidcClient
 from claudeops.engine.meter.upstream import connection_pool
-from claudeops.loopback import listen
+from claudeops.formats.oidc import OidcClient
+from claudeops.http_server import listen
 from claudeops.web.oidc.login import OidcLogin
 from claudeops.web.oidc.provider import Provider
 from support.listening import NOON

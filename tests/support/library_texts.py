@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from claudeops.domain.estate.model import Service, Source
-from claudeops.domain.library import BUILT_IN, HEADINGS, Kind, Library, merge, parse
+from claudeops.formats.library import BUILT_IN, HEADINGS, Kind, Library, merge, parse
 from support.checkout import ROOT
 
 SHIPPED = ROOT / "prompts" / "library"

@@ -18,10 +18,10 @@ from claudeops import logs
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Rules, SenderKind, Source
 from claudeops.domain.probe.model import Verb
-from claudeops.domain.redact import Redactor
 from claudeops.domain.web.token import ApiToken, digest_of, written
 from claudeops.engine.live.hub import Hub
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.text.redact import Redactor
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener

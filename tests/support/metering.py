@@ -13,7 +13,6 @@ from anyio.abc import SocketStream
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.model import Session
-from claudeops.domain.redact import Redactor
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.meter.account import MeterAccount
@@ -27,6 +26,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
+from claudeops.text.redact import Redactor
 from support.loopback_http import Answer, ask
 from support.store_values import claimed, queued, rules, wanted
 from support.stores import Database, opened

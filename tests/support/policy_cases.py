@@ -8,7 +8,7 @@ from pathlib import Path
 
 from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.model import ToolCall, Verdict
-from claudeops.domain.policy import Scope, TierPolicy, judge, parse_policy, tier_policy
+from claudeops.policy.tiers import Scope, TierPolicy, judge, parse_policy, tier_policy
 from claudeops.settings.load import default_text
 
 DEFAULT_TEXT = default_text()

@@ -9,8 +9,8 @@ from claudeops.app.policy import PolicyInForce, policy_text
 from claudeops.app.wiring import node_scope, tier_policies
 from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import Judgement, TierPolicy
 from claudeops.engine.session.context import TierSetup
+from claudeops.policy.tiers import Judgement, TierPolicy
 from claudeops.settings import load_settings
 
 LONG = 120.0  # seconds: more than any machine takes

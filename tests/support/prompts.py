@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from claudeops.domain.prompt.knowledge import Facts
+from claudeops.wording.prompt.knowledge import Facts
 
 MOMENT: Final = datetime(2026, 11, 21, 11, 30, tzinfo=UTC)
 FACTS: Final = Facts(

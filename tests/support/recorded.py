@@ -7,7 +7,7 @@ from typing import Any
 
 from claudeops.domain.model import ErrorCategory, FailureKind, Outcome
 from claudeops.domain.outcome import Exit, StopCause
-from claudeops.domain.stream import ApiRetried
+from claudeops.formats.stream import ApiRetried
 
 EMPTY_REPORT = {"summary": "ok", "events": [], "escalation": {"needed": False}, "services_checked": []}
 EMPTY_REPORT_TEXT = '{"summary":"ok","events":[],"escalation":{"needed":false},"services_checked":[]}'

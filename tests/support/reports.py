@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from claudeops.domain.model import Extraction
-from claudeops.domain.report.extraction import ReportSchema, extract
+from claudeops.formats.report.extraction import ReportSchema, extract
 
 SCHEMA_TEXT = (Path(__file__).parents[2] / "schemas" / "agent-response.json").read_text(encoding="utf-8")
 SCHEMA = ReportSchema.load(SCHEMA_TEXT)

@@ -12,8 +12,8 @@ from itertools import product
 from random import Random
 from typing import Final
 
-from claudeops.domain.policy.rules import CommandRule, Option, option_table
-from claudeops.domain.text import regex
+from claudeops.policy.rules import CommandRule, Option, option_table
+from claudeops.text import regex
 from support.rule_values import TRAPS, value
 from support.rule_world import TRAP
 

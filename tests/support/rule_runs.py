@@ -19,10 +19,10 @@ from random import Random
 from typing import Final
 
 from claudeops.domain.model import ToolCall, VerdictKind
-from claudeops.domain.policy import Policy, Scope, explain, parse_policy, tier_policy
-from claudeops.domain.policy.document import read_document
-from claudeops.domain.policy.rule_book import FIND, SHELLS, WRAPPERS
-from claudeops.domain.policy.rules import CommandRule
+from claudeops.policy.document import read_document
+from claudeops.policy.rule_book import FIND, SHELLS, WRAPPERS
+from claudeops.policy.rules import CommandRule
+from claudeops.policy.tiers import Policy, Scope, explain, parse_policy, tier_policy
 from claudeops.settings.load import default_text
 from support import rule_world as world
 from support.rule_calls import CallMaker

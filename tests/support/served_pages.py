@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.web.login import Role
-from claudeops.loopback import listen
+from claudeops.http_server import listen
 from support.hostile import TEXTS
 from support.identity_provider import IdentityProvider, listening, login_at
 from support.listening import TestClock

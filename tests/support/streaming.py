@@ -16,8 +16,8 @@ import h11
 from anyio.abc import SocketStream
 
 from claudeops.domain.live import AssistantSaid
-from claudeops.domain.stream.shown import ShownKind, ShownLine
 from claudeops.web.ports import LinesPart
+from claudeops.wording.stream import ShownKind, ShownLine
 from support.waiting import PATIENCE_SECONDS
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from claudeops.domain.outcome import Exit, Judgement, judge
-from claudeops.domain.stream import LineSplitter, StreamEvent, Transcript, TranscriptBuilder, decode
+from claudeops.formats.stream import LineSplitter, StreamEvent, Transcript, TranscriptBuilder, decode
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDINGS = sorted((DATA / "recordings").rglob("*.ndjson"))

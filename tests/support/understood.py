@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from claudeops.domain.estate.combine import combine
-from claudeops.domain.estate.manifest import parse_manifest
 from claudeops.domain.estate.model import Estate, MaintenanceWindow, Service
+from claudeops.formats.estate.combine import combine
+from claudeops.formats.estate.manifest import parse_manifest
 
 PATH = "r/CLAUDE-OPS.md"
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

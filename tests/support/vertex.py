@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from claudeops.loopback import listen
+from claudeops.http_server import listen
 from claudeops.scripted_api.server import MessagesApi
 from support.loopback_http import ask
 

@@ -16,8 +16,6 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
-from claudeops.domain.network.headers import places_by_name
-from claudeops.domain.policy import NodeScope
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import LISTED, SHARED, Cell, filtered_engine, workspace_places
@@ -36,8 +34,10 @@ from claudeops.engine.process.bounds import available_mb, fitting_slots, machine
 from claudeops.engine.process.tree import kill_all, marked, marks_below
 from claudeops.engine.session.context import TierSetup
 from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.formats.network.headers import places_by_name
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
+from claudeops.policy.tiers import NodeScope
 from claudeops.settings import Settings
 from claudeops.tasks import Threads
 

@@ -16,7 +16,6 @@ from typing import Final
 import anyio
 
 from claudeops.domain.model import Session, Status
-from claudeops.domain.stream.shown import ShownLine, shown
 from claudeops.engine.ports import Records
 from claudeops.engine.session_log.lines import LogLines
 from claudeops.engine.session_log.reader import open_log
@@ -25,6 +24,7 @@ from claudeops.harness import HARNESSES
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.tasks import Threads
 from claudeops.web.ports import LinesPart
+from claudeops.wording.stream import ShownLine, shown
 
 READ_SECONDS: Final = 20.0
 """For one reading; a packed log is read from its start."""

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.redact import Redactor
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
@@ -20,6 +19,7 @@ from claudeops.engine.system import raise_descriptor_limit
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
+from claudeops.text.redact import Redactor
 
 
 @asynccontextmanager

@@ -27,10 +27,7 @@ from claudeops.domain.notice.model import (
     TargetKind,
     Topic,
 )
-from claudeops.domain.notice.texts import Wording
-from claudeops.domain.redact import Redactor
 from claudeops.domain.schedule import Cron
-from claudeops.domain.text import clip
 from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.logs import LogEvent
 from claudeops.notify.addresses import AddressCheck
@@ -46,6 +43,9 @@ from claudeops.notify.slack_link import SlackLink
 from claudeops.notify.telegram import SETTLE_SECONDS, Moves, TelegramBot, TelegramCarrier
 from claudeops.settings import Settings
 from claudeops.settings.notify import Targets, read_notify_again
+from claudeops.text import clip
+from claudeops.text.redact import Redactor
+from claudeops.wording.notice.texts import Wording
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

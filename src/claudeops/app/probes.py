@@ -14,10 +14,8 @@ from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, ro
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import NewSession, Trigger
-from claudeops.domain.network.headers import of_tier, places_by_name
 from claudeops.domain.probe.model import Probe
 from claudeops.domain.probe.news import Chain
-from claudeops.domain.redact import Redactor
 from claudeops.engine.cell.cell import Cell
 from claudeops.engine.estate import UnboundRules
 from claudeops.engine.ports import Clock
@@ -27,9 +25,11 @@ from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.watch import Watch
 from claudeops.errors import StoreError
+from claudeops.formats.network.headers import of_tier, places_by_name
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.tasks import DatabaseTrouble
+from claudeops.text.redact import Redactor
 
 _ESTATE_SECONDS: Final = 60.0  # between two looks at the manifests; each session's start looks as well
 

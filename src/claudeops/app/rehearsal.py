@@ -27,7 +27,7 @@ from claudeops.domain.alerts.rules import NO_RULES, Rules, SenderKind, Source
 from claudeops.domain.chain_record import ChainRecord
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Session, Status
-from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.approvers import Approver
 from claudeops.domain.notice.model import Target, TargetKind
 from claudeops.domain.probe.model import State
 from claudeops.domain.probe.record import FAILING, KeptProbe

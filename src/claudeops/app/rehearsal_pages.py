@@ -28,8 +28,8 @@ from claudeops.domain.web.token import SECRET_BYTES, digest_of
 from claudeops.domain.web.user import User
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.system import SystemClock
+from claudeops.http_server import ConnectionLimits, Crowd, listen
 from claudeops.logs import Logger
-from claudeops.loopback import ConnectionLimits, Crowd, listen
 from claudeops.settings import Settings
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store

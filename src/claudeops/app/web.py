@@ -20,8 +20,8 @@ from claudeops.app.node import Node
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
 from claudeops.engine.meter.meter import Meter
 from claudeops.errors import ConfigurationError
+from claudeops.http_server import ConnectionLimits, Crowd, listen
 from claudeops.logs import LogEvent, Logger
-from claudeops.loopback import ConnectionLimits, Crowd, listen
 from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
 from claudeops.web.connection import ConnectionRules

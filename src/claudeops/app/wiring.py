@@ -12,12 +12,6 @@ from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.estate.model import NO_ESTATE, Estate, Probed
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import NewSession, ToolCall, Trigger, VerdictKind
-from claudeops.domain.network.headers import of_tier
-from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
-from claudeops.domain.probe.declaration import Declaration
-from claudeops.domain.prompt import template_fault
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.spending.budget import Budgets
@@ -44,12 +38,18 @@ from claudeops.engine.session.context import (
 )
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_there
+from claudeops.formats.network.headers import of_tier
+from claudeops.formats.probe.declaration import Declaration
+from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
+from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir, read_prompt
 from claudeops.settings.names import prompt_variable
+from claudeops.text.redact import Redactor
+from claudeops.wording.prompt import template_fault
 
 SCHEDULE: Final = "default"
 SESSIONS: Final = "sessions"

@@ -27,8 +27,6 @@ from claudeops.cli.tiers.inventory import routed_matches
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of_refusal, turn
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
-from claudeops.domain.redact import Redactor
-from claudeops.domain.text import casefold_key, one_line, unique
 from claudeops.engine.estate import read_estate
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
@@ -36,6 +34,8 @@ from claudeops.errors import AlreadyRunningError, ClaudeopsError
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
+from claudeops.text import casefold_key, one_line, unique
+from claudeops.text.redact import Redactor
 
 NAME: Final = "bootstrap"
 _MOST_LIKE: Final = 3  # names in a hint

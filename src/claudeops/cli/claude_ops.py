@@ -15,7 +15,6 @@ from claudeops.cli.operator import operators_name
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.redact import Redactor
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.claude_ops import Fate, Verdict, read_set_up
@@ -25,6 +24,7 @@ from claudeops.store.claude_ops.taking import TakenOver, Takeover
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
+from claudeops.text.redact import Redactor
 
 _NAME: Final = "migrate-from"
 _SECONDS: Final = 3600.0  # for the whole transaction; nobody else writes meanwhile

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
+from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import ReportedMemory
-from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import memories as acts

@@ -23,8 +23,8 @@ from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.screen import progress
 from claudeops.cli.views.approvals import approval_text, pages_url
+from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import UNSEEN, Approval, ApprovalStatus
-from claudeops.domain.text.answers import document
 from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings

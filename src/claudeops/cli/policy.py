@@ -17,23 +17,23 @@ import msgspec
 
 from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.domain.answers import plain
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall
-from claudeops.domain.policy import NodeScope, Policy, TierPolicy, explain
-from claudeops.domain.policy.document import in_force
-from claudeops.domain.policy.judge import TierVerdict, tier_verdict
-from claudeops.domain.policy.migrate import migrate
-from claudeops.domain.policy.programs.network import PROGRAMS
-from claudeops.domain.policy.remote import script
-from claudeops.domain.policy.rule_book import REASONS
-from claudeops.domain.policy.rules import CommandRule
-from claudeops.domain.text.answers import plain
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import docker_engine
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.kubeconfig import kubeconfig_files, read_clusters
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
+from claudeops.policy.document import in_force
+from claudeops.policy.judge import TierVerdict, tier_verdict
+from claudeops.policy.migrate import migrate
+from claudeops.policy.programs.network import PROGRAMS
+from claudeops.policy.remote import script
+from claudeops.policy.rule_book import REASONS
+from claudeops.policy.rules import CommandRule
+from claudeops.policy.tiers import NodeScope, Policy, TierPolicy, explain
 from claudeops.settings import Settings, fragment_texts, load_settings, policy_document
 from claudeops.settings.files import default_policy_path
 

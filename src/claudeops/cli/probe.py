@@ -34,12 +34,12 @@ from claudeops.domain.probe.model import (
     target_of,
 )
 from claudeops.domain.probe.record import KeptProbe, ping_line
-from claudeops.domain.redact import Redactor
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
 from claudeops.settings.environ import names_a_secret
 from claudeops.settings.where import database_url
 from claudeops.store.store import SqlStore, open_store
+from claudeops.text.redact import Redactor
 
 _PROBE: Final = "probe"
 _PING: Final = "ping"

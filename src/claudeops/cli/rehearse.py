@@ -28,7 +28,6 @@ from claudeops.app.wiring import check_harnesses, check_prompts
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import listening
 from claudeops.domain.model import DecisionReason
-from claudeops.domain.redact import Redactor
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import escaped
@@ -39,6 +38,7 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.rehearsal.scenario_file import NamedScenario, find, shipped
 from claudeops.rehearsal.verdict import describe_call, times_of
 from claudeops.settings import Loaded, Settings, load_settings
+from claudeops.text.redact import Redactor
 
 NAME: Final = "rehearse"
 

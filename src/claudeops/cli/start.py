@@ -13,11 +13,11 @@ from typing import TextIO
 from claudeops import logs
 from claudeops.app.wiring import binaries, check_harnesses, check_probes, check_prompts
 from claudeops.cli import early_signals
-from claudeops.domain.redact import Redactor
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings, load_settings, require_credentials, require_repos
+from claudeops.text.redact import Redactor
 
 
 def read_settings() -> Settings:

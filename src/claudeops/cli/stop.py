@@ -9,8 +9,8 @@ from typing import Final
 from claudeops.app.wiring import escalation_rules
 from claudeops.cli.operator import CommandResult, not_done, not_found, now, operators_name, run_on_database
 from claudeops.cli.output import Exit
+from claudeops.domain.answers import document
 from claudeops.domain.listing import Reference
-from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts.asking import served_by_another

@@ -27,9 +27,8 @@ from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
 from claudeops.domain.chain_record import KnownAction, SessionPosition, SessionRecord
 from claudeops.domain.listing import Reference
-from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, Redact, SessionEnded
+from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, SessionEnded
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
-from claudeops.domain.redact import Redactor
 from claudeops.engine.live.follower import LogFollower, in_order
 from claudeops.engine.live.hub import session_began
 from claudeops.engine.ports import Records
@@ -37,6 +36,8 @@ from claudeops.errors import ClaudeopsError, DatabaseUnavailableError
 from claudeops.harness import HARNESSES
 from claudeops.store.reading import session_ids
 from claudeops.store.store import SqlStore, open_store
+from claudeops.text.redact import Redactor
+from claudeops.wording.live import Redact
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at a followed log."""

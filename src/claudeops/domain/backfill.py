@@ -40,8 +40,8 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.report.evidence import Background
 from claudeops.domain.spending.prices import known_usd
-from claudeops.domain.text import clip, json_text
 from claudeops.errors import StaleAttemptError
+from claudeops.text import clip, json_text
 
 _IGNORED_ESCALATION: Final = (
     "the report asks for the next tier; it was found after the session had ended, so nothing followed"

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Final
 
 from claudeops.domain.model import Held, ServiceStatus
-from claudeops.domain.text import one_line
+from claudeops.text import one_line
 
 LOOKED_BACK: Final = timedelta(days=365)
 MOST_CASES: Final = 3

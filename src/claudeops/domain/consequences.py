@@ -48,7 +48,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.probe.model import ProbeSight
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
-from claudeops.domain.text import clean, clip, unique
+from claudeops.text import clean, clip, unique
 
 NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"

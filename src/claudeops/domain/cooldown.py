@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from claudeops.domain.model import Action, ActionLimit, PastAction
-from claudeops.domain.text import casefold_key, same
+from claudeops.text import casefold_key, same
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ from claudeops.domain.model import (
 from claudeops.domain.report.evidence import BROKEN, Proof
 from claudeops.domain.spending import budget
 from claudeops.domain.spending.budget import Budgets
-from claudeops.domain.text import casefold_key, join_names, one_line, regex, unique
+from claudeops.text import casefold_key, join_names, one_line, regex, unique
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
 _LEVELS: Final = {

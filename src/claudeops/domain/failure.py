@@ -15,7 +15,7 @@ from typing import Final
 
 from claudeops.domain.model import ErrorCategory, Escalation, FailureKind, Report, Session
 from claudeops.domain.stream.transcript import Transcript
-from claudeops.domain.text import one_line, regex
+from claudeops.text import one_line, regex
 
 ERROR_CHARS: Final = 4096
 """Longest error text, in characters; clauditor's number."""

@@ -29,7 +29,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.probe.model import State
 from claudeops.domain.report.evidence import BROKEN, Names
-from claudeops.domain.text import join_names, one_line, regex, unique
+from claudeops.text import join_names, one_line, regex, unique
 
 RELAPSE_WITHIN: Final = timedelta(days=1)
 """How long after an action its service's failure counts as a relapse."""

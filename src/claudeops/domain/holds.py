@@ -32,7 +32,6 @@ from typing import Final, TypeAlias
 
 from claudeops.domain.failure import kind_of_call
 from claudeops.domain.model import Ending, FailureKind, Level, NewEvent, Outcome, Session
-from claudeops.domain.spending.usage import ApiError
 
 TRIAL_LEASE: Final = timedelta(hours=2)
 """How long the other sessions wait for a silent trial; the trial's own clocks end it long before that."""
@@ -400,3 +399,11 @@ def _resets(headers: Mapping[str, str]) -> Iterator[datetime]:
         yield datetime.fromtimestamp(float(headers.get(_PLAN_RESET, "")), UTC)
     except (ValueError, OverflowError, OSError):
         return
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiError:
+    """An error in the API's own words: https://docs.anthropic.com/en/api/errors."""
+
+    type: str
+    message: str

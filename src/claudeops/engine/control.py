@@ -16,10 +16,10 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.gate.repetition import ToolTime, tool_time
 from claudeops.domain.model import Session
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
+from claudeops.formats.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
+from claudeops.policy.repetition import ToolTime, tool_time
 from claudeops.tasks import Threads
 
 LOOK_SECONDS: Final = 1.0

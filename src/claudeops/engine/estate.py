@@ -20,17 +20,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.combine import combine
-from claudeops.domain.estate.compose import Compose, parse_compose, with_compose
-from claudeops.domain.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
 from claudeops.domain.estate.model import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Probed, Source
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.text import regex
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.watching import Probes
+from claudeops.formats.estate.combine import combine
+from claudeops.formats.estate.compose import Compose, parse_compose, with_compose
+from claudeops.formats.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads, check_abandoned
+from claudeops.text import regex
 
 MOST_REPOSITORIES: Final = 64
 MOST_BYTES: Final = MOST_CHARACTERS

@@ -21,7 +21,8 @@ from typing import Final
 import anyio
 
 from claudeops.domain.estate.model import Fault, Source
-from claudeops.domain.library import (
+from claudeops.engine.prompt_files import Notices
+from claudeops.formats.library import (
     BUILT_IN,
     MOST_BYTES,
     NO_LIBRARY,
@@ -32,7 +33,6 @@ from claudeops.domain.library import (
     origin_fault,
     parse,
 )
-from claudeops.engine.prompt_files import Notices
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads, check_abandoned
 

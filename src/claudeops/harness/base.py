@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Verdict
-from claudeops.domain.stream import Transcript, TranscriptBuilder
+from claudeops.formats.stream import Transcript, TranscriptBuilder
 from claudeops.harness.protocol import CallRan, GateRequest, HarnessSignal, Reader, Spec
 
 REPORT_REQUEST: Final = (

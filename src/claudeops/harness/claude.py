@@ -13,7 +13,6 @@ from typing import Final
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
 from claudeops.domain.spending.prices import canonical, concrete
-from claudeops.domain.text import regex
 from claudeops.harness.base import BaseHarness, environment
 from claudeops.harness.claude_conversation import conversation_file
 from claudeops.harness.protocol import (
@@ -29,6 +28,7 @@ from claudeops.harness.protocol import (
     Spec,
     TextFile,
 )
+from claudeops.text import regex
 
 PERMISSION_MODE: Final = "dontAsk"
 """The CLI denies, without asking, what no rule allows; the gate's ``allow`` is the only yes."""

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.text import regex
 from claudeops.harness.protocol import Resumed, TextFile
+from claudeops.text import regex
 
 _OUTSIDE_NAMES: Final = regex.Pattern(r"[^a-zA-Z0-9]")
 _NO_USAGE: Final = {"input_tokens": 0, "output_tokens": 0}

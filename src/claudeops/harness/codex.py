@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from claudeops.domain.stream import Transcript
-from claudeops.domain.text import regex
+from claudeops.formats.stream import Transcript
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
 from claudeops.harness.codex_frames import CodexReader, with_last_message
 from claudeops.harness.codex_schema import strict_schema
 from claudeops.harness.protocol import Capabilities, Command, Reader, Spec, TextFile
+from claudeops.text import regex
 
 SANDBOX_READING: Final = "read-only"
 SANDBOX_WRITING: Final = "workspace-write"

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from claudeops.domain.model import ErrorCategory
-from claudeops.domain.stream import (
+from claudeops.formats.stream import (
     Frame,
     LineMalformed,
     Malformed,
@@ -31,10 +31,10 @@ from claudeops.domain.stream import (
     Transcript,
     TurnStarted,
 )
-from claudeops.domain.stream.blocks import ToolResult
-from claudeops.domain.stream.framing import as_count, as_object, as_text
-from claudeops.domain.stream.results import NO_DETAIL
-from claudeops.domain.stream.tallies import CallTally, LineTally, TextTally
+from claudeops.formats.stream.blocks import ToolResult
+from claudeops.formats.stream.framing import as_count, as_object, as_text
+from claudeops.formats.stream.results import NO_DETAIL
+from claudeops.formats.stream.tallies import CallTally, LineTally, TextTally
 from claudeops.harness.codex_schema import OUTPUT_CHARS, Call, call_of, dropped_events, without_nulls
 
 Events = tuple[StreamEvent, ...]

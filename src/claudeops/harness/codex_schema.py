@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.stream.blocks import ToolUse
-from claudeops.domain.stream.framing import as_count, as_int, as_object, as_text, as_texts
-from claudeops.domain.text import regex
+from claudeops.formats.stream.blocks import ToolUse
+from claudeops.formats.stream.framing import as_count, as_int, as_object, as_text, as_texts
+from claudeops.text import regex
 
 _KEPT: Final = ("title", "description", "type", "enum", "const")
 _ALTERNATIVES: Final = ("anyOf", "oneOf")

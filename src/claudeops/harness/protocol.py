@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from claudeops.domain.model import ToolCall, Verdict
-from claudeops.domain.stream import Frame, Malformed, StreamEvent, Transcript
+from claudeops.formats.stream import Frame, Malformed, StreamEvent, Transcript
 
 
 class CredentialKind(StrEnum):

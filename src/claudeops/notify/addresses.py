@@ -15,12 +15,12 @@ import anyio
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.notice.model import ADDRESS
-from claudeops.domain.text import clip, one_line
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Courier
 from claudeops.tasks import DatabaseTrouble
+from claudeops.text import clip, one_line
 
 _TRIES: Final = 5  # of couriers that die or cannot be started
 _PAUSE_SECONDS: Final = 30.0

@@ -14,17 +14,22 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
-from claudeops.domain.notice.approving import (
+from claudeops.domain.notice.approvers import Approver, approver_of
+from claudeops.domain.notice.model import TargetKind
+from claudeops.engine.ports.telling import Questions
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.store.acts.approvals import AnswerResult, answer_question
+from claudeops.store.verdicts import SqlVerdicts
+from claudeops.wording.notice.approving import (
     NO,
     REFUSALS,
     TOKEN_BYTES,
     YES,
-    Approver,
     Asked,
     Card,
     Refused,
     Tap,
-    approver_of,
     button_data,
     card,
     counted,
@@ -35,13 +40,7 @@ from claudeops.domain.notice.approving import (
     refusal,
     shown,
 )
-from claudeops.domain.notice.model import TargetKind
-from claudeops.domain.notice.texts import Wording
-from claudeops.engine.ports.telling import Questions
-from claudeops.errors import StoreError
-from claudeops.logs import LogEvent, Logger
-from claudeops.store.acts.approvals import AnswerResult, answer_question
-from claudeops.store.verdicts import SqlVerdicts
+from claudeops.wording.notice.texts import Wording
 
 _MOST_KEPT: Final = 1000
 """Messages whose buttons are known, the latest ones; a question waits for minutes, and ends with the daemon."""

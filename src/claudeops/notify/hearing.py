@@ -16,9 +16,9 @@ import anyio
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.notice.model import DEAF
-from claudeops.domain.text import clip, join_names, one_line
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
+from claudeops.text import clip, join_names, one_line
 
 MOST_FAILURES: Final = 3
 """After how many failures in a row the answers of a chat count as not received."""

@@ -16,12 +16,12 @@ import anyio
 from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
 from claudeops.domain.notice.refusals import CONTENT
 from claudeops.domain.notice.routing import HOUR, REFUSED_TRIES, Plan, is_dead, plan, wait_seconds
-from claudeops.domain.notice.texts import Message, Wording, folded, message
 from claudeops.engine.ports.telling import Outbox
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Told
 from claudeops.tasks import DatabaseTrouble
+from claudeops.wording.notice.texts import Message, Wording, folded, message
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the outbox."""

@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.loopback import disconnected, drop, listen
+from claudeops.http_server import disconnected, drop, listen
 from claudeops.scripted_api.player import Finish, Player, Reply, too_large
 from claudeops.scripted_api.requests import Ending, Journal, Problem, Recorded, Served, Traffic
 from claudeops.scripted_api.responses import BEGUN_OUTPUT_TOKENS

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from claudeops.loopback import disconnected, drop, listen
+from claudeops.http_server import disconnected, drop, listen
 
 LIMIT: Final = 4096
 MOST_DATA: Final = 64  # bytes of a button

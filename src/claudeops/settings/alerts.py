@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.alerts.document import AlertsFault, read_rules
 from claudeops.domain.alerts.rules import NO_RULES, Rules
 from claudeops.errors import ConfigurationError
 from claudeops.files import is_file
+from claudeops.formats.alerts import AlertsFault, read_rules
 from claudeops.settings.files import read_text
 
 VARIABLE: Final = "CLAUDEOPS_ALERTS_PATH"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.network.headers import REFERENCE, HeadersFault, SecretHeader, WrittenHeader, read_headers
 from claudeops.errors import ConfigurationError
+from claudeops.formats.network.headers import REFERENCE, HeadersFault, SecretHeader, WrittenHeader, read_headers
 from claudeops.settings.environ import SHORTEST
 from claudeops.settings.files import read_text
 from claudeops.settings.names import FILE_SUFFIX, KNOWN

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from claudeops.domain.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import NEVER_WHOLE, is_directory, is_file, is_there
+from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
 from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import load_prompt
 from claudeops.settings.model import TierSettings

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-from claudeops.domain.policy import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.domain.schedule.plan import Plan
 from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.policy.tiers import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.settings.alerts import VARIABLE as ALERTS_VARIABLE
 from claudeops.settings.alerts import alerts_file, load_alerts, signing_secrets
 from claudeops.settings.environ import (

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.network.headers import SecretHeader
-from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.approvers import Approver
 from claudeops.domain.notice.model import Target
-from claudeops.domain.policy import Policy
 from claudeops.domain.schedule.plan import Plan
-from claudeops.domain.web.oidc import OidcClient
+from claudeops.formats.network.headers import SecretHeader
+from claudeops.formats.oidc import OidcClient
+from claudeops.policy.tiers import Policy
 from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
 
 

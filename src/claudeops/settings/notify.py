@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.notice.approving import Approver
-from claudeops.domain.notice.document import Document, Named, NotifyFault, Place, read_document
+from claudeops.domain.notice.approvers import Approver
 from claudeops.domain.notice.model import APPRISE, Target, TargetKind
 from claudeops.domain.schedule import Cron
 from claudeops.errors import ConfigurationError
 from claudeops.files import is_file
+from claudeops.formats.notices import Document, Named, NotifyFault, Place, read_document
 from claudeops.settings.environ import in_notice_url
 from claudeops.settings.files import read_text
 from claudeops.settings.model import SlackChannel, TelegramChat

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from claudeops.domain.web.oidc import CLAIM, OidcClient, issuer_fault
 from claudeops.errors import ConfigurationError
+from claudeops.formats.oidc import CLAIM, OidcClient, issuer_fault
 from claudeops.settings.environ import quoted
 from claudeops.settings.reader import Reader
 

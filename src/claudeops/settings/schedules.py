@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.schedule.document import ScheduleFault, Surroundings, read_plans
 from claudeops.domain.schedule.plan import Plan
 from claudeops.errors import ConfigurationError
 from claudeops.files import is_file
+from claudeops.formats.schedules import ScheduleFault, Surroundings, read_plans
 from claudeops.settings.files import read_text
 
 VARIABLE: Final = "CLAUDEOPS_SCHEDULES_PATH"

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.redact import Redactor
 from claudeops.domain.web.setting import MASK, Setting
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import without_user
 from claudeops.settings.load import load_settings
 from claudeops.settings.model import Settings
 from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable, prompt_variable
+from claudeops.text.redact import Redactor
 
 _DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
 _TIER_MARK: Final = "CLAUDEOPS_TIER"

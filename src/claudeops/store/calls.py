@@ -15,11 +15,11 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from claudeops.domain.gate.audit import link, seal, tombstone_hash
 from claudeops.domain.model import CliRefusal, Verdict, VerdictKind
-from claudeops.domain.text import clip
+from claudeops.policy.audit import link, seal, tombstone_hash
 from claudeops.store.database import ADD_CALL, CHANGE_SESSION
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls
+from claudeops.text import clip
 
 RETENTION: Final = "retention"
 

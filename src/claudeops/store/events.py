@@ -18,11 +18,11 @@ from claudeops.domain.escalation import fingerprint
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import DecisionReason, Level, NewEvent, ServiceStatus, Session
 from claudeops.domain.notice.model import UNROUTED, Notice, encoded
-from claudeops.domain.notice.texts import NOTHING_KNOWN, About, of_event
 from claudeops.domain.report.evidence import Names
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.tables import events, outbox, service_checks, sessions
+from claudeops.wording.notice.texts import NOTHING_KNOWN, About, of_event
 
 EACH_BY_ITS_OWN: Final = Names({})
 """No service has another name; case does not count."""

@@ -33,11 +33,9 @@ from claudeops.domain.model import (
     ToolEnd,
     VerdictKind,
 )
-from claudeops.domain.notice.texts import About, End
 from claudeops.domain.report.evidence import BROKEN, Names
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
-from claudeops.domain.text import clip
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
 from claudeops.store.alerts.incidents import note_end
@@ -50,6 +48,8 @@ from claudeops.store.planned import changes
 from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.store.verdicts import close_approvals
+from claudeops.text import clip
+from claudeops.wording.notice.texts import About, End
 
 # Built once: every end of a session runs these.
 _ADD_CHECK: Final = insert(service_checks)

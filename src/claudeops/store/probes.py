@@ -13,7 +13,6 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, select, upda
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import CheckSource, NewEvent, NewSession, Owner, Session, Status, Suppressed
-from claudeops.domain.notice.texts import About
 from claudeops.domain.probe.history import BUCKET, HOUR, decoded, merged, start_of
 from claudeops.domain.probe.machine import Change, Turn, heard
 from claudeops.domain.probe.model import HeartbeatLook, Pings, Probe, Run, Standing, State, Verb, kind_of
@@ -28,7 +27,6 @@ from claudeops.domain.probe.record import (
     worst,
 )
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import clip, json_text
 from claudeops.store import queries
 from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database
@@ -36,6 +34,8 @@ from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probe_history, probes, service_checks, sessions
+from claudeops.text import clip, json_text
+from claudeops.wording.notice.texts import About
 
 _HEARTBEAT: Final = "heartbeat"
 

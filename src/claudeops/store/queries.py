@@ -17,8 +17,6 @@ from claudeops.domain.alerts.model import IncidentStatus
 from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.names import counted_by
-from claudeops.domain.gate import grants
-from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.model import (
     PastAction,
     ServiceStatus,
@@ -28,7 +26,8 @@ from claudeops.domain.model import (
 from claudeops.domain.probe.model import ProbeSight, State
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Cause, Names, PastCheck, Statement
-from claudeops.domain.text import casefold_key, clip
+from claudeops.policy import grants
+from claudeops.policy.audit import TOO_LATE
 from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_session
 from claudeops.store.tables import (
     alerts,
@@ -39,6 +38,7 @@ from claudeops.store.tables import (
     sessions,
     tool_calls,
 )
+from claudeops.text import casefold_key, clip
 
 # Every claim and every end of a session runs these, so they are built once: building and compiling a statement takes
 # three times as long as running it.

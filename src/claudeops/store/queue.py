@@ -27,7 +27,6 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
-from claudeops.domain.notice.texts import NOTHING_KNOWN, About, End
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
@@ -39,6 +38,7 @@ from claudeops.store.finish import write_end
 from claudeops.store.planned import changes
 from claudeops.store.rows import UNCLAIMED, blocked_values, cancelled_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import instances, schedule_fires, sessions
+from claudeops.wording.notice.texts import NOTHING_KNOWN, About, End
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)

@@ -26,7 +26,6 @@ from claudeops.domain.model import (
     ToolEnd,
     VerdictKind,
 )
-from claudeops.domain.notice.texts import End
 from claudeops.domain.recovery import CallOnRecord, recovery_of
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
@@ -40,6 +39,7 @@ from claudeops.store.queue import add_session, change, end_chain, existing, note
 from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
 from claudeops.store.verdicts import deny_approvals
+from claudeops.wording.notice.texts import End
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""

@@ -29,7 +29,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.spending.budget import BookedCall, BookedCalls
 from claudeops.domain.spending.tokens import CallState
-from claudeops.domain.text import json_text, unique
+from claudeops.text import json_text, unique
 
 Member = TypeVar("Member", bound=StrEnum)
 TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or one that is about to be written

@@ -26,15 +26,12 @@ from claudeops.domain.gate.approval import (
     people,
     person,
 )
-from claudeops.domain.gate.audit import TOO_LATE, link
-from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.domain.gate.passkey import Assertion
 from claudeops.domain.model import Action, Level, NewEvent, Session, Status, ToolCall, Verdict, VerdictKind
 from claudeops.domain.notice.model import Topic
-from claudeops.domain.notice.texts import About, call_in_words, of_event, reminder
-from claudeops.domain.redact import MASK
-from claudeops.domain.text import json_text
 from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.policy.audit import TOO_LATE, link
+from claudeops.policy.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.store import queries
 from claudeops.store.calls import seal_results
 from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
@@ -50,6 +47,9 @@ from claudeops.store.tables import (
     tool_calls,
 )
 from claudeops.store.web.signatures import keep_signature
+from claudeops.text import json_text
+from claudeops.text.redact import MASK
+from claudeops.wording.notice.texts import About, call_in_words, of_event, reminder
 
 _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
     sessions.c.id == bindparam("session"),

@@ -16,8 +16,8 @@ from functools import partial
 import msgspec
 from sqlalchemy import Connection, select, text
 
-from claudeops.domain.gate.audit import row_hash, seal, tombstone_hash
 from claudeops.domain.model import Status
+from claudeops.policy.audit import row_hash, seal, tombstone_hash
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls

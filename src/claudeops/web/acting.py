@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.text import regex
-from claudeops.domain.text.answers import document
+from claudeops.domain.answers import document
 from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import ErrorKind
 from claudeops.store.acts.approvals import AnswerAct
@@ -28,6 +27,7 @@ from claudeops.store.acts.silences import EndedSilence, SilenceAct
 from claudeops.store.acts.tokens import MadeToken, TokenAct, TokenEntry, list_tokens
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.web.idempotency import KeyedCall, KeyState
+from claudeops.text import regex
 from claudeops.web import acts
 from claudeops.web.acts import Acting, done_or_refused
 from claudeops.web.api.answers import Items, whole

@@ -16,8 +16,8 @@ import msgspec
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from claudeops.domain.text import regex
 from claudeops.domain.web.login import Login
+from claudeops.text import regex
 from claudeops.web.problems import RefusedError
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -24,8 +24,8 @@ from starlette.types import Receive, Scope, Send
 
 from claudeops.domain.web.login import Role
 from claudeops.errors import ErrorKind, StoreError
+from claudeops.http_server import Crowd
 from claudeops.logs import LogEvent, Logger
-from claudeops.loopback import Crowd
 from claudeops.web import bodies
 from claudeops.web.bodies import AGAIN_SECONDS, UnprovenBodies, read_body
 from claudeops.web.connection import SECRET_HEADER, ConnectionRules, peer_key

@@ -11,15 +11,15 @@ from typing import Protocol
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
-from claudeops.domain.policy.judge import TierVerdict
-from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.probe.model import Verb
-from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.login import Login, NewLogin
-from claudeops.domain.web.oidc import Begun, Ended, NotLoggedIn, Returned
 from claudeops.domain.web.token import ApiToken
 from claudeops.domain.web.user import User
+from claudeops.formats.oidc import Begun, Ended, NotLoggedIn, Returned
+from claudeops.policy.judge import TierVerdict
+from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.store.reading.calls import CallVerdict
+from claudeops.wording.stream import ShownLine
 
 
 class PolicyInForce(Protocol):

@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from claudeops.loopback import disconnected, drop, may_wait
+from claudeops.http_server import disconnected, drop, may_wait
 
 EVENTS: Final = "text/event-stream"
 """The media type."""

@@ -14,7 +14,6 @@ import anyio
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.stream.shown import ShownLine
 from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import StoreError
 from claudeops.web.endpoints import LAST_EVENT_ID, Call, Endpoint
@@ -33,6 +32,7 @@ from claudeops.web.sse import (
     opening,
 )
 from claudeops.web.tail import LinesReader, Render, Tail, plain
+from claudeops.wording.stream import ShownLine
 
 MOST_STREAMS: Final = 200
 MOST_OF_ONE: Final = 20

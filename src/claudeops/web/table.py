@@ -18,16 +18,16 @@ from starlette.responses import Response
 from claudeops.domain.alerts.model import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import SenderKind
-from claudeops.domain.notice.slack import payload_of
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.probe.record import ping_line
-from claudeops.domain.text import regex
 from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import ErrorKind
+from claudeops.text import regex
 from claudeops.web.doorkeeper import SLACK, WEBHOOK
 from claudeops.web.endpoints import ANY, Call, Endpoint, Network
 from claudeops.web.ports import Intake, Interactions, Metrics, Pings, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
+from claudeops.wording.notice.slack import payload_of
 
 _READY: Final = 200
 _NOT_READY: Final = 503

@@ -15,11 +15,11 @@ import anyio
 import msgspec
 from markupsafe import escape
 
-from claudeops.domain.stream.shown import ShownLine
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.news import News
 from claudeops.web.ports import LinesPart, OpenLog
 from claudeops.web.sse import HEARTBEAT, HEARTBEAT_SECONDS, Write, frame
+from claudeops.wording.stream import ShownLine
 
 Render = Callable[[Sequence[ShownLine], Mapping[str, CallVerdict]], str]
 """Makes HTML of lines, without attributes that act: what is in it comes from models."""

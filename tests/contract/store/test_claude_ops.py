@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.redact import Redactor
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError
 from claudeops.store.claude_ops.source import opened
 from claudeops.store.claude_ops.taking import TakenOver, Takeover
 from claudeops.store.store import SqlStore
+from claudeops.text.redact import Redactor
 from support.claude_ops import ROWS, old_database
 from support.store_values import NOW, RULES, after, check, ending, report, started
 from support.stores import Database

@@ -9,9 +9,9 @@ import pytest
 
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Outcome
-from claudeops.domain.notice.digest import Noise
 from claudeops.domain.notice.model import Delivery, Notice, Settled, Target, Topic
 from claudeops.engine.ports import Store
+from claudeops.wording.notice.digest import Noise
 from support.alerts import alert, over
 from support.store_values import NOW, RULES, after, check, claimed, ending, report
 from support.told import taken

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.looks import Look, address_of
 from claudeops.domain.model import (
     Decision,
@@ -23,6 +22,7 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.engine.ports import Store
+from claudeops.policy.audit import TOO_LATE
 from claudeops.store.verdicts import deny_late
 from support.store_values import (
     NOW,

@@ -12,8 +12,8 @@ from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Level, NewEvent, Outcome, ServiceStatus, Session, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.probe.model import State
-from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.engine.ports import Store
+from claudeops.wording.prompt.knowledge import OnRecord
 from support.probing import observed, probe, standing
 from support.store_values import (
     OWNER,

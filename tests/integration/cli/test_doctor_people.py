@@ -10,7 +10,7 @@ import pytest
 from claudeops.cli.doctor.people import alerts, nobody, notify
 from claudeops.cli.doctor.values import Case, Finding, Status
 from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.approvers import Approver
 from claudeops.domain.notice.model import TargetKind
 from claudeops.scripted_api.telegram import ScriptedTelegram, serve_telegram
 from claudeops.settings import Settings

@@ -18,7 +18,6 @@ from typing import Final, cast
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.manifest import FILE
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import Level, NewEvent
 from claudeops.engine.estate import (
@@ -32,6 +31,7 @@ from claudeops.engine.estate import (
 )
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.formats.estate.manifest import FILE
 from support.replays import StillClock
 
 NOBODY: Final = 65534

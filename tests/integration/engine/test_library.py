@@ -15,8 +15,8 @@ import anyio.lowlevel
 import pytest
 
 from claudeops import logs
-from claudeops.domain.library import BUILT_IN, HEADINGS, Kind, Library
 from claudeops.engine.library import MOST_FILES, Libraries
+from claudeops.formats.library import BUILT_IN, HEADINGS, Kind, Library
 from claudeops.settings.files import library_dir
 from support.hung_disk import disk
 from support.library_texts import SHIPPED, file, shipped

@@ -14,8 +14,8 @@ import pytest
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery
 from claudeops.domain.notice.refusals import CONTENT, Refusal
-from claudeops.domain.notice.texts import Message
 from claudeops.notify.delivery import Courier, Told
+from claudeops.wording.notice.texts import Message
 from support.loop_time import loop_time
 from support.receivers import Receiver, receiving
 from support.waiting import until

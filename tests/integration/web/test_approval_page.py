@@ -12,9 +12,9 @@ import pytest
 
 from claudeops.domain.looks import Address, Look
 from claudeops.domain.model import Verdict, VerdictKind
-from claudeops.domain.policy import Judgement
-from claudeops.domain.policy.judge import TierVerdict, tier_verdict
-from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
+from claudeops.policy.judge import TierVerdict, tier_verdict
+from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
+from claudeops.policy.tiers import Judgement
 from support.hostile import MARK, TEXTS
 from support.listening import bearer
 from support.lived_in import question

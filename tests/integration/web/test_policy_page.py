@@ -18,9 +18,9 @@ import pytest
 
 from claudeops.app.policy import PolicyInForce, policy_text, read_policy_text
 from claudeops.cli.policy import Question, print_verdicts
-from claudeops.domain.policy.document import in_force
-from claudeops.domain.policy.judge import TierVerdict
-from claudeops.domain.text.answers import plain
+from claudeops.domain.answers import plain
+from claudeops.policy.document import in_force
+from claudeops.policy.judge import TierVerdict
 from claudeops.settings import policy_document
 from support.hostile import TEXTS
 from support.listening import bearer

@@ -15,10 +15,10 @@ import pytest
 
 from claudeops.app import policy as in_force
 from claudeops.app.policy import PolicyInForce
-from claudeops.domain.policy.judge import TierVerdict
-from claudeops.domain.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.domain.web.login import Role
 from claudeops.engine.cell.cell import workspace_places
+from claudeops.policy.judge import TierVerdict
+from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from support.hostile import MARK, TEXTS
 from support.listening import Answered, bearer, token_for
 from support.paged import SiteDoor, site_door

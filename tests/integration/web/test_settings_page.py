@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.text.answers import plain
+from claudeops.domain.answers import plain
 from claudeops.domain.web.login import Role
 from claudeops.settings import load_settings
 from claudeops.settings.names import KNOWN

@@ -21,7 +21,7 @@ from claudeops.domain.model import Session, Status, Trigger, VerdictKind
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog
-from claudeops.loopback import ConnectionLimits, Crowd, listen
+from claudeops.http_server import ConnectionLimits, Crowd, listen
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Table
 from claudeops.web.sse import SEND_SECONDS

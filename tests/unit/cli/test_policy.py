@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.domain.policy import parse_policy, read_document
-from claudeops.domain.policy.document import render
+from claudeops.policy.document import render
+from claudeops.policy.tiers import parse_policy, read_document
 from support.policy_cases import DEFAULT_TEXT
 
 

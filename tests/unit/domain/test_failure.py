@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.model import ErrorCategory, FailureKind
 from claudeops.domain.outcome import Exit, StopCause
-from claudeops.domain.stream import Transcript
+from claudeops.formats.stream import Transcript
 from support.streams import failed, judged, result, said, transcript_of
 
 

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from claudeops.domain.holds import ApiAnswer, refusal, resets_at
+from claudeops.domain.holds import ApiAnswer, ApiError, refusal, resets_at
 from claudeops.domain.model import FailureKind
-from claudeops.domain.spending.usage import ApiError
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=90)

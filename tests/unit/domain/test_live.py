@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.live import Viewpoint, api_key_line, live_status, status_line, summaries, tool_summary
+from claudeops.wording.live import Viewpoint, api_key_line, live_status, status_line, summaries, tool_summary
 from support.streams import called, read
 
 ROOT = "/srv/ops"

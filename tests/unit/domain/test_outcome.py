@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.model import ErrorCategory, FailureKind, Outcome
 from claudeops.domain.outcome import NO_RESULT_WARNING, Exit, ExitReason, StopCause
-from claudeops.domain.stream import Transcript
+from claudeops.formats.stream import Transcript
 from support.streams import INIT, called, failed, judged, read, result, said, transcript_of
 
 WAITS = said("still waiting on the agent")

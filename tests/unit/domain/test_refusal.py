@@ -24,7 +24,7 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.domain.outcome import Exit, StopCause
-from claudeops.domain.stream import Transcript
+from claudeops.formats.stream import Transcript
 from support.store_values import NOW, PROVEN, alarm, check, ending, report, rules, running
 from support.streams import DATA, called, failed, judged, read, result, said, transcript_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
 from claudeops.engine.control import Clocks, Control, Timeouts
+from claudeops.formats.stream import TextSaid, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
 from support.streams import DATA, RECORDINGS
 
 LIMITS = Timeouts(session=10_000, startup=10, silence=300, result_grace=5, stop_grace=10)

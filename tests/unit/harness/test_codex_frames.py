@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.model import FailureKind, Outcome
 from claudeops.domain.outcome import Exit, judge
-from claudeops.domain.stream import (
+from claudeops.formats.stream import (
     Frame,
     LineMalformed,
     Other,
@@ -23,7 +23,7 @@ from claudeops.domain.stream import (
     TurnStarted,
     decode,
 )
-from claudeops.domain.stream.tallies import RETAINED_BYTES
+from claudeops.formats.stream.tallies import RETAINED_BYTES
 from claudeops.harness.codex import CodexHarness
 from support.streams import as_line, ids, vectors
 

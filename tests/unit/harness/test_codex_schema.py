@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.report.extraction import ReportSchema
+from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness.codex_schema import strict_schema, without_nulls
 from claudeops.settings.files import packaged
 from support.estate import report

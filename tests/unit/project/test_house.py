@@ -15,19 +15,19 @@ SMALL: Final = {
     "claudeops.settings.oidc": "variables that mean something only together",
     "claudeops.app.alerts": "the wiring of one room of the engine, like that of the probes",
     "claudeops.domain.alerts.replay": "decides without a database; the desk decides with one",
-    "claudeops.domain.alerts.senders.healthchecks": "one kind of sender",
+    "claudeops.formats.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",
     "claudeops.cli.doctor.docker": "one check, which looks at no other",
     "claudeops.engine.docker.filter": "where the filter listens; its process knows nothing of workspaces",
     "claudeops.engine.docker.process": "runs by itself",
     "claudeops.engine.kubernetes.filter": "where the filter listens; its process knows nothing of workspaces",
     "claudeops.engine.kubernetes.process": "runs by itself",
-    "claudeops.domain.kubernetes_api.printed": "what kubectl prints; masks are about what the API answers",
-    "claudeops.domain.policy.programs.docker": "how one kind of program is read, like those beside it",
+    "claudeops.policy.kubernetes_api.printed": "what kubectl prints; masks are about what the API answers",
+    "claudeops.policy.programs.docker": "how one kind of program is read, like those beside it",
     "claudeops.engine.docker.cell": "what no filter can judge; the filter knows nothing of it",
-    "claudeops.domain.policy.programs.network": "how one kind of program is read, like those beside it",
+    "claudeops.policy.programs.network": "how one kind of program is read, like those beside it",
     "claudeops.engine.cell.tool_shell": "runs by itself in the cell of a session",
-    "claudeops.domain.redact.streaming": "streams alone: lines and texts are redacted whole, by what all import",
+    "claudeops.text.redact.streaming": "streams alone: lines and texts are redacted whole, by what all import",
     "claudeops.domain.report.names": "which names mean one service; evidence decides what that proves",
     "claudeops.rehearsal.monitoring": "one player of a rehearsal, as are services and chats",
     "claudeops.store.alerts.silences": "what people write; the desk's transaction only reads it",
@@ -38,7 +38,7 @@ SMALL: Final = {
     "claudeops.web.pages.more.passkeys": "one page, like its neighbours",
     "claudeops.store.tables.web": "who calls: tables that only the listener and its commands know",
     "claudeops.store.tables.base": "what tables are made with: two files of tables need it",
-    "claudeops.domain.text.alignment": "an algorithm of its own, which knows no chain",
+    "claudeops.text.alignment": "an algorithm of its own, which knows no chain",
     "claudeops.web.pages.chain_diff": "one comparison, as a page and for programs",
     "claudeops.web.pages.incidents": "pages of one subject",
     "claudeops.web.pages.why": "one page, with a query of its own",
@@ -52,7 +52,7 @@ SMALL: Final = {
     "claudeops.web.pages.more.planned": "pages of one kind",
     "claudeops.store.tables.learnt": "what the agents believe: one subject beside sessions and calls",
     "claudeops.web.pages.lists": "pages of one kind",
-    "claudeops.domain.text.readable": "commands and pages share the words for values",
+    "claudeops.wording.readable": "commands and pages share the words for values",
     "claudeops.web.pages.now": "one page, like the others",
     "claudeops.web.pages.static": "files, which need no values",
     "claudeops.web.password_login": "one subject, beside how passwords are hashed and how logins are kept",
@@ -80,22 +80,22 @@ SMALL: Final = {
     "claudeops.cli.tiers.stages": "one command, which asks for no settings",
     "claudeops.cli.tiers.tools": "one command: what runs without a session",
     "claudeops.cli.version": "one command, which asks for nothing",
-    "claudeops.domain.prompt.trace": "a standard of its own (W3C), beside the texts",
+    "claudeops.wording.prompt.trace": "a standard of its own (W3C), beside the texts",
     "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes that comes",
     "claudeops.domain.briefing": "engine and store share the value, and what reads the library makes it",
     "claudeops.domain.memory.orders": "expressions in ten languages, which nobody reads beside code",
     "claudeops.domain.memory.trust": "the one rule of quarantine, to be read alone",
     "claudeops.domain.alerts.receipt": "what the desk and the listener share",
-    "claudeops.domain.estate.inventory": "hosts and windows: functions, beside the reader that keeps a state",
+    "claudeops.formats.estate.inventory": "hosts and windows: functions, beside the reader that keeps a state",
     "claudeops.domain.estate.maintenance": "asked by decision and grants; the reader of manifests is another subject",
-    "claudeops.domain.policy.flow": "one rule about all commands of a line; the judge asks it last",
-    "claudeops.domain.policy.programs.statements": "SQL is a language of its own beside the shell",
-    "claudeops.domain.probe.hosts": "what widens the sessions' reach, to be read alone",
+    "claudeops.policy.flow": "one rule about all commands of a line; the judge asks it last",
+    "claudeops.policy.programs.statements": "SQL is a language of its own beside the shell",
+    "claudeops.formats.probe.hosts": "what widens the sessions' reach, to be read alone",
     "claudeops.domain.recovery": "what follows a death, beside what follows an end: neither knows the other",
-    "claudeops.domain.shell.exit_status": "a question of its own to the steps of a text",
-    "claudeops.domain.shell.refusals": "sentences, to be read beside each other",
-    "claudeops.domain.docker_api.refusals": "sentences, to be read beside each other",
-    "claudeops.domain.shell.syntax": "the one door to tree-sitter",
+    "claudeops.policy.shell.exit_status": "a question of its own to the steps of a text",
+    "claudeops.policy.shell.refusals": "sentences, to be read beside each other",
+    "claudeops.policy.docker_api.refusals": "sentences, to be read beside each other",
+    "claudeops.policy.shell.syntax": "the one door to tree-sitter",
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
     "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",
     "claudeops.engine.probes.hosts": "the estate's part of the probes file; the watch needs the other one",
@@ -107,7 +107,7 @@ SMALL: Final = {
     "claudeops.store.knowledge.briefings": "the class that is one port",
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
     "claudeops.engine.owners": "quick commands ask whether a daemon lives, and import no event loop for that",
-    "claudeops.domain.text.answers": "the one door by which values leave as documents: commands and pages share it",
+    "claudeops.domain.answers": "the one door by which values leave as documents: commands and pages share it",
     "claudeops.store.reading.calls": "one subject; streams and pages read it",
     "claudeops.notify.addresses": "a loop of its own beside the sender; the courier's side knows Apprise",
     "claudeops.notify.digest": "a loop of its own beside the sender",
@@ -118,12 +118,14 @@ SMALL: Final = {
     "claudeops.store.acts.incidents": "one subject; command, page and API act by it",
     "claudeops.store.acts.memories": "one subject; command, page and API act by it",
     "claudeops.engine.gate.answering": "who waits: the session's context knows it, and not what asks",
+    "claudeops.domain.network.never_asked": "policy and manifests ask it; neither may import the other",
+    "claudeops.domain.notice.approvers": "the operator's file names them, and the answers are checked by them",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 
 TYPE_BLOCKS: Final = {
     "claudeops.domain.model": "grants of docker, which `claudeops health` does without",
-    "claudeops.domain.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
+    "claudeops.formats.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
     "claudeops.engine.cell.headers.authority": "cryptography: a daemon that adds no header does without its 100 ms",
     "claudeops.notify.slack": "Slack's SDK: the process alone imports it, and the daemon knows its lines",
     "claudeops.cli.commands.incidents": "the model: help and mistakes are answered without it",
@@ -153,6 +155,10 @@ LONG: Final = {
 """Functions over forty lines, each with its reason."""
 
 
+FLAT: Final = {"policy": 26}
+"""Folders with one file a subject, and how many they may hold."""
+
+
 @pytest.fixture(scope="module")
 def house() -> House:
     return measure()
@@ -163,7 +169,8 @@ def test_no_two_modules_import_each_other_not_even_for_types(house: House) -> No
 
 
 def test_no_folder_is_a_heap(house: House) -> None:
-    assert {str(folder): files for folder, files in house.folders.items() if files > FOLDER_FILES} == {}
+    bounds = {folder: FLAT.get(folder.name, FOLDER_FILES) for folder in house.folders}
+    assert {str(folder): files for folder, files in house.folders.items() if files > bounds[folder]} == {}
 
 
 def test_no_file_is_too_long_to_be_read_at_night(house: House) -> None:

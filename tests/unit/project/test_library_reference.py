@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.library import HEADINGS, LOWEST_TIER, MOST_BYTES, Kind, choose, parse
 from claudeops.domain.model import VerdictKind
-from claudeops.domain.policy import Scope
 from claudeops.engine.library import MOST_FILES
+from claudeops.formats.library import HEADINGS, LOWEST_TIER, MOST_BYTES, Kind, choose, parse
+from claudeops.policy.tiers import Scope
 from support.checkout import ROOT
 from support.library_texts import service, shipped
 from support.policy_cases import judged

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.policy import read_document
 from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.policy.tiers import read_document
 from claudeops.settings.files import default_policy_parts, default_policy_path
 from claudeops.settings.load import default_text, load_policy
 

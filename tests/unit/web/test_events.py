@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from claudeops.domain.stream.shown import ShownKind, ShownLine
 from claudeops.web.sse import HEARTBEAT, EventStream, Write, frame, natural, number_after, opening
 from claudeops.web.tail import Line, plain
+from claudeops.wording.stream import ShownKind, ShownLine
 from support.streaming import Event, EventReader
 from support.waiting import PATIENCE_SECONDS
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.stream.shown import ShownKind, ShownLine
 from claudeops.web.pages.film import FOLD, frames_of
+from claudeops.wording.stream import ShownKind, ShownLine
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

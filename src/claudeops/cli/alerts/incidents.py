@@ -10,14 +10,14 @@ from datetime import timedelta
 from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.cli.views.incidents import silence_text
 from claudeops.domain.alerts.matchers import Matcher
+from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text import join_names
-from claudeops.domain.text.answers import document
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, incidents, silences
 from claudeops.store.acts.incidents import IncidentAct
 from claudeops.store.acts.silences import SilenceAct
 from claudeops.store.store import SqlStore
+from claudeops.text import join_names
 
 
 def acknowledge(number: int, *, as_json: bool) -> int:

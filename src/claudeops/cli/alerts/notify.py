@@ -12,9 +12,9 @@ import click
 from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notice.model import Delivery, Target
-from claudeops.domain.redact import Redactor
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
 from claudeops.settings import Settings
+from claudeops.text.redact import Redactor
 
 _COMMAND: Final = "notify test"
 

@@ -22,13 +22,13 @@ from claudeops.cli.start import read_settings
 from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.alerts.senders import read
 from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
-from claudeops.domain.text import join_names
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind, MissingInputError
+from claudeops.formats.senders import read
 from claudeops.settings import Settings
+from claudeops.text import join_names
 
 _NAME: Final = "alerts replay"
 _MOST_BYTES: Final = 256 * 1024 * 1024

@@ -19,12 +19,12 @@ from claudeops.app.notify import bots_of, rooms_of
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notice.model import DEAF, Delivery
 from claudeops.domain.notice.refusals import Refusal, of_slack, of_telegram, slack_deafness
-from claudeops.domain.text import join_names
 from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.notify.bot_api import BotApi, Came
 from claudeops.notify.slack_api import SlackApi
 from claudeops.settings import Settings
 from claudeops.store.glance import noted_of_targets
+from claudeops.text import join_names
 
 _SECONDS: Final = 10.0  # for all chats together
 _MOST_CHARACTERS: Final = 300  # of what a server says

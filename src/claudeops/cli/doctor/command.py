@@ -32,9 +32,9 @@ from claudeops.cli.doctor.ssh_keys import ssh_keys
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
-from claudeops.domain.redact import Redactor
 from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.settings import Settings, load_settings
+from claudeops.text.redact import Redactor
 
 _NAME: Final = "doctor"
 _SECONDS: Final = 60.0  # for one check

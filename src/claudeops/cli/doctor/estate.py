@@ -9,10 +9,10 @@ import anyio.to_thread
 
 from claudeops.cli.doctor.values import Case, Finding, Status, skipped
 from claudeops.domain.estate.model import Estate, MaintenanceWindow, Manifest, Prohibition, Service
-from claudeops.domain.estate.rules import EVERY_SERVICE
-from claudeops.domain.text import one_line
 from claudeops.engine.estate import read_estate
+from claudeops.formats.estate.rules import EVERY_SERVICE
 from claudeops.settings import Settings
+from claudeops.text import one_line
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _REMEDY: Final = (

@@ -12,14 +12,14 @@ from claudeops.app.cell import surroundings
 from claudeops.app.wiring import tier_policies
 from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.network.destinations import Exclusions
-from claudeops.domain.network.headers import of_tier
-from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.levels import choose
 from claudeops.engine.cell.own_network import Names, Network, resolved
 from claudeops.engine.cell.reach import Needs, list_of
 from claudeops.engine.estate import read_estate
 from claudeops.errors import ConfigurationError
+from claudeops.formats.network.destinations import Exclusions
+from claudeops.formats.network.headers import of_tier
+from claudeops.policy.policy import TierPolicy
 from claudeops.settings import Settings, TierSettings
 
 _SHOWN: Final = 8  # names in a sentence

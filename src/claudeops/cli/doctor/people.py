@@ -21,12 +21,12 @@ from claudeops.cli.doctor.chats import ChatFaults, chat_faults
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, fine
 from claudeops.cli.text.layout import count_of
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.approvers import Approver
 from claudeops.domain.notice.model import TargetKind
-from claudeops.domain.redact import Redactor
-from claudeops.domain.text import join_names
 from claudeops.engine.daemon.healthcheck_ping import Verb, address
 from claudeops.settings import Settings
+from claudeops.text import join_names
+from claudeops.text.redact import Redactor
 
 _WIKI: Final = "Write it as https://github.com/caronc/apprise/wiki says for that service."
 _CONNECT_SECONDS: Final = 5.0

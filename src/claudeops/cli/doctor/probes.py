@@ -14,17 +14,17 @@ from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading, refuse
 from claudeops.cli.doctor.values import Case, Finding, Status, failed, failed_with
 from claudeops.cli.output import ErrorKind
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.probe.declaration import unknown_services
 from claudeops.domain.probe.model import Probe, kind_of
 from claudeops.domain.probe.tier0 import Tier0
-from claudeops.domain.redact import Redactor
-from claudeops.domain.text import join_names, one_line
 from claudeops.engine.probes.declared import Declared
 from claudeops.engine.probes.preconditions import Preconditions
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.system import SystemClock
 from claudeops.files import is_there
+from claudeops.formats.probe.declaration import unknown_services
 from claudeops.settings import Settings
+from claudeops.text import join_names, one_line
+from claudeops.text.redact import Redactor
 
 _MOST_STRANGE: Final = 5  # names that are no service's, in one finding
 _MOST_LINES: Final = 100  # probes that cannot work, in the text; the document has all

@@ -14,10 +14,7 @@ from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_lo
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
-from claudeops.domain.access import limits_in
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.library import BUILT_IN
-from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import fires_at, next_due
 from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.schedule.windows import open_at
@@ -35,9 +32,12 @@ from claudeops.engine.process.bounds import available_mb, fitting_slots
 from claudeops.engine.session.access import gather
 from claudeops.engine.ssh.keys import find_keys
 from claudeops.errors import ConfigurationError
+from claudeops.formats.library import BUILT_IN
+from claudeops.formats.report.extraction import ReportSchema
 from claudeops.logs import get_logger
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir
+from claudeops.wording.access import limits_in
 
 _MOST_HOSTS: Final = 3  # that a sentence names
 _GATED: Final = "claude"

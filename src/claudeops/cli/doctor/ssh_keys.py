@@ -17,8 +17,6 @@ from claudeops.app.cell import surroundings
 from claudeops.app.wiring import tier_policies
 from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.network.ssh_config import SshConfig
-from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import named_in
@@ -29,7 +27,9 @@ from claudeops.engine.session.keys import AGENT_VARIABLE, OTHER_AGENT
 from claudeops.engine.ssh.agent import MOST_KEYS, open_agent
 from claudeops.engine.ssh.keys import find_keys, is_ssh_key
 from claudeops.errors import ConfigurationError
+from claudeops.formats.network.ssh_config import SshConfig
 from claudeops.logs import get_logger
+from claudeops.policy.policy import TierPolicy
 from claudeops.settings import Settings, TierSettings
 
 NO_KEYS: Final = "No tier has a directory with keys."

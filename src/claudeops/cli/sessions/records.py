@@ -13,9 +13,9 @@ from claudeops.cli.operator import CommandResult, not_found, now, refused, run_o
 from claudeops.cli.sessions.shown import NOT_FOUND, find, find_in, sessions_table
 from claudeops.cli.text.layout import Column, Looks, Style, pairs, table
 from claudeops.cli.views import Answer, Body, Shape, database_url, missing, more, present
+from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.text.answers import plain
 from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
 from claudeops.settings.where import results_dir

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.readable import count_of, length_of, relative, usd
+from claudeops.wording.readable import count_of, length_of, relative, usd
 
 __all__ = [
     "Cell",

@@ -30,9 +30,9 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
-from claudeops.domain.stream.exchange import INPUT_BYTES, Verdict
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
+from claudeops.formats.stream.exchange import INPUT_BYTES, Verdict
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held

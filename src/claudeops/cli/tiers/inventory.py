@@ -22,13 +22,13 @@ from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.probe import declared_probes
 from claudeops.cli.start import read_settings
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.library import BUILT_IN, Kind, Library, LibraryText
-from claudeops.domain.text import one_line
-from claudeops.domain.text import route as routing
 from claudeops.engine.library import DIRECTORY, Libraries
 from claudeops.errors import ClaudeopsError
+from claudeops.formats.library import BUILT_IN, Kind, Library, LibraryText
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import default_policy_path, library_dir
+from claudeops.text import one_line
+from claudeops.wording import route as routing
 
 _CLAIM: Final = "command"
 _PROBE: Final = "tool"

@@ -29,10 +29,14 @@ from claudeops.cli.output import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start
 from claudeops.cli.tiers.outcomes import exit_of_refusal
 from claudeops.domain.commands import CommandName, StopTarget
-from claudeops.domain.live import status_line
 from claudeops.domain.model import Session, Status, Suppressed, Trigger
-from claudeops.domain.stream import LineSplitter, Transcript, decode
-from claudeops.domain.stream.exchange import (
+from claudeops.engine.ports import Records
+from claudeops.engine.process.tree import become_subreaper
+from claudeops.engine.session_log.reader import open_log
+from claudeops.engine.system import Shutdown, SystemClock
+from claudeops.errors import AlreadyRunningError, ClaudeopsError, StoreError
+from claudeops.formats.stream import LineSplitter, Transcript, decode
+from claudeops.formats.stream.exchange import (
     INPUT_BYTES,
     InputFault,
     InputFrame,
@@ -46,16 +50,12 @@ from claudeops.domain.stream.exchange import (
     prompt_of,
     result_frame,
 )
-from claudeops.engine.ports import Records
-from claudeops.engine.process.tree import become_subreaper
-from claudeops.engine.session_log.reader import open_log
-from claudeops.engine.system import Shutdown, SystemClock
-from claudeops.errors import AlreadyRunningError, ClaudeopsError, StoreError
 from claudeops.harness import HARNESSES
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.store import open_store
 from claudeops.tasks import Threads, open_tasks
+from claudeops.wording.live import status_line
 
 STREAM: Final = "stream-json"
 LOOK_SECONDS: Final = 0.2

@@ -19,8 +19,8 @@ from claudeops.cli.probe import declared_probes, look_once
 from claudeops.cli.tiers.inventory import run
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.probe.model import Probe
-from claudeops.domain.redact import Redactor
 from claudeops.settings import Settings
+from claudeops.text.redact import Redactor
 
 _NAME: Final = "exec-tool"
 _PROBE: Final = "probe:"

@@ -12,6 +12,7 @@ from typing import Final
 
 from claudeops.cli.text.layout import Looks, relative
 from claudeops.cli.views import Answer, Shape, database_url, more, present
+from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import (
     UNSEEN,
     Approval,
@@ -23,7 +24,6 @@ from claudeops.domain.gate.approval import (
     visible,
 )
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.text.answers import plain
 from claudeops.errors import ClaudeopsError
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry

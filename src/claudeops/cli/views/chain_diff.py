@@ -10,8 +10,8 @@ from typing import Final
 from claudeops.cli.text.layout import Cell, Column, Looks, Row, Style, count_of, length_of, table, usd
 from claudeops.cli.views import Answer, Shape, database_url, missing, present
 from claudeops.cli.views.chain import named_session
+from claudeops.domain.answers import document
 from claudeops.domain.listing import Reference
-from claudeops.domain.text.answers import document
 from claudeops.store.reading import opened
 from claudeops.store.reading.chain_diff import ChainDiff, DiffCall, DiffChain, DiffRow, canonical, compare, made_by
 from claudeops.store.reading.chains import chain_of

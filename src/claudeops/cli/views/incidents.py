@@ -11,13 +11,13 @@ from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
 from claudeops.cli.views import Answer, Shape, database_url, missing, more, present
 from claudeops.cli.views.lists import LEVEL_STYLES
 from claudeops.domain.alerts.model import IncidentStatus
+from claudeops.domain.answers import document, plain
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.text import join_names
-from claudeops.domain.text.answers import document, plain
 from claudeops.store.reading import incidents, opened, silences
 from claudeops.store.reading.incidents import IncidentEntry, IncidentStory
 from claudeops.store.reading.silences import SilenceEntry
+from claudeops.text import join_names
 
 _LIST: Final = "list-incidents"
 _ONE: Final = "incident"

@@ -10,8 +10,8 @@ from typing import Final
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, table
 from claudeops.cli.views import Answer, Shape, database_url, present
+from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.answers import plain
 from claudeops.store.reading import opened
 from claudeops.store.reading.sources import SourceEntry, listed
 

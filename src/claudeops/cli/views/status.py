@@ -22,8 +22,8 @@ import msgspec
 from claudeops.cli.output import ErrorKind, Exit, error_body
 from claudeops.cli.text.layout import Cell, Looks, Style, count_of, pairs, usd
 from claudeops.cli.views import Answer, Body, Shape, present
+from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.answers import plain
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ClaudeopsError

@@ -11,12 +11,12 @@ from typing import Final
 
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, length_of, pairs, table, usd
 from claudeops.cli.views import Answer, Shape, database_url, present
+from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.answers import document
-from claudeops.domain.text.readable import count_of
 from claudeops.store.reading import opened
 from claudeops.store.reading.figures import Figures, figures
 from claudeops.store.reading.spending import Spending, spending_of
+from claudeops.wording.readable import count_of
 
 _SPEND: Final = "spend"
 _STATS: Final = "stats"

@@ -9,12 +9,12 @@ from typing import Final
 
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, wrapped
 from claudeops.cli.views import Answer, Shape, database_url, present
+from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.text.answers import document
 from claudeops.domain.why import Tone, window
-from claudeops.domain.why.words import WhyAnswer, answer_of
 from claudeops.store.reading import opened
 from claudeops.store.reading.why import reasons
+from claudeops.wording.why import WhyAnswer, answer_of
 
 _NAME: Final = "why"
 _STYLES: Final[Mapping[Tone, Style]] = {Tone.GOOD: Style.GOOD, Tone.NEUTRAL: Style.PLAIN, Tone.BAD: Style.WARN}

@@ -46,7 +46,7 @@ from claudeops.domain.alerts.rules import Grouping, Treatment, rank
 from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation, clock
 from claudeops.domain.alerts.suppression import BELIEVED, Inhibitors
 from claudeops.domain.model import Level
-from claudeops.domain.text import unique
+from claudeops.text import unique
 
 SETTLING: Final = timedelta(seconds=5)
 """For which an alert waits at least that its sender has grouped, and whose service depends on others."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.text import casefold_key
+from claudeops.text import casefold_key
 
 
 class Measures(StrEnum):

@@ -15,7 +15,7 @@ from typing import Final
 from claudeops.domain.alerts.model import PROBES, AlertState, Key, matchable
 from claudeops.domain.alerts.register import Group
 from claudeops.domain.alerts.rules import Grouping, StormRules, rank
-from claudeops.domain.text import casefold_key
+from claudeops.text import casefold_key
 
 _SERVICE: Final = "service:"
 _MOST: Final = 500  # alerts of a group that are looked at for how grave it is

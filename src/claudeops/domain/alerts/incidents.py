@@ -16,7 +16,7 @@ from typing import Final
 from claudeops.domain.alerts.model import AlertState, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.model import Level
-from claudeops.domain.text import unique
+from claudeops.text import unique
 
 MOST_SERVICES: Final = 200
 """Of one incident; a storm has more, and its timeline names them."""

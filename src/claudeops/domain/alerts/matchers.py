@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 SERVICE: Final = "service"
 PLAIN: Final = ""

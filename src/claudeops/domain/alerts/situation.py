@@ -20,7 +20,7 @@ from claudeops.domain.alerts.suppression import Inhibitors, silence_of
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import PastAction
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
-from claudeops.domain.text import parts
+from claudeops.text import parts
 
 ASKED_WHY: Final = timedelta(days=1)
 """Between two chains that find out why an alert flaps."""

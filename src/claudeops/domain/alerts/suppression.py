@@ -19,7 +19,7 @@ from claudeops.domain.alerts.model import AlertState, Key, Silence, matchable
 from claudeops.domain.alerts.rules import InhibitRule, rank
 from claudeops.domain.model import Level
 from claudeops.domain.probe.dependencies import Dependencies
-from claudeops.domain.text import one_line
+from claudeops.text import one_line
 
 BELIEVED: Final = timedelta(hours=24)
 """For which an alert explains others without being heard of again, at least."""

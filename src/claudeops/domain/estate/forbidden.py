@@ -14,7 +14,7 @@ from typing import Final
 
 from claudeops.domain.estate.model import Estate, Prohibition
 from claudeops.domain.estate.names import container_of, counted_by, forms, other_names_of
-from claudeops.domain.text import NAME_LENGTH, casefold_key, one_line, parts, regex
+from claudeops.text import NAME_LENGTH, casefold_key, one_line, parts, regex
 
 EVERY_SERVICE: Final = "*"
 _LONGEST_RULE: Final = 200  # characters of a rule in a sentence

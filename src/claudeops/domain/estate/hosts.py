@@ -18,8 +18,8 @@ from typing import Final
 from claudeops.domain.estate import words
 from claudeops.domain.estate.strangers import is_loopback
 from claudeops.domain.estate.words import word_set
-from claudeops.domain.policy.reach import refuse_host
-from claudeops.domain.text import regex
+from claudeops.domain.network.never_asked import refuse_host
+from claudeops.text import regex
 
 _URL: Final = regex.Pattern(
     r"""(?i)\b([a-z][a-z0-9+.-]{1,20})://(?:[^\s/?#@`'"<>|]*@)?(\[[^\]\s]*\]|[^\s/?#:`'"<>()|,;\\]+)?(:\d{1,5})?"""

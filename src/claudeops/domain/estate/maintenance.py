@@ -8,7 +8,7 @@ from datetime import datetime
 from claudeops.domain.estate.model import MaintenanceWindow, Service
 from claudeops.domain.report.evidence import Names
 from claudeops.domain.schedule.windows import open_at
-from claudeops.domain.text import casefold_key, clip, parts
+from claudeops.text import casefold_key, clip, parts
 
 
 def held_back(

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final
 
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.text import casefold_key, regex
+from claudeops.text import casefold_key, regex
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _OF_CONTAINER: Final = regex.Pattern(

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.text import clean, regex
+from claudeops.text import clean, regex
 
 LONGEST_NAME: Final = 100  # characters of a service, an alias, a host
 LONGEST_TEXT: Final = 1000  # characters of what healthy means, how to restart, how to check

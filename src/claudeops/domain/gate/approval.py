@@ -25,7 +25,7 @@ from typing import Final, Protocol
 import msgspec
 
 from claudeops.domain.model import Session, ToolCall
-from claudeops.domain.text import casefold_key, signs
+from claudeops.text import casefold_key, signs
 
 KEY_BYTES: Final = 32
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from claudeops.domain.docker_api import grants as containers
-from claudeops.domain.kubernetes_api import grants as clusters
+from claudeops.domain.gate import cluster_grants as clusters
+from claudeops.domain.gate import docker_grants as containers
 
 Grant = containers.Grant | clusters.ClusterGrant
 Change = containers.Change | clusters.ClusterChange

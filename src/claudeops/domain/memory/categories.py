@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.text import casefold_key, regex
+from claudeops.text import casefold_key, regex
 
 
 class Category(StrEnum):

@@ -18,7 +18,7 @@ from claudeops.domain.memory.refusal import Refusal, refusal_of
 from claudeops.domain.memory.trust import doubts
 from claudeops.domain.model import Ending, Level, NewEvent, Report, ReportedMemory, Session, Trust
 from claudeops.domain.report.evidence import Background, Proof
-from claudeops.domain.text import clean, clip, join_names
+from claudeops.text import clean, clip, join_names
 
 _MOST_EVENTS: Final = 10  # about memories that were refused, of one session
 

@@ -35,7 +35,7 @@ from claudeops.domain.memory.confidence import (
 from claudeops.domain.memory.model import ChangeKind, KnownMemory, Learner, MemoryChange
 from claudeops.domain.model import ReportedMemory, Trust
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 _WORDS: Final = regex.Pattern(rf"[{regex.WORD}]+(?:['\x{{2019}}][{regex.WORD}]+)*")
 _NEGATIONS: Final = frozenset({"not", "no", "never"})

@@ -10,7 +10,7 @@ from typing import Final
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Trust
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, looks_at
-from claudeops.domain.text import clip
+from claudeops.text import clip
 
 OPERATORS_TIER: Final = 0
 """The tier of what operators say themselves."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 _VERBS: Final = (
     "add allow answer append approve assume change check copy delete disable download email enable escalate execute"

@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import Final
 
 from claudeops.domain.memory.orders import ORDERS
-from claudeops.domain.redact import MASK, Redactor
-from claudeops.domain.text import regex
+from claudeops.text import regex
+from claudeops.text.redact import MASK, Redactor
 
 QUOTE_LENGTH: Final = 120  # characters of a refused memory that its event repeats
 _READ_LENGTH: Final = 4000  # characters of a text that are looked at; prompts show fewer

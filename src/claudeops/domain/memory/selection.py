@@ -10,7 +10,7 @@ from typing import Final
 from claudeops.domain.memory.confidence import best_first, is_active
 from claudeops.domain.model import Memory, Trust
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import clip
+from claudeops.text import clip
 
 CHARACTERS_PER_TOKEN: Final = 4
 OPERATORS_TOKENS: Final = 2000

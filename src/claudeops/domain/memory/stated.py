@@ -17,7 +17,7 @@ from claudeops.domain.memory.model import ChangeKind, KnownMemory, MemoryChange
 from claudeops.domain.memory.refusal import RefusalReason, refusal_of
 from claudeops.domain.model import ReportedMemory, Trust
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import clip
+from claudeops.text import clip
 
 LONGEST: Final = 1000  # characters of what an operator states; prompts show no more of it
 _NAMES: Final = Names({}, clip)

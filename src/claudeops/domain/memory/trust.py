@@ -19,7 +19,7 @@ from typing import Final
 
 from claudeops.domain.model import Ending, Outcome, Report, ServiceStatus, Session
 from claudeops.domain.report.evidence import Background, Proof
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 _HOSTILE: Final = regex.Pattern(
     r"(?i)\bnever\b|, at any tier$|\bwould show environments\b|\bnot among the (?:hosts|urls)\b|\bnot in the estate\b"

@@ -1,7 +1,7 @@
 """A notice and its targets, as values.
 
 Pure. A notice says its parts; the sentence that somebody reads is made of them when it is sent, by
-`claudeops.domain.notice.texts`. A target is a name: its address is a secret, which neither a value nor a row holds.
+`claudeops.wording.notice.texts`. A target is a name: its address is a secret, which neither a value nor a row holds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from claudeops.domain.model import Level
 from claudeops.domain.notice.refusals import Cause
 from claudeops.domain.schedule.windows import Window
-from claudeops.domain.text import json_text
+from claudeops.text import json_text
 
 UNROUTED: Final = ""
 """The target of a row that waits to be given to its targets: whoever writes it knows none of them."""

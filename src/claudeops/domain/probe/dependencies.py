@@ -15,7 +15,7 @@ from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.probe.directory import NO_DIRECTORY, Directory, directory_of
 from claudeops.domain.probe.machine import settled
 from claudeops.domain.probe.model import Probe, Standing, State
-from claudeops.domain.text import casefold_key
+from claudeops.text import casefold_key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

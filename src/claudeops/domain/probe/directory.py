@@ -27,7 +27,7 @@ from claudeops.domain.probe.model import (
     TcpLook,
     TlsLook,
 )
-from claudeops.domain.text import casefold_key
+from claudeops.text import casefold_key
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - nothing listens here
 _PORTS: Final = {"http": "80", "https": "443"}

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from claudeops.domain.probe.model import Observation, Saw
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 BUCKET: Final = timedelta(minutes=5)
 HOUR: Final = timedelta(hours=1)

@@ -23,7 +23,7 @@ from claudeops.domain.model import Handover, ServiceCheck, ServiceStatus
 from claudeops.domain.probe.dependencies import Dependencies, broken_services, is_broken
 from claudeops.domain.probe.machine import Change, Turn, wavers
 from claudeops.domain.probe.model import Probe, Standing, State, kind_of, target_of
-from claudeops.domain.text import casefold_key, join_names, unique
+from claudeops.text import casefold_key, join_names, unique
 
 _TOLD: Final = frozenset({State.DEGRADED, State.DOWN, State.FLAPPING})
 _MOST_FACTS: Final = 40  # probes that the facts describe; more are counted

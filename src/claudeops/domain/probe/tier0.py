@@ -17,7 +17,7 @@ from typing import Final
 from claudeops.domain.model import DecisionReason
 from claudeops.domain.probe.machine import wavers
 from claudeops.domain.probe.model import Probe, Standing, State, kind_of, target_of
-from claudeops.domain.text import casefold_key, join_names
+from claudeops.text import casefold_key, join_names
 
 MOST_ROWS: Final = 60
 """Probes in the table of a prompt; more are counted."""

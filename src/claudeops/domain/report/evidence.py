@@ -39,7 +39,7 @@ from claudeops.domain.looks import Address, Look, addresses_in
 from claudeops.domain.model import Handover, Report, ServiceCheck, ServiceStatus, ToolEnd
 from claudeops.domain.probe.model import ProbeSight
 from claudeops.domain.report.names import Meanings, Names
-from claudeops.domain.text import join_names
+from claudeops.text import join_names
 
 __all__ = [
     "BROKEN",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from claudeops.domain.text import casefold_key, parts
+from claudeops.text import casefold_key, parts
 
 _UNIT: Final = ".service"
 

@@ -21,7 +21,7 @@ from typing import Final
 from claudeops.domain.model import DecisionReason, NewSession, SkipReason
 from claudeops.domain.schedule import NEVER, Schedule, fires_at, next_due
 from claudeops.domain.schedule.windows import Window, open_at
-from claudeops.domain.text import one_line, unique
+from claudeops.text import one_line, unique
 
 LATE: Final = timedelta(minutes=1)
 """The least lateness from which a fire may stand for the next due time."""

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY: Final = frozenset(range(len(DAYS)))

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from claudeops.domain.spending.tokens import TokenUsage
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 _LARGEST_USD: Final = 1e9  # fits NUMERIC(20, 10), and is more than anybody pays
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
-from claudeops.domain.text import regex
 from claudeops.domain.web.token import ScopeKind
+from claudeops.text import regex
 
 COOKIE: Final = "claudeops_session"
 SECURE_COOKIE: Final = "__Host-claudeops_session"

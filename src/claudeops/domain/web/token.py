@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Final
 
 from claudeops.domain.alerts.model import PROBES
-from claudeops.domain.text import regex
+from claudeops.text import regex
 
 PREFIX: Final = "cops_"
 SECRET_BYTES: Final = 32

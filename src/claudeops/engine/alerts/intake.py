@@ -25,13 +25,13 @@ from claudeops.domain.alerts.model import Alert, Delivery, Unparsed
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import Kept, Posted
 from claudeops.domain.alerts.rules import Rules, Source
-from claudeops.domain.alerts.senders import read, storable
-from claudeops.domain.alerts.senders.bodies import is_packed
-from claudeops.domain.alerts.senders.common import digest
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.alerting import Alerts
 from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.formats.senders import read, storable
+from claudeops.formats.senders.bodies import is_packed
+from claudeops.formats.senders.common import digest
 from claudeops.logs import LogEvent, Logger
 
 _MOST_AT_ONCE: Final = 100  # bodies of one transaction

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.looks import LookCall
-from claudeops.domain.policy.programs.network import PROGRAMS
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.look_cell import NULL, Program, bounded, find_program, run_trial, shown
+from claudeops.policy.programs.network import PROGRAMS
 
 NO_ICMP: Final = (
     "this machine's kernel lets the daemon send no echo requests: its operator can set "

@@ -19,7 +19,7 @@ import anyio
 
 from claudeops.domain.estate.strangers import address_in
 from claudeops.domain.network.destination import LOCALHOST, Destination, network_in
-from claudeops.domain.policy.reach import refuse_host
+from claudeops.domain.network.never_asked import refuse_host
 from claudeops.tasks import Threads
 
 MOST_SOCKETS: Final = 512
@@ -176,7 +176,7 @@ async def resolved(
     """Return what stands on the network of a session.
 
     ``excluded`` says which addresses names may not lead to, besides what is never asked
-    (`claudeops.domain.network.destinations.Exclusions.has`).
+    (`claudeops.formats.network.destinations.Exclusions.has`).
     """
     single = [one for one in destinations if network_in(one.host) is None]
     answers = await names.addresses(one.host for one in single if _is_name(one.host))

@@ -14,18 +14,18 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints_of_environment, servers_in
 from claudeops.domain.network.destination import Destination
-from claudeops.domain.network.destinations import Exclusions, destinations
-from claudeops.domain.network.headers import SecretHeader
-from claudeops.domain.network.ssh_config import option_in
-from claudeops.domain.policy.policy import TierPolicy
 from claudeops.engine.cell.cell import OwnNetwork
 from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
 from claudeops.engine.cell.headers.relay import Relays, RelayTally, Trouble, relays_for
 from claudeops.engine.cell.own_network import Names, Network, hosts_file, name_servers, resolved
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
+from claudeops.formats.network.addresses import Endpoint, endpoints_in, endpoints_of_environment, servers_in
+from claudeops.formats.network.destinations import Exclusions, destinations
+from claudeops.formats.network.headers import SecretHeader
+from claudeops.formats.network.ssh_config import option_in
 from claudeops.logs import LogEvent, Logger
+from claudeops.policy.policy import TierPolicy
 
 _MOST_INCLUDED: Final = 50  # files, by one line of a configuration of ssh
 _MOST_BYTES: Final = 256 * 1024  # of one file

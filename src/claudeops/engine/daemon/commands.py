@@ -20,12 +20,12 @@ import anyio
 from claudeops.domain.commands import Command, CommandName, StopTarget, lost_because, stop_target
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.text import join_names
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.ports import Clock, Commands, Queue
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
+from claudeops.text import join_names
 
 T = TypeVar("T")
 

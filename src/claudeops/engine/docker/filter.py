@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.docker_api.grants import Change
+from claudeops.domain.gate.docker_grants import Change
 from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.filtering.daemon import Filter

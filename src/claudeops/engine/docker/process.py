@@ -6,9 +6,9 @@ from pathlib import Path
 
 import anyio
 
-from claudeops.domain.redact import Redactor
 from claudeops.engine.docker.relay import Engine
 from claudeops.engine.filtering.process import Line, Serving, run, texts
+from claudeops.text.redact import Redactor
 
 
 def opened(first: dict[str, object], line: Line) -> Serving:

@@ -18,9 +18,20 @@ import anyio
 import h11
 from anyio.abc import SocketStream
 
-from claudeops.domain.docker_api.grants import EXEC, LABELS, Change, Execution
-from claudeops.domain.docker_api.masks import holds_mask, masked_body, masked_line
-from claudeops.domain.docker_api.requests import (
+from claudeops.domain.gate.docker_grants import EXEC, LABELS, Change, Execution
+from claudeops.engine.filtering.connection import (
+    ERROR,
+    MOST_BODY,
+    SWITCHING,
+    Client,
+    GoneError,
+    Head,
+    Upstream,
+    both_ways,
+)
+from claudeops.engine.filtering.process import Line, Refusal
+from claudeops.policy.docker_api.masks import holds_mask, masked_body, masked_line
+from claudeops.policy.docker_api.requests import (
     EXEC_START,
     Act,
     CreateExec,
@@ -36,19 +47,8 @@ from claudeops.domain.docker_api.requests import (
     read_exec_start,
     read_request,
 )
-from claudeops.domain.redact import Redactor
-from claudeops.engine.filtering.connection import (
-    ERROR,
-    MOST_BODY,
-    SWITCHING,
-    Client,
-    GoneError,
-    Head,
-    Upstream,
-    both_ways,
-)
-from claudeops.engine.filtering.process import Line, Refusal
 from claudeops.tasks import open_tasks
+from claudeops.text.redact import Redactor
 
 _MOST_ANSWER: Final = 64 * 1024 * 1024  # bytes that are masked at once
 _MOST_LINE: Final = 4 * 1024 * 1024  # bytes of a line of a stream

@@ -43,15 +43,15 @@ from claudeops.domain.gate.approval import (
     proven_yes,
 )
 from claudeops.domain.model import Session, ToolCall
-from claudeops.domain.policy.paths import looks_secret
-from claudeops.domain.redact import MASK, has_shape
-from claudeops.domain.text import regex
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.view import MACHINE, SessionView
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.logs import LogEvent, Logger
+from claudeops.policy.paths import looks_secret
 from claudeops.tasks import Threads
+from claudeops.text import regex
+from claudeops.text.redact import MASK, has_shape
 
 LOOK_SECONDS: Final = 0.5
 """Pause between two looks for an answer, which another process writes; one of this process wakes the call at once."""

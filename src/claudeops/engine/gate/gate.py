@@ -23,17 +23,17 @@ import anyio
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.gate.repetition import Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
-from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import Looks
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.formats.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
 from claudeops.logs import LogEvent, Logger
+from claudeops.policy.repetition import Repetition
 
 RECORD_SECONDS: Final = 5.0
 """How long recording a verdict may take; one that is not recorded by then is a deny."""

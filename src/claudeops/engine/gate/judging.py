@@ -20,9 +20,9 @@ from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict
-from claudeops.domain.policy import Judgement
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.process.leaders import end_leader, open_leader
+from claudeops.policy.tiers import Judgement
 
 CALL_SECONDS: Final = 10.0
 """How long judging a call may take, the wait for earlier calls of its session included. The CLI waits for a minute."""

@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 import anyio
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
-from claudeops.domain.stream import Frame, LineSplitter, decode
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.forwarder import open_network
@@ -32,6 +31,7 @@ from claudeops.engine.process import child as process
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
+from claudeops.formats.stream import Frame, LineSplitter, decode
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, Question, Spec
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.text import regex
 from claudeops.engine.cell.bubblewrap import Kind, Mount
+from claudeops.text import regex
 
 _MOST_LINKS: Final = 40  # as for Linux
 _MOST_FOUND: Final = 1_000  # names for one pattern; the policy takes fewer

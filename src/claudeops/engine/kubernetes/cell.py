@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.kubernetes_api.printed import complaint, named_line
 from claudeops.domain.looks import LookCall
-from claudeops.domain.policy.programs.kubectl import CONTEXT, FILE, KUSTOMIZE, PATCH_FILE, options_of
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, system_mounts
 from claudeops.engine.cell.look_cell import NULL, LookRefusedError, bounded
 from claudeops.engine.kubernetes.kubeconfig import TierClusters, read_clusters
+from claudeops.policy.kubernetes_api.printed import complaint, named_line
+from claudeops.policy.programs.kubectl import CONTEXT, FILE, KUSTOMIZE, PATCH_FILE, options_of
 
 _ALONE: Final = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent")
 _PROGRAM: Final = Path("/run/claudeops/kubectl")

@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from claudeops.domain.gate.cluster_grants import ClusterChange
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.kubernetes_api.grants import ClusterChange
-from claudeops.domain.kubernetes_api.kubeconfig import Filtered, filtered
-from claudeops.domain.network.addresses import Endpoint
 from claudeops.engine.cell.headers.authority import Authority
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.filtering.daemon import Filter
 from claudeops.engine.kubernetes.kubeconfig import TierClusters
+from claudeops.formats.kubeconfig import Filtered, filtered
+from claudeops.formats.network.addresses import Endpoint
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import open_tasks
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.structured import UnreadableError
-from claudeops.domain.kubernetes_api.kubeconfig import Kubeconfig, Source, Unserved, Upstream, read_kubeconfig
 from claudeops.engine.cell.cell import KUBECONFIG, Cell, Level
 from claudeops.engine.cell.reach import read_text
 from claudeops.engine.kubernetes.upstream import Context
+from claudeops.formats.estate.structured import UnreadableError
+from claudeops.formats.kubeconfig import Kubeconfig, Source, Unserved, Upstream, read_kubeconfig
 
 OF_HOME: Final = Path(".kube") / "config"
 _MOST_FILES: Final = 16

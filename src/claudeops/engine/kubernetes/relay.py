@@ -19,23 +19,7 @@ import msgspec
 from anyio.abc import SocketStream
 from anyio.streams.tls import TLSStream
 
-from claudeops.domain.kubernetes_api.bodies import Scaled, bound_body, read_body, refuse_review
-from claudeops.domain.kubernetes_api.grants import DELETE, EXEC, RESTART, SCALE, ClusterChange
-from claudeops.domain.kubernetes_api.masks import WatchMask, masked
-from claudeops.domain.kubernetes_api.requests import (
-    Act,
-    DeletePod,
-    Exec,
-    Kind,
-    ObjectName,
-    Read,
-    Refused,
-    Restart,
-    Scale,
-    read_request,
-)
-from claudeops.domain.redact import Redactor
-from claudeops.domain.text import regex
+from claudeops.domain.gate.cluster_grants import DELETE, EXEC, RESTART, SCALE, ClusterChange
 from claudeops.engine.filtering.connection import (
     ERROR,
     MOST_BODY,
@@ -48,7 +32,23 @@ from claudeops.engine.filtering.connection import (
 )
 from claudeops.engine.filtering.process import Line, Refusal
 from claudeops.engine.kubernetes.upstream import CONNECT_SECONDS, Context
+from claudeops.policy.kubernetes_api.bodies import Scaled, bound_body, read_body, refuse_review
+from claudeops.policy.kubernetes_api.masks import WatchMask, masked
+from claudeops.policy.kubernetes_api.requests import (
+    Act,
+    DeletePod,
+    Exec,
+    Kind,
+    ObjectName,
+    Read,
+    Refused,
+    Restart,
+    Scale,
+    read_request,
+)
 from claudeops.tasks import open_tasks
+from claudeops.text import regex
+from claudeops.text.redact import Redactor
 
 _MOST_ANSWER: Final = 64 * 1024 * 1024  # bytes that are masked at once
 _MOST_LINE: Final = 4 * 1024 * 1024  # bytes of a line of a stream

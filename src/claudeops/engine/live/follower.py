@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 from claudeops.domain.chain_record import Judged
-from claudeops.domain.live import CallJudged, CallStarted, LiveFact, Redact, Viewpoint
+from claudeops.domain.live import CallJudged, CallStarted, LiveFact
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Session, ToolCall
-from claudeops.domain.stream import (
+from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast, Hub
+from claudeops.engine.session_log.reader import LogIndexReader, open_log
+from claudeops.formats.stream import (
     LineSplitter,
     ResultSeen,
     SessionStarted,
@@ -22,9 +24,8 @@ from claudeops.domain.stream import (
     Transcript,
     decode,
 )
-from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast, Hub
-from claudeops.engine.session_log.reader import LogIndexReader, open_log
 from claudeops.harness.protocol import Harness
+from claudeops.wording.live import Redact, Viewpoint
 
 CHUNK_BYTES: Final = 1024 * 1024
 

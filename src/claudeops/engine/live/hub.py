@@ -26,14 +26,9 @@ from claudeops.domain.live import (
     CallStarted,
     LinesLost,
     LiveFact,
-    Redact,
     ResultCame,
     SessionBegan,
     SessionEnded,
-    Viewpoint,
-    agent_text_line,
-    live_status,
-    result_line,
 )
 from claudeops.domain.model import (
     STRUCTURED_OUTPUT_TOOL,
@@ -45,8 +40,9 @@ from claudeops.domain.model import (
     ToolCall,
     Verdict,
 )
-from claudeops.domain.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, Transcript
+from claudeops.formats.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, Transcript
 from claudeops.logs import LogEvent, get_logger
+from claudeops.wording.live import Redact, Viewpoint, agent_text_line, live_status, result_line
 
 KEPT: Final = 1000
 """How many facts may wait for a reader; a session of half an hour has about this many."""

@@ -26,8 +26,8 @@ from claudeops.domain.live import (
     SessionEnded,
 )
 from claudeops.domain.model import DecisionReason, Held, Level, Outcome, VerdictKind
-from claudeops.domain.text import signs
 from claudeops.engine.live.hub import COMMAND_CHARACTERS
+from claudeops.text import signs
 
 DAEMON: Final = "daemon"
 

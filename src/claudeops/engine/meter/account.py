@@ -17,17 +17,17 @@ import anyio
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import ApiAnswer, refusal
 from claudeops.domain.model import Session
-from claudeops.domain.redact import Redactor
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import BudgetDenied, CallWaits
-from claudeops.domain.spending.model_request import display
 from claudeops.domain.spending.prices import Price
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Spending
 from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.errors import StoreError
+from claudeops.formats.model_request import display
 from claudeops.logs import LogEvent, Logger
+from claudeops.text.redact import Redactor
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """Pause before a waiting call asks again; the ends of another node's calls are not announced here."""

@@ -15,9 +15,9 @@ import anyio
 from claudeops.domain.failure import kind_of_call
 from claudeops.domain.holds import REFUSALS, ApiRefusal
 from claudeops.domain.model import FailureKind
-from claudeops.domain.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
 from claudeops.engine.ports import Clock, Holds
 from claudeops.errors import StoreError
+from claudeops.formats.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
 

@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 from starlette.types import Receive, Scope
 
-from claudeops.domain.spending.model_request import ModelRequest, Objection
-from claudeops.loopback import ConnectionLimits
+from claudeops.formats.model_request import ModelRequest, Objection
+from claudeops.http_server import ConnectionLimits
 
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""

@@ -16,14 +16,14 @@ from starlette.types import Receive, Scope, Send
 
 from claudeops.domain.holds import ApiAnswer
 from claudeops.domain.spending.budget import BudgetDenied
-from claudeops.domain.spending.model_request import Objection, display, read_request, unknown_betas
 from claudeops.domain.spending.tokens import CallState
-from claudeops.domain.spending.usage import UsageReader
 from claudeops.engine.meter.account import CallRequest, MeterAccount
 from claudeops.engine.meter.bodies import Bodies, BodyRefusedError, Outgoing, Place
 from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, ModelApi, answer_headers
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.loopback import disconnected, drop
+from claudeops.formats.model_request import Objection, display, read_request, unknown_betas
+from claudeops.formats.usage import UsageReader
+from claudeops.http_server import disconnected, drop
 
 MESSAGES: Final = "/v1/messages"
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on but not booked

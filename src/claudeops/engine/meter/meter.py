@@ -18,7 +18,6 @@ from starlette.types import Receive, Scope, Send
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Session
-from claudeops.domain.redact import Redactor
 from claudeops.engine.meter.account import CallEnded, Ledger, MeterAccount
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
@@ -27,9 +26,10 @@ from claudeops.engine.meter.upstream import ModelApi, Upstream
 from claudeops.engine.ports import Clock, Spending
 from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.harness.protocol import ModelAccess
+from claudeops.http_server import Crowd, listen
 from claudeops.logs import Logger, log_context
-from claudeops.loopback import Crowd, listen
 from claudeops.tasks import open_tasks
+from claudeops.text.redact import Redactor
 
 _HOST: Final = "127.0.0.1"
 _TOKEN_PREFIX: Final = "sk-ant-meter-"  # noqa: S105 - has the shape of a key, so that every sink redacts it

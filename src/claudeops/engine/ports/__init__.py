@@ -37,13 +37,13 @@ from claudeops.domain.model import (
     ToolEnd,
     Verdict,
 )
-from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.ports.alerting import Alerts
 from claudeops.engine.ports.telling import Outbox, Questions
 from claudeops.engine.ports.watching import FollowUps, Probes, Schedules
+from claudeops.wording.prompt.knowledge import OnRecord
 
 NO_ARGUMENTS: Final[Mapping[str, object]] = MappingProxyType({})
 

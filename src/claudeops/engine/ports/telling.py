@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
-from claudeops.domain.notice.approving import Asked, Unedited
-from claudeops.domain.notice.digest import Sums
 from claudeops.domain.notice.model import Notice, Pending, Settled, Target
+from claudeops.wording.notice.approving import Asked, Unedited
+from claudeops.wording.notice.digest import Sums
 
 
 class Outbox(Protocol):

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.probe.declaration import NO_DECLARATION, Declaration, ProbesFault, read_probes
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
-from claudeops.domain.probe.derived import all_probes, derive
 from claudeops.domain.probe.model import Probe
-from claudeops.domain.text import casefold_key
+from claudeops.formats.probe.declaration import NO_DECLARATION, Declaration, ProbesFault, read_probes
+from claudeops.formats.probe.derived import all_probes, derive
 from claudeops.tasks import Threads
+from claudeops.text import casefold_key
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a probes file."""

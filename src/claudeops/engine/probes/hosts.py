@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claudeops.domain.estate.model import Probed
-from claudeops.domain.probe.hosts import probed_by
 from claudeops.engine.probes.declared import Signature, allow_all, read_file, signature_of
+from claudeops.formats.probe.hosts import probed_by
 
 
 @dataclass(kw_only=True, slots=True)

@@ -18,8 +18,6 @@ import anyio
 from claudeops.domain.estate import hosts
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.network.headers import SecretHeader
-from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Bounds
@@ -34,9 +32,11 @@ from claudeops.engine.process import child as process
 from claudeops.engine.process.looks import open_looks
 from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
+from claudeops.formats.network.headers import SecretHeader
 from claudeops.harness.base import git_environment, plain_environment
 from claudeops.harness.protocol import Command
 from claudeops.logs import Logger
+from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, judge
 from claudeops.tasks import Threads
 
 BASH: Final = Path("/bin/bash")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from claudeops.domain.policy.reach import refuse_host
+from claudeops.domain.network.never_asked import refuse_host
 from claudeops.domain.probe.model import DnsLook, Saw
 from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
 from claudeops.engine.probes.stream import Means

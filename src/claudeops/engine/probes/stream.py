@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.lowlevel
 
-from claudeops.domain.policy.reach import refuse_host
+from claudeops.domain.network.never_asked import refuse_host
 from claudeops.engine.ports import Clock
 from claudeops.engine.probes.seen import Attempt, LookFailedError, blind, quote
 from claudeops.tasks import Threads

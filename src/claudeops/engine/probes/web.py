@@ -9,12 +9,12 @@ from typing import Final
 
 import orjson
 
-from claudeops.domain.policy.reach import refuse_url
 from claudeops.domain.probe.model import HttpLook, Saw
-from claudeops.domain.text import regex
 from claudeops.engine.probes.exchange import MOST_BODY, Answer, Question, Url, ask, url_of
 from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
 from claudeops.engine.probes.stream import Means
+from claudeops.policy.reach import refuse_url
+from claudeops.text import regex
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _LEAST_UP, _MOST_UP = 200, 399

@@ -20,7 +20,6 @@ import anyio
 
 from claudeops.domain.backfill import Backfilled, BackfillRejected, RejectionReason
 from claudeops.domain.model import Level, NewEvent, Session
-from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.live.hub import session_ended, session_lost
@@ -29,6 +28,7 @@ from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.files import read_handoff
 from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble, Threads
 

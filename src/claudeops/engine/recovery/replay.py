@@ -14,8 +14,13 @@ from typing import BinaryIO, Final
 
 from claudeops.domain.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.model import Ending, NewEvent, Session, ToolEnd
-from claudeops.domain.report.markers import Handoff, HandoffError
-from claudeops.domain.stream import (
+from claudeops.engine.cell.workspace import Workspace, workspace_name
+from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.mcp_servers import CliWarnings
+from claudeops.engine.session_log.reader import LogIndexReader, log_size, open_log
+from claudeops.formats.report.markers import Handoff, HandoffError
+from claudeops.formats.stream import (
     LINE_BYTES,
     CliWarned,
     Frame,
@@ -25,12 +30,7 @@ from claudeops.domain.stream import (
     decode,
     dropped_line,
 )
-from claudeops.domain.stream.framing import as_text
-from claudeops.engine.cell.workspace import Workspace, workspace_name
-from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked
-from claudeops.engine.session.context import SessionContext
-from claudeops.engine.session.mcp_servers import CliWarnings
-from claudeops.engine.session_log.reader import LogIndexReader, log_size, open_log
+from claudeops.formats.stream.framing import as_text
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent
 from claudeops.tasks import Threads, check_abandoned

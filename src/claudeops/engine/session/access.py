@@ -1,4 +1,4 @@
-"""Gathers what a tier's sessions can reach, as they would find it in their cell; `claudeops.domain.access` judges it.
+"""Gathers what a tier's sessions can reach, as they would find it in their cell; `claudeops.wording.access` judges it.
 
 It looks at files and at their permissions, and asks nothing: neither docker nor a cluster nor a host is contacted.
 """
@@ -14,17 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.estate.strangers import is_loopback
-from claudeops.domain.network.addresses import Endpoint, endpoints_in, endpoints_of_environment
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.reach import Needs, endpoint_of, ssh_text
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.session import mcp_servers
 from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.formats.network.addresses import Endpoint, endpoints_in, endpoints_of_environment
 from claudeops.logs import LogEvent
+from claudeops.wording.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
 
 _DOCKER_SOCKET: Final = "/var/run/docker.sock"
 _UNIX: Final = "unix://"

@@ -33,15 +33,15 @@ from claudeops.domain.model import (
     VerdictKind,
 )
 from claudeops.domain.outcome import Exit, Judgement, StopCause, judge
-from claudeops.domain.report.extraction import extract
-from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
-from claudeops.domain.stream import Transcript
 from claudeops.engine.ports import Queue
 from claudeops.engine.session.context import CompletionRules
 from claudeops.engine.session.files import apply_handoff
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
+from claudeops.formats.report.extraction import extract
+from claudeops.formats.report.markers import Handoff, HandoffError
+from claudeops.formats.stream import Transcript
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger
 

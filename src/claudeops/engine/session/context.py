@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, ToolCall, Verdict
-from claudeops.domain.network.headers import SecretHeader
-from claudeops.domain.policy import Judgement, NodeScope, Scope, TierPolicy, explain, judge
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG, Cell, PlainCell, named_in
 from claudeops.engine.cell.cgroups import Bounds, Groups
@@ -36,23 +32,27 @@ from claudeops.engine.ports.counting import UNCOUNTED, Counting
 from claudeops.engine.prompt_files import PromptFiles
 from claudeops.engine.session.files import HANDOFF_FILE
 from claudeops.errors import ErrorKind, HarnessError
+from claudeops.formats.network.headers import SecretHeader
+from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
+from claudeops.policy.tiers import Judgement, NodeScope, Scope, TierPolicy, explain, judge
+from claudeops.text.redact import Redactor
 
 if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server
     from claudeops.engine.meter.meter import Meter
 
 
 class Judge(Protocol):
-    """Decides about tool calls: the policy, through `claudeops.domain.policy.judge`."""
+    """Decides about tool calls: the policy, through `claudeops.policy.judge`."""
 
     def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
         """Return the verdict on a call. It may access the disk, and a hostile call may keep it busy."""
 
 
 class Explain(Protocol):
-    """The same, with what a verdict is based on, through `claudeops.domain.policy.explain`."""
+    """The same, with what a verdict is based on, through `claudeops.policy.tiers.explain`."""
 
     def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
         """Return the judgement of a call, as above."""

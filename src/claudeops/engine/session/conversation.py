@@ -16,9 +16,20 @@ from anyio.abc import TaskGroup
 from claudeops.domain.escalation import has_retry
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.extraction import shortcomings
-from claudeops.domain.stream import (
+from claudeops.engine.control import Clocks, Control
+from claudeops.engine.gate.gate import Gate, Watch
+from claudeops.engine.live.hub import Broadcast
+from claudeops.engine.meter.availability import SessionAvailability
+from claudeops.engine.process import child as process
+from claudeops.engine.process.bounds import BoundsWatch
+from claudeops.engine.process.channel import Channel
+from claudeops.engine.session import mcp_servers
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.mcp_servers import CliWarnings
+from claudeops.engine.session_log.writer import CHUNK_BYTES, DecodedLine, OutputReader, SessionLog
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.formats.report.extraction import shortcomings
+from claudeops.formats.stream import (
     ApiRetried,
     CliWarned,
     Frame,
@@ -32,20 +43,9 @@ from claudeops.domain.stream import (
     ToolStarted,
     Transcript,
 )
-from claudeops.engine.control import Clocks, Control
-from claudeops.engine.gate.gate import Gate, Watch
-from claudeops.engine.live.hub import Broadcast
-from claudeops.engine.meter.availability import SessionAvailability
-from claudeops.engine.process import child as process
-from claudeops.engine.process.bounds import BoundsWatch
-from claudeops.engine.process.channel import Channel
-from claudeops.engine.session import mcp_servers
-from claudeops.engine.session.context import SessionContext
-from claudeops.engine.session.mcp_servers import CliWarnings
-from claudeops.engine.session_log.writer import CHUNK_BYTES, DecodedLine, OutputReader, SessionLog
-from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, Harness, InitMismatch, Reader, Spec
 from claudeops.logs import LogEvent, Logger
+from claudeops.text.redact import Redactor
 
 DRAIN_SECONDS: Final = 5.0
 """How long output is still read after the CLI has gone; a grandchild may hold the stream open for ever."""

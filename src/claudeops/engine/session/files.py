@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.model import Extraction, ExtractionMethod, Level, NewEvent
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.markers import Handoff, HandoffError, parse_handoff, with_handoff
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.engine.session_log.reader import open_plain
+from claudeops.formats.report.markers import Handoff, HandoffError, parse_handoff, with_handoff
 from claudeops.harness.protocol import Command
+from claudeops.text.redact import Redactor
 
 HANDOFF_FILE: Final = "handoff.json"
 HANDOFF_BYTES: Final = 1024 * 1024

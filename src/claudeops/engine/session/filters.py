@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.network.addresses import Endpoint
 from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, KUBECONFIG_FILE, BubblewrapCell
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG
 from claudeops.engine.cell.look_cell import LookCell
@@ -20,6 +19,7 @@ from claudeops.engine.kubernetes.cell import KubectlCell
 from claudeops.engine.kubernetes.filter import ClusterFilter, open_cluster_filter
 from claudeops.engine.kubernetes.kubeconfig import TierClusters, below, read_clusters
 from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.formats.network.addresses import Endpoint
 from claudeops.logs import Logger
 
 

@@ -10,22 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from claudeops.domain import library
 from claudeops.domain.briefing import BriefingText, TextKind
 from claudeops.domain.escalation import handover_services
-from claudeops.domain.estate.manifest import FILE
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.library import Kind, LibraryText
 from claudeops.domain.memory.selection import Selection, select
 from claudeops.domain.model import Memory, Session
-from claudeops.domain.prompt.knowledge import NOTHING_ON_RECORD, Knowledge, OnRecord
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import casefold_key, clip, regex, unique
 from claudeops.engine.prompt_files import Template
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.formats import library
+from claudeops.formats.estate.manifest import FILE
+from claudeops.formats.library import Kind, LibraryText
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
+from claudeops.text import casefold_key, clip, regex, unique
+from claudeops.wording.prompt.knowledge import NOTHING_ON_RECORD, Knowledge, OnRecord
 
 _LIBRARY_TOKENS: Final = 4_000
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[{regex.SPACE},;()\[\]\"'?!]+")

@@ -12,10 +12,6 @@ from typing import Final
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, Trigger
 from claudeops.domain.network.destination import in_words
-from claudeops.domain.network.headers import added_in_words
-from claudeops.domain.prompt import RESUMED, Prompt, render
-from claudeops.domain.prompt.knowledge import Facts
-from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
 from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, BubblewrapCell, Mount
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group
@@ -34,8 +30,12 @@ from claudeops.engine.session.keys import AGENT_VARIABLE, SessionKeys
 from claudeops.engine.session.knowledge import Gathering
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import DatabaseUnavailableError, HarnessError
+from claudeops.formats.network.headers import added_in_words
 from claudeops.harness.protocol import Command, Harness, ModelAccess, Resumed, Spec
 from claudeops.logs import LogEvent, Logger
+from claudeops.wording.prompt import RESUMED, Prompt, render
+from claudeops.wording.prompt.knowledge import Facts
+from claudeops.wording.prompt.trace import TRACEPARENT, TraceContext, trace_context
 
 _MOST_EARLIER: Final = 20  # sessions, each of which went on with the one before
 _LOG_BYTES: Final = 32 * 1024 * 1024  # of one log; the CLI shortens a conversation that is too long for the model

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.stream import CliWarned, McpServer
 from claudeops.errors import ErrorKind, HarnessError
+from claudeops.formats.stream import CliWarned, McpServer
 from claudeops.logs import LogEvent, Logger
 
 KEPT: Final = (

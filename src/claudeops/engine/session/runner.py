@@ -13,11 +13,8 @@ from typing import Final
 import anyio
 
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.live import Viewpoint
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Ending, Session, ToolCall, Verdict
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import Mount
@@ -46,8 +43,11 @@ from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import ErrorKind, HarnessError
+from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
+from claudeops.text.redact import Redactor
+from claudeops.wording.live import Viewpoint
 
 _LOOKS_SECONDS: Final = 30.0  # for judging all calls of an ended session; a thousand take three
 _SEARCH_TOOL: Final = "WebSearch"  # a tool of the CLI that has the API search the web

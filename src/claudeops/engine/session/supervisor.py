@@ -13,7 +13,6 @@ from anyio.abc import TaskGroup
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import Capacity
-from claudeops.domain.live import Redact
 from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Owner, Session
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control, RunningSessions
@@ -23,6 +22,7 @@ from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble
+from claudeops.wording.live import Redact
 
 WAITING_FACTOR: Final = 2
 """Times the slots: the most sessions that may be under way, including those that hold no slot, because they wait for

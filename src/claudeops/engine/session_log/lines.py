@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from claudeops.domain.stream import LINE_BYTES, dropped_line
 from claudeops.engine.session_log.reader import log_size, open_log, open_plain
+from claudeops.formats.stream import LINE_BYTES, dropped_line
 from claudeops.tasks import check_abandoned
 
 MOST_LINES: Final = 500

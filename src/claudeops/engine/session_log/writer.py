@@ -26,10 +26,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claudeops.domain.redact import Redactor
-from claudeops.domain.stream import Frame, LineSplitter, Malformed, decode
 from claudeops.engine.ports import Clock
+from claudeops.formats.stream import Frame, LineSplitter, Malformed, decode
 from claudeops.tasks import Threads
+from claudeops.text.redact import Redactor
 
 Decoded = list[Frame | Malformed | None]
 

@@ -23,8 +23,6 @@ import anyio
 from anyio.abc import Process
 
 from claudeops.domain.network.destination import Destination
-from claudeops.domain.network.key_scope import KeyScope, key_scope
-from claudeops.domain.network.ssh_config import known_hosts_files
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, program_mounts
 from claudeops.engine.cell.cell import BASH
 from claudeops.engine.cell.reach import read_text, ssh_text
@@ -33,6 +31,8 @@ from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspa
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.engine.process.tree import await_end, tree_of
 from claudeops.engine.ssh.keys import SshKey, TemplateKeys
+from claudeops.formats.network.key_scope import KeyScope, key_scope
+from claudeops.formats.network.ssh_config import known_hosts_files
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.network.ssh_config import identity_files
-from claudeops.domain.network.ssh_key import OWN_FORM_CHARACTERS, PrivateKey, has_own_form, private_key
 from claudeops.engine.cell.reach import read_text, ssh_text
+from claudeops.formats.network.ssh_config import identity_files
+from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, PrivateKey, has_own_form, private_key
 from claudeops.tasks import check_abandoned
 
 _SSH: Final = ".ssh"

@@ -14,10 +14,10 @@ import msgspec
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer
 from claudeops.domain.gate.passkey import YES, Assertion
-from claudeops.domain.text import clip
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.store import SqlStore
 from claudeops.store.verdicts import SqlVerdicts
+from claudeops.text import clip
 
 
 class AnswerAct(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from claudeops.domain.text import NAME_LENGTH
 from claudeops.domain.web.token import (
     MOST_SCOPES,
     SECRET_BYTES,
@@ -22,6 +21,7 @@ from claudeops.domain.web.token import (
 )
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.store import SqlStore
+from claudeops.text import NAME_LENGTH
 
 
 class TokenEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.register import Backlog, Kept, Posted
-from claudeops.domain.text import json_text
 from claudeops.errors import StoreError
 from claudeops.store.alerts import sources
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_decisions, alert_deliveries, alert_queue
+from claudeops.text import json_text
 
 SAME_DELIVERY: Final = timedelta(minutes=10)
 """In which the same key is the same delivery."""

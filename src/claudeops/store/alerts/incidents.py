@@ -9,7 +9,6 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
 
-from claudeops.domain.alerts import brief
 from claudeops.domain.alerts.incidents import (
     News,
     SessionEnd,
@@ -32,9 +31,7 @@ from claudeops.domain.model import (
     NewSession,
     Session,
 )
-from claudeops.domain.notice.texts import About
 from claudeops.domain.report.evidence import BROKEN, Names
-from claudeops.domain.text import join_names
 from claudeops.store.alerts import notices
 from claudeops.store.alerts.notices import Noted
 from claudeops.store.alerts.rows import incident_values, to_incident, to_state
@@ -47,6 +44,9 @@ from claudeops.store.tables import (
     incidents,
     sessions,
 )
+from claudeops.text import join_names
+from claudeops.wording import alert_brief
+from claudeops.wording.notice.texts import About
 
 # Built once: every end of a session asks these.
 _OPEN: Final = select(incidents).where(incidents.c.status != IncidentStatus.RESOLVED.value)
@@ -220,7 +220,7 @@ def with_news(connection: Connection, new: NewSession, parent: Session, *, at: d
     incident = find(connection, own)
     if not joined or incident is None:
         return new
-    told = brief.note(
+    told = alert_brief.note(
         [state.key for state in joined], {state.key: state for state in joined}, incident=incident, now=at
     )
     return replace(new, context=replace(new.context, findings=f"{told}\n{new.context.findings}"))

@@ -24,7 +24,13 @@ from claudeops.domain.escalation import handover_services
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import NewEvent, NewSession, Session
 from claudeops.domain.notice.model import Topic
-from claudeops.domain.notice.texts import (
+from claudeops.domain.probe.record import fingerprint_of
+from claudeops.domain.report.evidence import Names
+from claudeops.store.alerts.rows import services_of, to_incident
+from claudeops.store.events import raise_event, tell
+from claudeops.store.tables import budget_entries, cooldown_actions, events, incidents, sessions
+from claudeops.text import join_names, one_line, unique
+from claudeops.wording.notice.texts import (
     NOTHING_DONE,
     NOTHING_KNOWN,
     About,
@@ -36,12 +42,6 @@ from claudeops.domain.notice.texts import (
     incident_unresolved,
     incident_worse,
 )
-from claudeops.domain.probe.record import fingerprint_of
-from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import join_names, one_line, unique
-from claudeops.store.alerts.rows import services_of, to_incident
-from claudeops.store.events import raise_event, tell
-from claudeops.store.tables import budget_entries, cooldown_actions, events, incidents, sessions
 
 # Built once: every end of a session asks these.
 _OF_SESSION: Final = (

@@ -11,18 +11,15 @@ from typing import Final
 
 from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
-from claudeops.domain.alerts import brief
 from claudeops.domain.alerts.decide import Desk
 from claudeops.domain.alerts.incidents import News
 from claudeops.domain.alerts.model import PROBES, AlertState, Decision, Delivery, Incident, Key
 from claudeops.domain.alerts.register import Done, Filed, NewChain, Outcome, Posted, Ruling, Start
-from claudeops.domain.alerts.senders import of_probe
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.model import Session
-from claudeops.domain.notice.texts import About
 from claudeops.domain.probe.machine import Change, Turn
 from claudeops.domain.probe.model import State
-from claudeops.domain.text import NAME_LENGTH, clip, unique
+from claudeops.formats.senders import of_probe
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import notices
 from claudeops.store.alerts.deliveries import deliver
@@ -31,6 +28,9 @@ from claudeops.store.alerts.situation import up_since
 from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_decisions, alerts, incidents, probes, silences
+from claudeops.text import NAME_LENGTH, clip, unique
+from claudeops.wording import alert_brief
+from claudeops.wording.notice.texts import About
 
 PIECE: Final = 200
 """Alerts that time has changed and that are written in one transaction; a storm's last chain is about thousands."""
@@ -263,7 +263,7 @@ class Round:
             follows = because.get(number, "")
             if start is not None:
                 follows = self._unstarted.get(number) or f"tier {start.tier} looks into it"
-            sentence = brief.headline(firing.get(number, ()), follows)
+            sentence = alert_brief.headline(firing.get(number, ()), follows)
             notices.begun(self.connection, self._after[number], turn, sentence, at=self._now)
 
     def _join_starts(self) -> None:
@@ -282,7 +282,7 @@ class Round:
         """Queue a chain; one whose tier is forbidden begins at the lowest. ``None``: that is forbidden too."""
         incident = self._after[start.incident]
         states = {key: state for key in start.alerts if (state := self._desk.state(key)) is not None}
-        told = brief.handover(start, states, incident=incident, now=self._now)
+        told = alert_brief.handover(start, states, incident=incident, now=self._now)
         rules = self._about.escalation
         for tier in dict.fromkeys((start.tier, rules.lowest.number)):
             new = self._new_chain(tier, told)

@@ -18,8 +18,8 @@ from claudeops.domain.alerts.model import (
     Witness,
 )
 from claudeops.domain.model import Level
-from claudeops.domain.text import json_text, unique
 from claudeops.store.rows import TableRow
+from claudeops.text import json_text, unique
 
 T = TypeVar("T")
 

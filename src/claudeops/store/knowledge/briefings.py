@@ -12,11 +12,11 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from claudeops.domain.briefing import BriefingText
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Session, Status
-from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.errors import StaleAttemptError
 from claudeops.store.database import Database
 from claudeops.store.knowledge.history import on_record
 from claudeops.store.tables import memories, session_memories, session_texts, sessions
+from claudeops.wording.prompt.knowledge import OnRecord
 
 _RUNS: Final = select(sessions.c.id).where(
     sessions.c.id == bindparam("session"),

@@ -19,16 +19,16 @@ from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEn
 from claudeops.domain.consequences import NO_RESULT_SEEN
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.names import counted_by
-from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.model import CheckSource, Held, ServiceStatus, Session, VerdictKind
 from claudeops.domain.probe.model import State
 from claudeops.domain.probe.record import STATUS_OF, worst
-from claudeops.domain.prompt.knowledge import LastVerdict, OnRecord, Tried
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import casefold_key, clip, one_line
+from claudeops.policy.audit import TOO_LATE
 from claudeops.store import queries
 from claudeops.store.rows import TableRow, to_handover
 from claudeops.store.tables import cooldown_actions, events, probes, service_checks, sessions, tool_calls
+from claudeops.text import casefold_key, clip, one_line
+from claudeops.wording.prompt.knowledge import LastVerdict, OnRecord, Tried
 
 _NO_CHAIN: Final = 0
 """The chain of whoever reads the cases without being a session."""

@@ -19,10 +19,10 @@ from claudeops.domain.memory.learning import OnShelf, wanted
 from claudeops.domain.memory.model import NO_EVIDENCE, OPERATORS_TIER, ChangeKind, Evidence, KnownMemory, MemoryChange
 from claudeops.domain.memory.stated import Declined
 from claudeops.domain.model import Report, ReportedMemory, Session, Trust, VerdictKind
-from claudeops.domain.text import json_text
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import memories, session_memories, tool_calls
+from claudeops.text import json_text
 
 # Built once: every end of a session runs these.
 _ADD: Final = insert(memories).returning(memories.c.id)

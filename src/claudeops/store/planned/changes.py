@@ -21,9 +21,9 @@ from claudeops.domain.model import Held, NewSession, Session, Trigger
 from claudeops.domain.probe.model import State
 from claudeops.domain.probe.record import FAILING
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import clip
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, sessions
+from claudeops.text import clip
 
 _ACTIONS: Final = cooldown_actions.c
 _CHANGED: Final[ColumnElement[bool]] = or_(_ACTIONS.success, _ACTIONS.error == NO_RESULT_SEEN)

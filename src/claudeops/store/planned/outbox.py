@@ -19,7 +19,6 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, sel
 from claudeops.domain.alerts.model import IncidentStatus
 from claudeops.domain.gate.approval import ApprovalStatus, visible
 from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.digest import Sums
 from claudeops.domain.notice.model import (
     ABOUT_TARGETS,
     DEAD,
@@ -37,14 +36,15 @@ from claudeops.domain.notice.model import (
 )
 from claudeops.domain.notice.refusals import CONTENT, Refusal
 from claudeops.domain.notice.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
-from claudeops.domain.notice.texts import About
-from claudeops.domain.text import clip, one_line
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
 from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approvals, events, incidents, outbox, probes
 from claudeops.store.verdicts import question_key
+from claudeops.text import clip, one_line
+from claudeops.wording.notice.digest import Sums
+from claudeops.wording.notice.texts import About
 
 _NOBODY: Final = "no target wants it"
 _OLD: Final = "no daemon ran for a day after it was written"

@@ -9,12 +9,12 @@ from typing import Final
 from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
-from claudeops.domain.notice.approving import NO, YES, Asked, Unedited
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approval_messages, approvals
 from claudeops.store.verdicts import to_approval
+from claudeops.wording.notice.approving import NO, YES, Asked, Unedited
 
 _GIVEN_UP: Final = timedelta(days=1)
 """How old a message may be that is still edited: a chat that refuses for so long does so for good."""

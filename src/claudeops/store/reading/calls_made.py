@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
-from claudeops.domain.gate.audit import row_content
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.model import VerdictKind
-from claudeops.domain.policy.replay import RecordedCall
+from claudeops.policy.audit import row_content
+from claudeops.policy.replay import RecordedCall
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import model_calls, sessions, tool_calls

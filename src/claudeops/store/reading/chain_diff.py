@@ -13,13 +13,13 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from claudeops.domain.model import DecisionReason, Outcome, VerdictKind
-from claudeops.domain.shell import parse
-from claudeops.domain.shell.render import render
-from claudeops.domain.shell.values import UnclearError
-from claudeops.domain.text.alignment import align
+from claudeops.policy.shell import parse
+from claudeops.policy.shell.render import render
+from claudeops.policy.shell.values import UnclearError
 from claudeops.store.reading.chains import ChainTree, Raised, chain_of, tree
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import schedule_fires, sessions, tool_calls
+from claudeops.text.alignment import align
 
 MOST: Final = 300
 """Rows of calls of a chain, the first ones; a call that a person answered has two."""

@@ -9,7 +9,6 @@ from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
 from claudeops.domain.alerts.model import Decision, IncidentStatus
 from claudeops.domain.model import Outcome
-from claudeops.domain.notice.digest import Noise, Sums
 from claudeops.domain.notice.model import DEAD
 from claudeops.store.holds import standing
 from claudeops.store.reading.events import open_by_level
@@ -25,6 +24,7 @@ from claudeops.store.tables import (
     sessions,
 )
 from claudeops.store.tables.columns import UtcDateTime
+from claudeops.wording.notice.digest import Noise, Sums
 
 _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKED})
 """Outcomes of sessions that have not failed: somebody or some rule has stopped them."""

@@ -15,11 +15,11 @@ from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.model import Action, CheckSource, Held, PastAction, ServiceStatus
 from claudeops.domain.probe.model import State
-from claudeops.domain.text import casefold_key, same
 from claudeops.store import queries
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, service_checks, sessions
+from claudeops.text import casefold_key, same
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):

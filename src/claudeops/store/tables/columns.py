@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 from claudeops.domain.spending.prices import known_usd
-from claudeops.domain.text import NAME_LENGTH, clean, clip
+from claudeops.text import NAME_LENGTH, clean, clip
 
 _LARGEST_COUNT: Final = 2**63 - 1
 

@@ -10,8 +10,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from starlette.responses import Response
 
+from claudeops.domain.answers import document, plain
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.text.answers import document, plain
 from claudeops.store.reading import Connection
 from claudeops.web.endpoints import JSON, Call
 from claudeops.web.listings import Paged, cursor, listing

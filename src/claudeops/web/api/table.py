@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from claudeops.domain.cooldown import Left
-from claudeops.domain.policy.replay import PolicyReplay
 from claudeops.domain.web.setting import Setting
 from claudeops.domain.web.token import ScopeKind
-from claudeops.domain.why.words import WhyAnswer
+from claudeops.policy.replay import PolicyReplay
 from claudeops.store.acts.holds import Holding
 from claudeops.store.glance import Glance
 from claudeops.store.reading.alerts import AlertEntry
@@ -63,6 +62,7 @@ from claudeops.web.pages.more.settings import OfSettings, setting_list
 from claudeops.web.pages.services import ServiceStory, service_answer
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.why import OfWhy, why_answer
+from claudeops.wording.why import WhyAnswer
 
 Q = TypeVar("Q", bound=Paged)
 

@@ -22,7 +22,7 @@ from joserfc.errors import (
 from joserfc.jwk import JWKRegistry, Key, KeySet
 from joserfc.jws import JWSRegistry
 
-from claudeops.domain.web.oidc import Expected, TokenFault
+from claudeops.formats.oidc import Expected, TokenFault
 
 LEEWAY_SECONDS: Final = 60
 """By which the provider's clock and ours may differ."""

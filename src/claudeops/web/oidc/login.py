@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.web.login import NewLogin, next_path, secret_of
-from claudeops.domain.web.oidc import (
+from claudeops.domain.web.token import SECRET_BYTES, digest_of
+from claudeops.formats.oidc import (
     CALLBACK,
     PENDING_TIME,
     Begun,
@@ -28,7 +29,6 @@ from claudeops.domain.web.oidc import (
     is_code,
     known_error,
 )
-from claudeops.domain.web.token import SECRET_BYTES, digest_of
 from claudeops.logs import LogEvent, Logger
 from claudeops.web.connection import peer_key
 from claudeops.web.doorkeeper import Complaints, Rate

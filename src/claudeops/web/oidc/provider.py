@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import anyio
 import httpcore2
 
-from claudeops.domain.web.oidc import (
+from claudeops.errors import ConfigurationError
+from claudeops.formats.oidc import (
     Endpoints,
     Expected,
     OidcClient,
@@ -27,7 +28,6 @@ from claudeops.domain.web.oidc import (
     id_token_in,
     token_request,
 )
-from claudeops.errors import ConfigurationError
 from claudeops.tasks import Threads
 from claudeops.web.oidc.id_token import Keys, claims_of, keys_of
 from claudeops.web.ports import Clock

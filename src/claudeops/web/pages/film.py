@@ -19,7 +19,6 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from claudeops.domain.model import Status
-from claudeops.domain.stream.shown import ShownLine
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.store.reading.chain_calls import audit_head
 from claudeops.web.api.answers import single
@@ -28,6 +27,7 @@ from claudeops.web.pages.chains import session_of
 from claudeops.web.pages.site import Site
 from claudeops.web.ports import OpenLog
 from claudeops.web.problems import RefusedError
+from claudeops.wording.stream import ShownLine
 
 MOST: Final = 5000
 """Lines of a film."""

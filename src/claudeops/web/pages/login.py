@@ -20,9 +20,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 
 from claudeops.domain.web.login import COOKIE, LONGEST, SECURE_COOKIE, NewLogin, next_path, secret_of
-from claudeops.domain.web.oidc import PENDING_TIME, NotLoggedIn, Returned
 from claudeops.domain.web.token import SECRET_BYTES, digest_of
 from claudeops.errors import ErrorKind
+from claudeops.formats.oidc import PENDING_TIME, NotLoggedIn, Returned
 from claudeops.web.connection import NOT_ENCRYPTED
 from claudeops.web.doorkeeper import NO_ROW
 from claudeops.web.endpoints import Call

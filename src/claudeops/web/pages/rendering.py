@@ -24,14 +24,14 @@ from starlette.responses import RedirectResponse, Response
 
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.memory.categories import Category
-from claudeops.domain.stream.shown import ShownLine
-from claudeops.domain.text.readable import count_of, length_of, relative, usd
-from claudeops.domain.why.words import DECISIONS, SKIPS
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.navigation import OFTEN, place_of
 from claudeops.web.pages.static import Files
 from claudeops.web.problems import RefusedError
+from claudeops.wording.readable import count_of, length_of, relative, usd
+from claudeops.wording.stream import ShownLine
+from claudeops.wording.why import DECISIONS, SKIPS
 
 _WORTH_PACKING: Final = 600  # bytes
 _LEVEL: Final = 5  # of gzip: two thirds of the best size gain in a fifth of its time

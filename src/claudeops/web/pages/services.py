@@ -15,10 +15,10 @@ from claudeops.domain.cases import Case
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.listing import Listing
 from claudeops.domain.probe.history import HOUR
-from claudeops.domain.text import casefold_key
 from claudeops.store.knowledge.history import cases_about
 from claudeops.store.reading import Connection, events, memories, services, uptime
 from claudeops.store.reading.uptime import Bar
+from claudeops.text import casefold_key
 from claudeops.web.api.answers import single
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.site import Site

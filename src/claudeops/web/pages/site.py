@@ -15,7 +15,6 @@ from claudeops.domain.alerts.rules import Source
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Action
 from claudeops.domain.schedule.plan import Plan
-from claudeops.domain.text.readable import count_of, length_of
 from claudeops.domain.web.setting import Setting
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
@@ -27,6 +26,7 @@ from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
 from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce, ProviderLogin
+from claudeops.wording.readable import count_of, length_of
 
 LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""

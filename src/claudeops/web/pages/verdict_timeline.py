@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.text.readable import count_of, length_of, usd
 from claudeops.store.reading.chain_calls import CallSpan, ChainCalls, ModelSpan
+from claudeops.wording.readable import count_of, length_of, usd
 
 WIDTH: Final = 1000.0
 """Of the picture, without the names of lanes; a browser makes it fit."""

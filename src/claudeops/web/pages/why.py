@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from claudeops.domain.listing import duration, moment
 from claudeops.domain.why import window
-from claudeops.domain.why.words import WhyAnswer, answer_of
 from claudeops.store.reading.why import reasons
 from claudeops.web.api.answers import single
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Length, Limit, Moment, Text
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
+from claudeops.wording.why import WhyAnswer, answer_of
 
 LONGEST: Final = timedelta(days=366)
 

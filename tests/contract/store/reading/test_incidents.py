@@ -11,10 +11,10 @@ from claudeops.domain.alerts.model import Delivery, IncidentStatus, Silence
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.listing import Listing
 from claudeops.domain.model import Level
-from claudeops.domain.text.answers import document
 from claudeops.engine.ports import Store
 from claudeops.store.reading import incidents, silences, sources
 from claudeops.store.reading.approvals import to_entry

@@ -23,13 +23,13 @@ from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import NO_RULES, Grouping, Heartbeat, Rules, SenderKind, Source
 from claudeops.domain.model import Handover, NewSession, Trigger
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES
-from claudeops.domain.redact import Redactor
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.settings.alerts import load_alerts
 from claudeops.store.store import SqlStore
+from claudeops.text.redact import Redactor
 from support.probing import heartbeat
 from support.replays import StillClock
 from support.store_values import OWNER, RULES, wanted

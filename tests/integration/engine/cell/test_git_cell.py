@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.looks import InRepository, LookCall
-from claudeops.domain.policy.programs.git import read_git
-from claudeops.domain.shell.values import Literal
 from claudeops.engine.cell.cell import Cell, Level, PlainCell
 from claudeops.engine.cell.git import GitCell, find_git_cell, find_repository
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.look_cell import LookRefusedError
+from claudeops.policy.programs.git import read_git
+from claudeops.policy.shell.values import Literal
 from support.levels import PATH, needs
 from support.strange_repositories import MARKER, PIPES, SETUPS, StrangeRepository
 from support.waiting import PATIENCE_SECONDS

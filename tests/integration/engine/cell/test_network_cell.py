@@ -14,12 +14,12 @@ import pytest
 
 from claudeops.app.cell import find_looks
 from claudeops.domain.looks import LookCall
-from claudeops.domain.policy.programs.network import PROGRAMS
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Level, PlainCell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.look_cell import Program, find_program
 from claudeops.engine.cell.network import NO_ICMP, NO_OWNERS, NetworkCell, find_network_cells
+from claudeops.policy.programs.network import PROGRAMS
 from support.levels import PATH, needs
 from support.waiting import PATIENCE_SECONDS
 

@@ -14,9 +14,9 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.policy import TierPolicy, parse_policy, tier_policy
 from claudeops.engine.cell.own_network import Names
 from claudeops.engine.cell.reach import Needs, list_of, open_reach, read_text, ssh_text
+from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

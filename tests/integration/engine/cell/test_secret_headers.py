@@ -19,8 +19,6 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.network.headers import SecretHeader
-from claudeops.domain.policy import parse_policy, tier_policy
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import interpreter
 from claudeops.engine.cell.cell import Cell, Level, SandboxSpec
@@ -28,6 +26,8 @@ from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_network import Names
 from claudeops.engine.cell.reach import Needs, Reach, open_reach
+from claudeops.formats.network.headers import SecretHeader
+from claudeops.policy.tiers import parse_policy, tier_policy
 from support.certificates import Authority, make_authority, serving_with
 from support.echoing_site import Site, echoing_site
 from support.levels import PATH, needs

@@ -19,7 +19,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from claudeops import logs
-from claudeops.domain.docker_api.grants import Execution, Grant
+from claudeops.domain.gate.docker_grants import Execution, Grant
 from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.filter import open_filter

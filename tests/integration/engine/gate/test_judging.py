@@ -18,12 +18,12 @@ import psutil
 import pytest
 
 from claudeops.domain.model import Outcome, ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import judge, tier_policy
-from claudeops.domain.policy.reach import no_names
-from claudeops.domain.text import regex
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.gate.judging import TOO_SLOW, USED_UP, JudgeProcess, NotJudgedError, _start, judge_in_process
 from claudeops.engine.process import tree
+from claudeops.policy.reach import no_names
+from claudeops.policy.tiers import judge, tier_policy
+from claudeops.text import regex
 from support.estate import Estate, deliver, look, report
 from support.policy_cases import POLICY, SCOPE, bash
 from support.waiting import PATIENCE_SECONDS

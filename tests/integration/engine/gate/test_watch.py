@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.gate.repetition import STOPPED_AFTER
 from claudeops.domain.model import Outcome, Verdict, VerdictKind
+from claudeops.policy.repetition import STOPPED_AFTER
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio

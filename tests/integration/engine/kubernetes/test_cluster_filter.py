@@ -22,8 +22,8 @@ import psutil
 import pytest
 
 from claudeops import logs
+from claudeops.domain.gate.cluster_grants import DELETE, EXEC, RESTART, SCALE, ClusterGrant
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.kubernetes_api.grants import DELETE, EXEC, RESTART, SCALE, ClusterGrant
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.filter import open_cluster_filter
 from claudeops.engine.kubernetes.kubeconfig import read_clusters

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from claudeops.domain.looks import LookCall
-from claudeops.domain.redact import Redactor
 from claudeops.engine.cell import look_client
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
@@ -26,6 +25,7 @@ from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.kubernetes.cell import KubectlCell
 from claudeops.engine.process.looks import REFUSED, open_looks
 from claudeops.logs import get_logger
+from claudeops.text.redact import Redactor
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
 from support.levels import PATH, needs
 from support.planted_cluster import DEPLOYMENT, SECRET, planted

@@ -8,10 +8,11 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact, Viewpoint
+from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.stream import TextSaid, ToolEnded
 from claudeops.engine.live.hub import Broadcast, Hub, Subscription
+from claudeops.formats.stream import TextSaid, ToolEnded
+from claudeops.wording.live import Viewpoint
 from support.store_values import running
 from support.waiting import PATIENCE_SECONDS
 

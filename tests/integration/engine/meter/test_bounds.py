@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from anyio.abc import SocketStream
 
-from claudeops.domain.spending.model_request import Objection
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
-from claudeops.loopback import ConnectionLimits
+from claudeops.formats.model_request import Objection
+from claudeops.http_server import ConnectionLimits
 from support.metering import ASKED, Bench, bench
 from support.stores import Database
 from support.waiting import PATIENCE_SECONDS, until

@@ -12,7 +12,6 @@ import anyio
 import pytest
 
 from claudeops.app.cell import find_looks, scope_with
-from claudeops.domain.policy import NodeScope, tier_policy
 from claudeops.domain.probe.model import CommandLook, Observation, Saw, SystemdLook
 from claudeops.engine.cell.cell import Cell, Level
 from claudeops.engine.cell.levels import HostContext, choose
@@ -21,6 +20,7 @@ from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.programs import NotRun, Ran, judged
 from claudeops.engine.probes.seen import LookFailedError
 from claudeops.logs import get_logger
+from claudeops.policy.tiers import NodeScope, tier_policy
 from support.levels import PATH, needs
 from support.looking import QUIET, look, means
 from support.policy_cases import POLICY

@@ -17,10 +17,10 @@ from claudeops.domain.backfill import Backfilled, BackfillRejected
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.live import EventRaised, SessionEnded
 from claudeops.domain.model import Ending, Finished, Outcome, Session
-from claudeops.domain.stream import Frame, Malformed, StreamEvent, Transcript
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
 from claudeops.errors import StoreError
+from claudeops.formats.stream import Frame, Malformed, StreamEvent, Transcript
 from claudeops.harness import HARNESSES
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import Reader

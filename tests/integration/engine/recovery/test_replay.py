@@ -13,11 +13,11 @@ import pytest
 from claudeops.domain.backfill import BackfillRejected, Part, RejectionReason
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Action, Outcome, ToolCall, Verdict, VerdictKind
-from claudeops.domain.redact import Redactor
 from claudeops.engine.control import Control
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import StaleAttemptError
+from claudeops.text.redact import Redactor
 from support.estate import Estate, deliver, look, report
 from support.replays import (
     LOST_AT,

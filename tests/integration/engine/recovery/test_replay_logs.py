@@ -16,8 +16,8 @@ import pytest
 import zstandard
 
 from claudeops.domain.backfill import BackfillRejected, RejectionReason
-from claudeops.domain.stream import LINE_BYTES, StreamEvent, Transcript
 from claudeops.engine.session_log.reader import packed_path
+from claudeops.formats.stream import LINE_BYTES, StreamEvent, Transcript
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import Reader
 from support.estate import Estate, report

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess
 from claudeops.domain.estate.model import NO_ESTATE, Manifest
 from claudeops.domain.estate.model import Estate as Described
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level, PlainCell, SandboxSpec, UserCell, named_in
 from claudeops.engine.cell.workspace import Workspace, make
 from claudeops.engine.session.access import ModelWay, access_of, gather, needs_of
+from claudeops.wording.access import PROGRAMS, AccessFacts, DockerAccess
 from support.estate import Estate
 from support.hung_disk import disk
 from support.library_texts import service

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.model import ToolCall, Verdict
-from claudeops.domain.policy import Scope, judge, tier_policy
 from claudeops.engine.control import Control
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.policy.tiers import Scope, judge, tier_policy
 from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
 

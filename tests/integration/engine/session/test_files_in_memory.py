@@ -15,13 +15,13 @@ import anyio
 import pytest
 
 from claudeops.domain.model import ToolCall, Verdict
-from claudeops.domain.policy import Scope
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.gate.approvals import named_scripts
 from claudeops.engine.gate.view import SessionView
+from claudeops.policy.tiers import Scope
 from support.estate import Estate, allow, deliver, look, open_estate, report
 from support.levels import PATH, needs
 from support.loop_time import LeapingClock

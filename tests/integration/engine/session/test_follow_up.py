@@ -11,9 +11,9 @@ import pytest
 from claudeops.cli.tail import Collected, Tail
 from claudeops.domain.live import ActionFollowedUp
 from claudeops.domain.model import Held, Session, ToolCall, Verdict
-from claudeops.domain.policy import Scope, judge, tier_policy
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.policy.tiers import Scope, judge, tier_policy
 from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
 

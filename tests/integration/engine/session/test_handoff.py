@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from claudeops.domain.model import Escalation, Extraction, ExtractionMethod, Level, Report
-from claudeops.domain.redact import Redactor
-from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.engine.session.files import HANDOFF_BYTES, OUTRANKED, apply_handoff, take_handoff
+from claudeops.formats.report.markers import Handoff, HandoffError
+from claudeops.text.redact import Redactor
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS
 

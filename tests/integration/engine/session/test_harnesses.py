@@ -12,10 +12,10 @@ import pytest
 
 from claudeops.domain.model import Ending
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.policy import tier_policy
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess
+from claudeops.policy.tiers import tier_policy
 from support.aftermath import runs
 from support.estate import Estate, report
 from support.policy_cases import POLICY

@@ -13,8 +13,8 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.stream import LINE_BYTES
 from claudeops.engine.recovery.replay import LogRead, read_log
+from claudeops.formats.stream import LINE_BYTES
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 

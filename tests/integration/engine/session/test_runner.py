@@ -10,11 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.model import Ending, ExtractionMethod, Outcome, ToolCall, Verdict, VerdictKind
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.policy.audit import TOO_LATE
 from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock, loop_time

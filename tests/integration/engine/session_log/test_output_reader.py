@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.redact import MASK, Redactor
-from claudeops.domain.stream import Frame, Malformed
 from claudeops.engine.session_log.writer import DecodedLine, OutputReader, SessionLog, _Decoder
+from claudeops.formats.stream import Frame, Malformed
+from claudeops.text.redact import MASK, Redactor
 
 SECRET = "hunter2hunter2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, select
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from claudeops.domain.web.login import IDLE, LONGEST, Role
-from claudeops.domain.web.oidc import PENDING_TIME
-from claudeops.loopback import listen
+from claudeops.formats.oidc import PENDING_TIME
+from claudeops.http_server import listen
 from claudeops.store.tables import events
 from claudeops.web.oidc.login import MOST_AT_ONCE, MOST_PENDING, OidcLogin
 from claudeops.web.oidc.provider import AGAIN_SECONDS, FRESH_SECONDS, KEYS_AGAIN_SECONDS, MOST_BYTES

@@ -11,8 +11,8 @@ from claudeops.domain.alerts import subject
 from claudeops.domain.alerts.exporters import exporter
 from claudeops.domain.alerts.model import Delivery
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.alerts.senders import read
 from claudeops.domain.alerts.workloads import workload_of
+from claudeops.formats.senders import read
 from support.alerts import NOON
 
 KSM = {

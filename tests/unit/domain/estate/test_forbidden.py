@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.estate.model import UNREAD, Estate, Manifest, Prohibition, Service, Source
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import judge, parse_policy, tier_policy
+from claudeops.policy.tiers import judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, judged
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK

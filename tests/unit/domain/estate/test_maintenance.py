@@ -11,9 +11,9 @@ import pytest
 from claudeops.domain import escalation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.model import Estate, MaintenanceWindow, Manifest, Service, Source
-from claudeops.domain.gate import grants
-from claudeops.domain.gate.grants import Findings
 from claudeops.domain.model import Decision, DecisionReason, Level, ServiceStatus, VerdictKind
+from claudeops.policy import grants
+from claudeops.policy.grants import Findings
 from support.store_values import PROVEN, RULES, alarm, allow, check, ending, report, restart, running
 
 SUNDAY: Final = MaintenanceWindow(days=frozenset({6}), start=time(2), end=time(4), text="Sun 02:00-04:00")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.estate.names import ServiceNames, container_of, counted_by, counted_names, forms
-from claudeops.domain.text import casefold_key
+from claudeops.text import casefold_key
 
 
 def service(name: str, *aliases: str, host: str = "") -> Service:

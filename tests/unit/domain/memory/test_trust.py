@@ -16,8 +16,8 @@ from claudeops.domain.model import (
     ToolCall,
     VerdictKind,
 )
-from claudeops.domain.policy import judge, tier_policy
 from claudeops.domain.report.evidence import Background, Proof
+from claudeops.policy.tiers import judge, tier_policy
 from support.policy_cases import POLICY, SCOPE
 from support.store_values import PROVEN, check, ending, report, running
 

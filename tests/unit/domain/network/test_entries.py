@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.network.destination import Destination, merged
-from claudeops.domain.policy import PolicyFault, parse_policy, read_document
-from claudeops.domain.policy.document import render
-from claudeops.domain.policy.reach import parse_entry
+from claudeops.policy.document import render
+from claudeops.policy.reach import parse_entry
+from claudeops.policy.tiers import PolicyFault, parse_policy, read_document
 from support.policy_cases import DEFAULT_TEXT
 
 

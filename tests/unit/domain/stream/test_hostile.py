@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.live import Viewpoint, summaries
 from claudeops.domain.outcome import Exit, StopCause
+from claudeops.wording.live import Viewpoint, summaries
 from support.damage import confused, damaged
 from support.streams import RECORDINGS, judged, read, read_bytes
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.stream import (
+from claudeops.formats.stream import (
     RETAINED_BYTES,
     Control,
     ControlKind,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.redact import Redactor
 from claudeops.domain.web.token import ApiToken, TokenState, digest_of, presented, scope_fault, written
+from claudeops.text.redact import Redactor
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRET = "abcdefghijklmnopqrstuvwxyz0123456789_-ABCDE"

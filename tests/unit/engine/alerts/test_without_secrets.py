@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from claudeops.domain.alerts.model import Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.alerts.senders import read
 from claudeops.domain.model import Level
-from claudeops.domain.redact import MASK, Redactor
 from claudeops.engine.alerts.intake import without_secrets
+from claudeops.formats.senders import read
+from claudeops.text.redact import MASK, Redactor
 
 SECRET = "hunter22-hunter22"
 KEY = "sk-ant-" + "a" * 20

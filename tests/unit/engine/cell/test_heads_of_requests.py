@@ -5,7 +5,6 @@ from __future__ import annotations
 import h11
 import pytest
 
-from claudeops.domain.network.headers import SecretHeader
 from claudeops.engine.cell.headers.heads import (
     Hosts,
     Refusal,
@@ -15,6 +14,7 @@ from claudeops.engine.cell.headers.heads import (
     returned,
     sent,
 )
+from claudeops.formats.network.headers import SecretHeader
 
 HEADER = SecretHeader(host="a.example", port=8443, name="X-Api-Key", value="hush-hush", secrets=("hush-hush",))
 HOSTS = Hosts(headers=(HEADER,), others=frozenset({"b.example"}), port=8443, tls=True)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.probe.model import MOST_DETAIL, Saw, TcpLook
-from claudeops.domain.redact import MASK
 from claudeops.engine.probes.exchange import url_of
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.seen import cleaned, quote
 from claudeops.engine.probes.web import resolve
+from claudeops.text.redact import MASK
 from support.looking import QUIET, look, means, resolving
 
 pytestmark = pytest.mark.anyio

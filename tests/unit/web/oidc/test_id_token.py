@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
-from claudeops.domain.web.oidc import Expected, TokenFault
+from claudeops.formats.oidc import Expected, TokenFault
 from claudeops.web.oidc.id_token import ALGORITHMS, LEEWAY_SECONDS, Keys, challenge_of, claims_of, keys_of
 from support.identity_provider import by_secret, ec_key, jwks, rsa_key, signed, unsigned
 from support.listening import NOON

@@ -8,9 +8,9 @@ from typing import Final
 
 import h11
 
-from claudeops.domain.network.addresses import endpoints_in
 from claudeops.domain.network.destination import plain
-from claudeops.domain.network.headers import SecretHeader
+from claudeops.formats.network.addresses import endpoints_in
+from claudeops.formats.network.headers import SecretHeader
 
 Fields = list[tuple[bytes, bytes]]
 

@@ -24,8 +24,6 @@ from anyio.streams.tls import TLSStream
 
 from claudeops.domain.estate.strangers import address_in
 from claudeops.domain.network.destination import LOCALHOST
-from claudeops.domain.network.headers import SecretHeader
-from claudeops.domain.redact.streaming import KnownSecrets, StreamRedactor
 from claudeops.engine.cell.headers.authority import ALPN, Authority
 from claudeops.engine.cell.headers.heads import (
     Fields,
@@ -38,7 +36,9 @@ from claudeops.engine.cell.headers.heads import (
     sent,
 )
 from claudeops.engine.cell.headers.wires import GoneError, SocketStream, Wire, begun
+from claudeops.formats.network.headers import SecretHeader
 from claudeops.tasks import open_tasks
+from claudeops.text.redact.streaming import KnownSecrets, StreamRedactor
 
 HANDSHAKE_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 300.0

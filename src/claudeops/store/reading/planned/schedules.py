@@ -11,9 +11,9 @@ from sqlalchemy import Connection, select
 from claudeops.domain.model import DecisionReason, Outcome, SkipReason, Status
 from claudeops.domain.schedule import Cadence, Cron
 from claudeops.domain.schedule.plan import Overlap, Plan
-from claudeops.domain.text.readable import length_of
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import schedule_fires, sessions
+from claudeops.wording.readable import length_of
 
 
 class FireEntry(msgspec.Struct, frozen=True, kw_only=True):

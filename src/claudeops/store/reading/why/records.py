@@ -18,8 +18,7 @@ from claudeops.domain.alerts.model import Decision, Silence
 from claudeops.domain.holds import Hold, HoldKind, event_name
 from claudeops.domain.model import CheckSource, Held, Level, ServiceStatus
 from claudeops.domain.probe.history import BUCKET
-from claudeops.domain.text import same
-from claudeops.domain.why import Reason, WhyKind, words
+from claudeops.domain.why import Reason, WhyKind
 from claudeops.store.alerts.rows import to_silence
 from claudeops.store.holds import standing
 from claudeops.store.reading import named
@@ -36,6 +35,8 @@ from claudeops.store.tables import (
     sessions,
     silences,
 )
+from claudeops.text import same
+from claudeops.wording import why
 
 MOST: Final = 1000
 """Rows that are looked through for those that are about a service, where no index knows them."""
@@ -86,7 +87,7 @@ def fires(asked: Asked) -> Iterator[Reason]:
     fired = schedule_fires.c
     query = select(schedule_fires).where(asked.within(fired.fired_at)).order_by(fired.fired_at.desc())
     for row in asked.rows(query):
-        text, level = words.fire(row.schedule, row.skipped_reason, row.session_id)
+        text, level = why.fire(row.schedule, row.skipped_reason, row.session_id)
         kind = WhyKind.FIRE
         yield Reason(
             at=row.fired_at, kind=kind, text=text, level=level, session_id=row.session_id, chain=row.session_id
@@ -103,7 +104,7 @@ def holds(asked: Asked) -> Iterator[Reason]:
     for row in (*asked.rows(still), *asked.rows(over.order_by(events.c.resolved_at))):
         kind = _HOLDS[row.fingerprint]
         known = now.get(kind) if row.resolved_at is None else None
-        text, level = words.hold(
+        text, level = why.hold(
             kind,
             row.message if known is None else known.reason,
             over_at=row.resolved_at,
@@ -127,7 +128,7 @@ def probes_standing(asked: Asked) -> Iterator[Reason]:
         return
     for row in asked.rows(select(probes).order_by(probes.c.name), most=MOST):
         if asked.is_about([row.service]) and row.since is not None and row.since < asked.since:
-            text, level = words.probe_stands(row.name, row.state, row.since)
+            text, level = why.probe_stands(row.name, row.state, row.since)
             yield Reason(at=row.since, kind=WhyKind.PROBE, text=text, level=level)
 
 
@@ -144,7 +145,7 @@ def alerted(asked: Asked) -> Iterator[Reason]:
         which = and_(which, alerts.c.service.in_(asked.spellings(named_so.where(which))))
     query = select(alert_decisions, alerts.c.name, alerts.c.service).outerjoin(alerts, alerts.c.id == decided.alert_id)
     for row in asked.rows(query.where(which, ~repeats).order_by(decided.at.desc(), decided.id.desc())):
-        said = words.alert(row.name, row.service, Decision(row.decision), row.because)
+        said = why.alert(row.name, row.service, Decision(row.decision), row.because)
         yield _alert(row, said, chain=row.session_id)
     latest = func.max(decided.at).label("at")
     query = (
@@ -154,7 +155,7 @@ def alerted(asked: Asked) -> Iterator[Reason]:
         .group_by(alerts.c.id, alerts.c.name, alerts.c.service, alerts.c.incident_id)
     )
     for row in asked.rows(query.where(which, repeats).order_by(latest.desc())):
-        yield _alert(row, words.repeated(row.name, row.service, row.times))
+        yield _alert(row, why.repeated(row.name, row.service, row.times))
 
 
 def silenced(asked: Asked) -> Iterator[Reason]:
@@ -162,7 +163,7 @@ def silenced(asked: Asked) -> Iterator[Reason]:
     query = select(silences).where(silences.c.ends_at > asked.since, silences.c.starts_at < asked.until)
     for one in map(to_silence, asked.rows(query.order_by(silences.c.ends_at.desc(), silences.c.id), most=MOST)):
         if _fits(one, asked.service):
-            text, level = words.silence(one)
+            text, level = why.silence(one)
             yield Reason(at=one.starts_at, kind=WhyKind.SILENCE, text=text, level=level, silence=one.id)
 
 
@@ -177,7 +178,7 @@ def checked(asked: Asked) -> Iterator[Reason]:
         query = query.where(checks.service.in_(named(asked.connection, checks.service, asked.service)))
     order = (checks.checked_at.desc(), checks.id.desc())
     for row in asked.rows(query.where(asked.within(checks.checked_at)).order_by(*order)):
-        text, level = words.seen(row.service, ServiceStatus(row.status), row.detail, row.session_id)
+        text, level = why.seen(row.service, ServiceStatus(row.status), row.detail, row.session_id)
         kind = WhyKind.PROBE if row.source == CheckSource.PROBE.value else WhyKind.CHECK
         yield Reason(at=row.checked_at, kind=kind, text=text, level=level, session_id=row.session_id, chain=row.chain)
 
@@ -203,7 +204,7 @@ def probes_failed(asked: Asked) -> Iterator[Reason]:
     )
     for row in asked.rows(query) if names else ():
         counts = {"failures": int(row.failures), "checks": int(row.checks)}
-        text, level = words.probe_failed(row.probe, **counts, first=row.first, last=row.last)
+        text, level = why.probe_failed(row.probe, **counts, first=row.first, last=row.last)
         yield Reason(at=row.first, kind=WhyKind.PROBE, text=text, level=level)
 
 
@@ -217,11 +218,11 @@ def acted(asked: Asked) -> Iterator[Reason]:
         for row in asked.rows(query, most=MOST):
             if asked.is_about([row.service]):
                 result = {"success": row.success, "error": row.error}
-                yield _action(row, row.timestamp, words.action(row.action_type, row.service, row.session_id, **result))
+                yield _action(row, row.timestamp, why.action(row.action_type, row.service, row.session_id, **result))
     later = joined.where(asked.within(done.held_checked_at)).order_by(done.held_checked_at.desc())
     for row in asked.rows(later, most=MOST):
         if asked.is_about([row.service]) and row.held is not None:
-            said = words.action_held(row.action_type, row.service, row.session_id, Held(row.held))
+            said = why.action_held(row.action_type, row.service, row.session_id, Held(row.held))
             yield _action(row, row.held_checked_at, said)
 
 
@@ -254,7 +255,7 @@ def _events(asked: Asked, which: ColumnElement[bool]) -> Iterator[Reason]:
 
 
 def _event(row: TableRow, asked: Asked) -> Reason:
-    text, level = words.event(Level(row.level), row.service, row.message, times=row.times, over_at=row.resolved_at)
+    text, level = why.event(Level(row.level), row.service, row.message, times=row.times, over_at=row.resolved_at)
     again = row.first_seen < asked.since and asked.has(row.last_seen)
     return Reason(
         at=row.last_seen if again else row.first_seen,
@@ -267,13 +268,13 @@ def _event(row: TableRow, asked: Asked) -> Reason:
     )
 
 
-def _alert(row: TableRow, said: words.Said, *, chain: int | None = None) -> Reason:
+def _alert(row: TableRow, said: why.Said, *, chain: int | None = None) -> Reason:
     text, level = said
     where = {"session_id": chain, "chain": chain, "incident": row.incident_id}
     return Reason(at=row.at, kind=WhyKind.ALERT, text=text, level=level, **where)
 
 
-def _action(row: TableRow, at: datetime, said: words.Said) -> Reason:
+def _action(row: TableRow, at: datetime, said: why.Said) -> Reason:
     text, level = said
     return Reason(at=at, kind=WhyKind.ACTION, text=text, level=level, session_id=row.session_id, chain=row.chain)
 

@@ -12,11 +12,12 @@ from sqlalchemy import Select, select
 from claudeops.domain.escalation import handover_services
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.model import DecisionReason, Outcome, Status, VerdictKind
-from claudeops.domain.text import casefold_key
-from claudeops.domain.why import Reason, WhyKind, words
+from claudeops.domain.why import Reason, WhyKind
 from claudeops.store.reading.why.records import LINGERS, MOST, Asked
 from claudeops.store.rows import TableRow, to_handover, to_names
 from claudeops.store.tables import approvals, cooldown_actions, incidents, service_checks, sessions, tool_calls
+from claudeops.text import casefold_key
+from claudeops.wording import why
 
 _ROOT: Final = sessions.alias("root")
 _COLUMNS: Final = (
@@ -64,21 +65,21 @@ def sessions_of(asked: Asked) -> Sessions:
 def begun(asked: Asked, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
     """Yield when sessions were queued, if they waited, and when they started."""
     for row in rows.values():
-        name = words.session_name(row.id, row.tier, row.trigger)
+        name = why.session_name(row.id, row.tier, row.trigger)
         waited = None if row.started_at is None else row.started_at - row.created_at
-        if asked.has(row.created_at) and (waited is None or words.is_long(waited)):
-            yield _reason(row, row.created_at, words.session_queued(name, row.not_before))
+        if asked.has(row.created_at) and (waited is None or why.is_long(waited)):
+            yield _reason(row, row.created_at, why.session_queued(name, row.not_before))
         if waited is not None and asked.has(row.started_at):
-            yield _reason(row, row.started_at, words.session_started(name, waited))
+            yield _reason(row, row.started_at, why.session_started(name, waited))
 
 
 def ended(asked: Asked, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
     """Yield how sessions ended."""
     for row in rows.values():
         if row.outcome is not None and asked.has(row.ended_at):
-            name = words.session_name(row.id, row.tier, row.trigger)
+            name = why.session_name(row.id, row.tier, row.trigger)
             decided = None if row.decision_reason is None else DecisionReason(row.decision_reason)
-            yield _reason(row, row.ended_at, words.session_ended(name, Outcome(row.outcome), decided, row.error))
+            yield _reason(row, row.ended_at, why.session_ended(name, Outcome(row.outcome), decided, row.error))
 
 
 def refused(asked: Asked, found: Sessions) -> Iterator[Reason]:
@@ -94,10 +95,10 @@ def refused(asked: Asked, found: Sessions) -> Iterator[Reason]:
         if row.session_id in found.rounds and not _mentions(asked, row):
             continue
         if row.held_service is not None:
-            kind, said = WhyKind.COOLDOWN, words.limit_reached(row.session_id, row.reason)
+            kind, said = WhyKind.COOLDOWN, why.limit_reached(row.session_id, row.reason)
         else:
             asks = row.verdict == VerdictKind.ASK.value
-            said = words.call_refused(row.session_id, row.tool_name, row.input, row.reason, asks=asks)
+            said = why.call_refused(row.session_id, row.tool_name, row.input, row.reason, asks=asks)
             kind = WhyKind.CALL
         yield _reason(of[row.session_id], row.requested_at, said, kind=kind)
 
@@ -121,16 +122,16 @@ def unanswered(asked: Asked, found: Sessions) -> Iterator[Reason]:
             yield msgspec.structs.replace(reason, session_id=row.session_id)
 
 
-def _question(row: TableRow) -> words.Said:
-    call = words.question_call(row.tool_name, row.input)
+def _question(row: TableRow) -> why.Said:
+    call = why.question_call(row.tool_name, row.input)
     match ApprovalStatus(row.status):
         case ApprovalStatus.PENDING:
-            return words.question_waits(row.id, call, row.expires_at)
+            return why.question_waits(row.id, call, row.expires_at)
         case ApprovalStatus.DENIED:
-            return words.question_denied(row.id, call, row.decided_by)
+            return why.question_denied(row.id, call, row.decided_by)
         case _:
             at = row.decided_at or row.expires_at
-            return words.question_expired(row.id, call, in_time=row.expires_at, at=at)
+            return why.question_expired(row.id, call, in_time=row.expires_at, at=at)
 
 
 def _touched(asked: Asked, numbers: Sequence[int]) -> frozenset[int]:
@@ -158,7 +159,7 @@ def _mentions(asked: Asked, row: TableRow) -> bool:
     return asked.is_about([row.held_service]) or casefold_key(asked.service) in row.input.casefold()
 
 
-def _reason(row: TableRow, at: datetime, said: words.Said, *, kind: WhyKind = WhyKind.SESSION) -> Reason:
+def _reason(row: TableRow, at: datetime, said: why.Said, *, kind: WhyKind = WhyKind.SESSION) -> Reason:
     text, level = said
     return Reason(
         at=at, kind=kind, text=text, level=level, session_id=row.id, chain=row.chain, incident=row.incident_id

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.shell import parse
+from claudeops.policy.shell import parse
 from claudeops.store.reading import approvals, services
 from claudeops.store.reading.approvals import ApprovalStory
 from claudeops.tasks import Threads

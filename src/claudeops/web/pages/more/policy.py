@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.policy.judge import TierVerdict
+from claudeops.policy.judge import TierVerdict
 from claudeops.web.api.answers import single
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Tier

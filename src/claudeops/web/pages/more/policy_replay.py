@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
+from claudeops.domain.answers import document
 from claudeops.domain.listing import moment
-from claudeops.domain.policy.replay import PolicyReplay, RecordedCall, ReplayCount
-from claudeops.domain.text.answers import document
 from claudeops.errors import ConfigurationError
+from claudeops.policy.replay import PolicyReplay, RecordedCall, ReplayCount
 from claudeops.store.reading import calls_made
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Moment

@@ -1,0 +1,1 @@
+"""Reads what others wrote: operators' files, manifests, senders' bodies, streams, reports. Pure."""

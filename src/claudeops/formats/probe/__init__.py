@@ -1,0 +1,1 @@
+"""Probes as operators and manifests declare them."""

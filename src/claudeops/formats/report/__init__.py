@@ -1,0 +1,1 @@
+"""A session's report: its schema, and its extraction from the stream."""

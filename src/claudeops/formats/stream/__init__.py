@@ -1,0 +1,71 @@
+"""A CLI's stdout, from bytes to a transcript: the public names of this part of the domain.
+
+::
+
+    bytes ─ LineSplitter ─ lines ─ decode ─ frames ─ TranscriptBuilder ─ events, one by one, and a Transcript
+
+Pure and total: no input raises, and what is too long or not understood is counted.
+"""
+
+from __future__ import annotations
+
+from claudeops.domain.stream.events import (
+    ApiRetried,
+    CliWarned,
+    Control,
+    ControlKind,
+    LineMalformed,
+    McpServer,
+    Other,
+    RateLimited,
+    ResultSeen,
+    SessionStarted,
+    StreamEvent,
+    TextSaid,
+    TextStreamed,
+    ToolDenied,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnStarted,
+)
+from claudeops.domain.stream.transcript import CallSeen, PermissionDenial, Transcript
+from claudeops.formats.stream.blocks import display_text, tool_results
+from claudeops.formats.stream.builder import TranscriptBuilder
+from claudeops.formats.stream.framing import LINE_BYTES, Frame, LineSplitter, Malformed, decode, dropped_line
+from claudeops.formats.stream.tallies import RETAINED_BYTES, LineTally
+
+__all__ = [
+    "LINE_BYTES",
+    "RETAINED_BYTES",
+    "ApiRetried",
+    "CallSeen",
+    "CliWarned",
+    "Control",
+    "ControlKind",
+    "Frame",
+    "LineMalformed",
+    "LineSplitter",
+    "LineTally",
+    "Malformed",
+    "McpServer",
+    "Other",
+    "PermissionDenial",
+    "RateLimited",
+    "ResultSeen",
+    "SessionStarted",
+    "StreamEvent",
+    "TextSaid",
+    "TextStreamed",
+    "ToolDenied",
+    "ToolEnded",
+    "ToolProgress",
+    "ToolStarted",
+    "Transcript",
+    "TranscriptBuilder",
+    "TurnStarted",
+    "decode",
+    "display_text",
+    "dropped_line",
+    "tool_results",
+]

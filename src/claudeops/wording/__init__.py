@@ -1,0 +1,1 @@
+"""The sentences that people and models get: prompts, notices, approvals, live lines. Pure."""

@@ -1,0 +1,1 @@
+"""Notices and questions, as a chat shows them."""

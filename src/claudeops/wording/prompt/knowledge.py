@@ -1,0 +1,84 @@
+"""What a session is told, as values: about itself, about the estate, and what is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from claudeops.domain.cases import Case
+from claudeops.domain.cooldown import Left
+from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.memory.selection import Selection
+from claudeops.domain.model import ActionLimit, ServiceStatus
+from claudeops.formats.library import LibraryText
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a session is told about itself and its surroundings."""
+
+    now: datetime  # timezone-aware
+    timezone: str  # IANA name, in which ``now`` is displayed
+    tier: int
+    tier_name: str
+    max_tier: int
+    dry_run: bool
+    repos_dir: str
+    repositories: tuple[str, ...]  # names below ``repos_dir``
+    workdir: str
+    state_dir: str  # the session's own
+    session_id: int
+    chain_id: int
+    actions: tuple[str, ...]  # kinds of action that the tier's policy grants
+    limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    time_limit_seconds: float | None = None
+    access: tuple[str, ...] = ()  # sentences about what cannot be reached from here
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastVerdict:
+    """How a service was last seen."""
+
+    service: str
+    status: ServiceStatus
+    detail: str | None
+    at: datetime
+    by_probe: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """An action or a denied call of an earlier session of the chain."""
+
+    session_id: int
+    what: str  # ``restart of web``, or the tool and its input
+    result: str  # ``succeeded``, ``failed``, ``no result seen``, or why it was denied
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnRecord:
+    """What the database knows that a session should know; healthy services come last in every list."""
+
+    cooldowns: tuple[Left, ...] = ()
+    last_verdicts: tuple[LastVerdict, ...] = ()
+    cases: tuple[Case, ...] = ()
+    tried: tuple[Tried, ...] = ()
+
+
+NOTHING_ON_RECORD = OnRecord()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knowledge:
+    """Everything variable that a session is told beside its own facts."""
+
+    estate: Estate = NO_ESTATE
+    services: tuple[str, ...] = ()  # that the chain is about; empty: a whole round
+    texts: tuple[LibraryText, ...] = ()
+    listing: str = ""  # the names of all texts that exist for the tier
+    memories: Selection = field(default_factory=Selection)
+    on_record: OnRecord = NOTHING_ON_RECORD
+    probes: tuple[str, ...] = ()  # how they stand, a line each; empty: it is not told
