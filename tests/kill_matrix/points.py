@@ -103,9 +103,9 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("reconcile", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START),
     Place("reconcile's statements", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START, _AFTER, uncommitted=True),
     # --- due, queued, claimed
-    Place("last fire looked up", f"{_STORE}.planned.schedules:SqlSchedules.last_fires", Phase.START),
-    Place("fire", f"{_STORE}.planned.schedules:SqlSchedules.fire", Phase.START),
-    Place("fire's statements", f"{_STORE}.planned.schedules:SqlSchedules.fire", Phase.START, _AFTER, uncommitted=True),
+    Place("last fire looked up", f"{_STORE}.schedules:SqlSchedules.last_fires", Phase.START),
+    Place("fire", f"{_STORE}.schedules:SqlSchedules.fire", Phase.START),
+    Place("fire's statements", f"{_STORE}.schedules:SqlSchedules.fire", Phase.START, _AFTER, uncommitted=True),
     Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
     Place("claim", f"{_STORE}.queue:SqlQueue.claim", Phase.START),
     Place("claim's statements", f"{_STORE}.queue:SqlQueue.claim", Phase.START, _AFTER, uncommitted=True),
@@ -167,9 +167,9 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("probes' chain", _START_CHAIN, Phase.WATCH),
     Place("chain's statements", _START_CHAIN, Phase.WATCH, _AFTER, uncommitted=True),
     # --- looks at what was changed
-    Place("follow-up planned", f"{_STORE}.planned.changes:plan_follow_up", Phase.FOLLOW),
-    Place("follow-up answered by probes", f"{_STORE}.planned.follow_ups:_answer", Phase.FOLLOW),
-    Place("answer of a follow-up written", f"{_STORE}.planned.changes:write_held", Phase.FOLLOW),
+    Place("follow-up planned", f"{_STORE}.changes:plan_follow_up", Phase.FOLLOW),
+    Place("follow-up answered by probes", f"{_STORE}.follow_ups:_answer", Phase.FOLLOW),
+    Place("answer of a follow-up written", f"{_STORE}.changes:write_held", Phase.FOLLOW),
     # --- recovery
     Place("taking over", f"{_ENGINE}.recovery.recovery:Recovery.take_up", Phase.RESTART),
     Place("log of a dead daemon read", f"{_ENGINE}.recovery.recovery:read_log", Phase.RESTART),

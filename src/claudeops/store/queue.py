@@ -29,13 +29,12 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
-from claudeops.store import holds, queries, spend
+from claudeops.store import changes, holds, queries, spend
 from claudeops.store.alerts import incidents, notices
 from claudeops.store.calls import audit_marks
 from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
 from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
-from claudeops.store.planned import changes
 from claudeops.store.rows import UNCLAIMED, blocked_values, cancelled_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import instances, schedule_fires, sessions
 from claudeops.wording.notice.texts import NOTHING_KNOWN, About, End

@@ -11,22 +11,22 @@ from typing import Final
 
 from claudeops.domain.live import EventRaised
 from claudeops.store.alerts.desk import SqlAlerts
+from claudeops.store.commands import SqlCommands
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
+from claudeops.store.follow_ups import SqlFollowUps
 from claudeops.store.holds import SqlHolds
 from claudeops.store.housekeeping import SqlDeletion, SqlHousekeeping
 from claudeops.store.knowledge.briefings import SqlBriefings
 from claudeops.store.knowledge.memories import SqlMemories
 from claudeops.store.migrate import require_head
-from claudeops.store.planned.commands import SqlCommands
-from claudeops.store.planned.follow_ups import SqlFollowUps
-from claudeops.store.planned.outbox import SqlOutbox
-from claudeops.store.planned.questions import SqlQuestions
-from claudeops.store.planned.schedules import SqlSchedules
+from claudeops.store.notify.outbox import SqlOutbox
+from claudeops.store.notify.questions import SqlQuestions
 from claudeops.store.probes import SqlProbes
 from claudeops.store.queue import SqlQueue
 from claudeops.store.reading.scraped import SqlFigures
 from claudeops.store.records import SqlRecords
 from claudeops.store.recovery import SqlRecovery
+from claudeops.store.schedules import SqlSchedules
 from claudeops.store.spend import SqlSpending
 from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail

@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.commands import Command, CommandName
+from claudeops.store.commands import SqlCommands
 from claudeops.store.locks import claim_watch
-from claudeops.store.planned.commands import SqlCommands
 
 Served = Callable[[], Awaitable[bool]]
 """Returns whether a daemon runs on the database."""

@@ -12,9 +12,9 @@ from claudeops.domain import escalation, follow_up
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.follow_up import ActedOn, FollowedUp, Probed
 from claudeops.domain.model import Held, NewSession, Session, Status, Trigger
+from claudeops.store import changes
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
-from claudeops.store.planned import changes
 from claudeops.store.queue import add_session, queue_chain
 from claudeops.store.tables import sessions
 

@@ -1,0 +1,1 @@
+"""What is to be sent: notices that wait, and questions in chats."""
