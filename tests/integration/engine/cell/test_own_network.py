@@ -94,8 +94,8 @@ def scan(address):
     open_ones = []
     for port in range(1, 65536):
         with socket.socket() as mine:
-            # A port that is free may be one's own for the length of a try.
-            if mine.connect_ex((address, port)) == 0 and mine.getsockname() != mine.getpeername():
+            # A port that is free may be one's own for the length of a try. A peer may have gone by now.
+            if mine.connect_ex((address, port)) == 0 and mine.getsockname() != (address, port):
                 open_ones.append(port)
     return open_ones
 def change_network(address):
