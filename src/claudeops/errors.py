@@ -18,7 +18,7 @@
         └── StaleAttemptError   a write for a session that has been claimed again since
 
 What is expected to happen (a session that times out, a report that does not validate) is a value in
-``claudeops.domain.model``, not an exception.
+``claudeops.domain.sessions``, not an exception.
 
 An error also says what a program needs to know of it: where it comes from, what was being done to what, whether the
 same call may work later, and what helps. Its class answers that, and whoever raises it answers what it knows better.

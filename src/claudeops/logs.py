@@ -18,7 +18,7 @@ from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
 if TYPE_CHECKING:  # see `configure`
     from structlog.typing import FilteringBoundLogger, Processor
 
-    from claudeops.domain.model import Session
+    from claudeops.domain.sessions import Session
 
 EventDict: TypeAlias = MutableMapping[str, object]
 

@@ -27,14 +27,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
-from claudeops.domain.alerts.model import PROBES, Decision
+from claudeops.domain.alerts.alert import PROBES, Decision
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.model import Ending, Finished, Session, VerdictKind
-from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.sessions import Ending, Finished, Session
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import Budgets, BudgetScope
 from claudeops.domain.spending.tokens import CallState
-from claudeops.domain.web.figures import Figures
 
 M = TypeVar("M", bound=MetricWrapperBase)
 

@@ -13,18 +13,8 @@ import anyio
 
 from benchmarks.table import Setup, Table, shown, verdict
 from claudeops.domain.looks import Look
-from claudeops.domain.model import (
-    Ending,
-    Escalation,
-    Extraction,
-    ExtractionMethod,
-    Finished,
-    Outcome,
-    Report,
-    ServiceCheck,
-    ServiceStatus,
-    Session,
-)
+from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper
 from claudeops.engine.ports import SessionListener

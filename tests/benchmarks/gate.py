@@ -20,8 +20,9 @@ from anyio.abc import UNIXSocketStream
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from claudeops import logs
-from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, ToolCall, Trigger
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, SessionJudge, judge_in_process
 from claudeops.engine.owners import this_owner

@@ -22,7 +22,7 @@ from typing import Final
 import anyio
 
 from benchmarks.table import Setup, Table, shown, verdict
-from claudeops.domain.probe.model import AnyLook, HttpLook, Probe, Saw, TcpLook
+from claudeops.domain.probes.probe import AnyLook, HttpLook, Probe, Saw, TcpLook
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.system import SystemClock

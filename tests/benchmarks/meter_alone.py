@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.meter.meter import MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream

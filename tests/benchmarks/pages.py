@@ -15,7 +15,7 @@ import anyio
 from playwright.sync_api import sync_playwright
 
 from benchmarks.table import Setup, Table, percentile, shown, spread, verdict
-from claudeops.domain.web.login import COOKIE
+from claudeops.domain.access.logins import COOKIE
 from support.estate import deliver, look, report
 from support.held import held_mib
 from support.listening import secret_of

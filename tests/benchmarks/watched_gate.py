@@ -24,7 +24,7 @@ from benchmarks.table import Setup, Table, percentile, spread, verdict
 from benchmarks.watchers import WATCHERS
 from claudeops.app.log_lines import SessionLogs
 from claudeops.domain.live import AssistantSaid
-from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.owners import this_owner
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.engine.system import SystemClock

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, sync_playwright
 
-from claudeops.domain.web.login import COOKIE
+from claudeops.domain.access.logins import COOKIE
 from support.hostile import MARK, TEXTS, fill
 from support.paged import secret_for
 from support.served_pages import PASSWORD, Served, served_pages

@@ -16,7 +16,7 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.model import Ending, Session
+from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level
 from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare

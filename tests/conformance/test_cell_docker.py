@@ -10,9 +10,9 @@ from tempfile import mkdtemp
 import pytest
 
 from claudeops.app.cell import with_filters
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.docker_grants import Grant
 from claudeops.domain.looks import LookCall
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import Level
 from claudeops.policy.tiers import Scope

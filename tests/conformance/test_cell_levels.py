@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.process.tree import marked, marks_below

@@ -8,8 +8,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from claudeops.domain.model import Outcome
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from support.aftermath import runs

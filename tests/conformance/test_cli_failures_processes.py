@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from claudeops.domain.model import Outcome
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.cgroups import Bounds
 from support import cli

@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from claudeops.domain.model import Session, ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.sessions import Session
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.outcome import Exit, StopCause, judge
+from claudeops.domain.chains.outcome import Exit, StopCause, judge
 from claudeops.formats.report.extraction import ReportSchema, extract, shortcomings
 from claudeops.formats.stream import LineSplitter, Transcript, TranscriptBuilder, decode
 from claudeops.harness.codex_frames import CodexReader

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.engine.process import SESSION_MARK
 from support.operating import COMMAND, Operator, conclude, look, operator
 from support.policy_cases import judged

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import explain, tier_policy
 from support.policy_cases import POLICY, SCOPE, bash
 from support.waiting import PATIENCE_SECONDS

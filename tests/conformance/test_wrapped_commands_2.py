@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from support.doses import drawn
 from support.policy_cases import judged
 from support.wrapping import wrapped

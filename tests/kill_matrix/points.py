@@ -176,7 +176,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("lose", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART),
     Place("lose's statements", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovery inserted", f"{_STORE}.recovery:add_session", Phase.RESTART),
-    Place("loss told", f"{_STORE}.alerts.notices:left", Phase.RESTART),
+    Place("loss told", f"{_STORE}.alerts.announcements:left", Phase.RESTART),
     Place("amend", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART),
     Place("amend's statements", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovered end", f"{_ENGINE}.recovery.recovery:commit_result", Phase.RESTART),

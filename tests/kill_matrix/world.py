@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, Owner, Trigger
-from claudeops.domain.probe.model import HeartbeatLook, Probe, Verb
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.owner import Owner
+from claudeops.domain.probes.probe import HeartbeatLook, Probe, Verb
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.scripted_api.script import Script
 from kill_matrix.plan import Cli, Plan
 from support.operating import DUMMY_KEY, conclude, look

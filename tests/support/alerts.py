@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from claudeops.domain.alerts.alert import Alert, AlertState, Decision, Delivery, Incident, Key, Said
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.model import Alert, AlertState, Decision, Delivery, Incident, Key, Said
 from claudeops.domain.alerts.register import Done, NewChain, Outcome, Posted, Ruling, Start
 from claudeops.domain.alerts.rules import Grouping, Rules, SenderKind, Source
 from claudeops.domain.alerts.situation import Chain, Circumstances, Situation
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.engine.ports.alerting import Alerts
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)

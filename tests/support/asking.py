@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approvals import LOOK_SECONDS, ApprovalService
 from claudeops.engine.gate.gate import Gate

@@ -20,7 +20,7 @@ from typing import Final
 import anyio
 import psutil
 
-from claudeops.domain.model import Ending
+from claudeops.domain.sessions import Ending
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level, UserCell
 from claudeops.engine.cell.levels import HostContext, try_level

@@ -12,9 +12,9 @@ import anyio
 
 from claudeops import logs
 from claudeops.domain.gate.approval import Approval, NewApproval, Script
-from claudeops.domain.model import Session
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Delivery, Target, TargetKind
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Delivery, Target, TargetKind
+from claudeops.domain.sessions import Session
 from claudeops.notify.asking import Asking
 from claudeops.notify.bot_api import BotApi
 from claudeops.notify.delivery import Told
@@ -23,8 +23,8 @@ from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
 from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
 from claudeops.store.store import SqlStore
-from claudeops.wording.notice.texts import Message as Notice
-from claudeops.wording.notice.texts import Wording
+from claudeops.wording.notices.texts import Message as Notice
+from claudeops.wording.notices.texts import Wording
 from support.store_values import NOW, call
 from support.waiting import PATIENCE_SECONDS
 

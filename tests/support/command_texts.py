@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.policy.shell.values import Glob, Literal, Parsed, SimpleCommand, Text, Word
+from claudeops.policy.shell.language import Glob, Literal, Parsed, SimpleCommand, Text, Word
 
 PROGRAMS: Final = {"ok": "true", "no": "false", "say": "echo", "show": "cat", "xargs": "xargs"}
 VALUES: Final = (

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     Block,
     Branch,
     Chained,

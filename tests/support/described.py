@@ -33,8 +33,8 @@ from schemathesis.engine.recorder import ScenarioRecorder
 from sqlalchemy import Connection
 from starlette.types import Message, Receive, Scope, Send
 
-from claudeops.domain.web.login import COOKIE, NewLogin, Role
-from claudeops.domain.web.token import digest_of
+from claudeops.domain.access.logins import COOKIE, NewLogin, Role
+from claudeops.domain.access.tokens import digest_of
 from claudeops.http_server import listen
 from claudeops.web.endpoints import IDEMPOTENCY_KEY
 from claudeops.web.listings import cursor

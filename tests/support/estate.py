@@ -18,20 +18,12 @@ import sqlalchemy as sa
 
 from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.calls import ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.looks import Look
-from claudeops.domain.model import (
-    ActionLimit,
-    Ending,
-    NewSession,
-    Owner,
-    Session,
-    ToolCall,
-    Trigger,
-    Verdict,
-    VerdictKind,
-)
+from claudeops.domain.owner import Owner
+from claudeops.domain.sessions import Ending, NewSession, Session, Trigger
 from claudeops.engine.cell.own_network import Names
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.gate.judging import Judging, SessionJudge

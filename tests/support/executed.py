@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.policy.shell import parse
+from claudeops.policy.shell.language import Block, Literal, SimpleCommand, UnclearError
 from claudeops.policy.shell.render import quoted, render
-from claudeops.policy.shell.values import Block, Literal, SimpleCommand, UnclearError
 from support.command_texts import Judged, TextMaker, World, judge, make_world
 from support.command_trees import Programs, Shell, TreeMaker
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.backfill import Backfilled
-from claudeops.domain.model import Ending, Level, Report, ReportedEvent, ReportedMemory, ServiceStatus, Session, Trigger
+from claudeops.domain.chains.backfill import Backfilled
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import Report, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.domain.sessions import Ending, Session, Trigger
 from claudeops.engine.ports import Store
 from claudeops.store.tables import metadata
 from support.store_values import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from claudeops.domain.estate.model import Service, Source
+from claudeops.domain.estate.estate import Service, Source
 from claudeops.formats.library import BUILT_IN, HEADINGS, Kind, Library, merge, parse
 from support.checkout import ROOT
 

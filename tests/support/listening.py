@@ -15,10 +15,10 @@ import msgspec
 from starlette.types import Message
 
 from claudeops import logs
+from claudeops.domain.access.tokens import ApiToken, digest_of, written
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Rules, SenderKind, Source
-from claudeops.domain.probe.model import Verb
-from claudeops.domain.web.token import ApiToken, digest_of, written
+from claudeops.domain.probes.probe import Verb
 from claudeops.engine.live.hub import Hub
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.text.redact import Redactor

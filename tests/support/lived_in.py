@@ -8,14 +8,15 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from claudeops.domain.access.tokens import NewToken
+from claudeops.domain.alerts.alert import Delivery, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Delivery, Silence, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import NewApproval
-from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
-from claudeops.domain.web.token import NewToken
+from claudeops.domain.memories.stated import Declined
+from claudeops.domain.report.report import ReportedMemory, ServiceStatus
+from claudeops.domain.sessions import Session
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.store.store import SqlStore
 from support.alerts import SOURCE, alert, bring, rules_of

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import ByteStream, Listener, SocketAttribute
 from anyio.streams.tls import TLSListener
 
-from claudeops.domain.probe.model import AnyLook, Observation, Probe
+from claudeops.domain.probes.probe import AnyLook, Observation, Probe
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Address, Means, unverified_context
 from claudeops.engine.system import SystemClock

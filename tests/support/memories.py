@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudeops.domain.memory.model import KnownMemory
+from claudeops.domain.memories.memory import KnownMemory
 from support.store_values import NOW
 
 

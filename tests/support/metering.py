@@ -11,8 +11,8 @@ import anyio
 import msgspec
 from anyio.abc import SocketStream
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import Session
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.sessions import Session
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.meter.account import MeterAccount

@@ -13,10 +13,10 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.log_lines import SessionLogs
-from claudeops.domain.model import NewSession, Trigger
-from claudeops.domain.web.login import COOKIE, LoginLink, NewLogin, Role
-from claudeops.domain.web.token import digest_of
-from claudeops.domain.web.user import NewUser, User
+from claudeops.domain.access.logins import COOKIE, LoginLink, NewLogin, Role
+from claudeops.domain.access.tokens import digest_of
+from claudeops.domain.access.users import NewUser, User
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.store.glance import Glance, glance
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import SqlStore, open_store

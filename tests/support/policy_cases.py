@@ -6,8 +6,8 @@ import fnmatch
 import re
 from pathlib import Path
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
-from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
 from claudeops.policy.tiers import Scope, TierPolicy, judge, parse_policy, tier_policy
 from claudeops.settings.load import default_text
 

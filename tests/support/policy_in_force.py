@@ -7,8 +7,8 @@ from pathlib import Path
 
 from claudeops.app.policy import PolicyInForce, policy_text
 from claudeops.app.wiring import node_scope, tier_policies
-from claudeops.domain.estate.model import NO_ESTATE
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.engine.session.context import TierSetup
 from claudeops.policy.tiers import Judgement, TierPolicy
 from claudeops.settings import load_settings

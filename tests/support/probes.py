@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
-from claudeops.domain.probe.machine import Step, step
-from claudeops.domain.probe.model import Observation, Probe, Saw, Standing, State, TcpLook
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
+from claudeops.domain.probes.machine import Step, step
+from claudeops.domain.probes.probe import Observation, Probe, Saw, Standing, State, TcpLook
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LETTERS: Final = {"U": Saw.UP, "D": Saw.DEGRADED, "F": Saw.DOWN, "?": Saw.NOTHING}

@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 
 import anyio
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Level, NewEvent, NewSession, Owner, Session, Suppressed
-from claudeops.domain.probe.machine import heard
-from claudeops.domain.probe.model import (
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.owner import Owner
+from claudeops.domain.probes.machine import heard
+from claudeops.domain.probes.probe import (
     HeartbeatLook,
     HttpLook,
     Observation,
@@ -26,7 +27,8 @@ from claudeops.domain.probe.model import (
     Verb,
     kind_of,
 )
-from claudeops.domain.probe.record import FAILING, KeptProbe, Observed, Stretch, Telling, fingerprint_of
+from claudeops.domain.probes.record import FAILING, KeptProbe, Observed, Stretch, Telling, fingerprint_of
+from claudeops.domain.sessions import NewSession, Session, Suppressed
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import NOW, running
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from claudeops.domain.model import ErrorCategory, FailureKind, Outcome
-from claudeops.domain.outcome import Exit, StopCause
+from claudeops.domain.chains.outcome import Exit, StopCause
+from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
 from claudeops.formats.stream import ApiRetried
 
 EMPTY_REPORT = {"summary": "ok", "events": [], "escalation": {"needed": False}, "services_checked": []}

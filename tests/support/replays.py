@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.backfill import BackfillRejected, Part
-from claudeops.domain.model import Ending, Session
+from claudeops.domain.chains.backfill import BackfillRejected, Part
+from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.control import Control
 from claudeops.engine.recovery.replay import read_log
 from claudeops.engine.session.context import SessionContext

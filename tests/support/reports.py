@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claudeops.domain.model import Extraction
+from claudeops.domain.report.report import Extraction
 from claudeops.formats.report.extraction import ReportSchema, extract
 
 SCHEMA_TEXT = (Path(__file__).parents[2] / "schemas" / "agent-response.json").read_text(encoding="utf-8")

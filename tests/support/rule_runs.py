@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from claudeops.domain.model import ToolCall, VerdictKind
-from claudeops.policy.document import read_document
+from claudeops.domain.calls import ToolCall, VerdictKind
+from claudeops.policy.policy_file import read_document
 from claudeops.policy.rule_book import FIND, SHELLS, WRAPPERS
 from claudeops.policy.rules import CommandRule
 from claudeops.policy.tiers import Policy, Scope, explain, parse_policy, tier_policy

@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from support.certificates import make_authority
 
 MARKER: Final = "marker-5e1f-of-a-secret"

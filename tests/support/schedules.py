@@ -13,8 +13,8 @@ import anyio
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from claudeops.domain.schedule import Interval, Schedule
-from claudeops.engine.schedule.scheduler import Scheduler
+from claudeops.domain.schedules import Interval, Schedule
+from claudeops.engine.schedules.scheduler import Scheduler
 from claudeops.errors import DatabaseUnavailableError
 
 DEADLINE_SECONDS = 20.0

@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
 from claudeops.http_server import listen
 from support.hostile import TEXTS
 from support.identity_provider import IdentityProvider, listening, login_at

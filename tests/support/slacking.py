@@ -12,8 +12,8 @@ import anyio
 
 from claudeops import logs
 from claudeops.domain.gate.approval import Approval
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Target, TargetKind
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Target, TargetKind
 from claudeops.notify.asking import Asking
 from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
@@ -21,7 +21,7 @@ from claudeops.notify.slack_api import SlackApi
 from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
 from claudeops.notify.slack_link import SlackLink
 from claudeops.store.store import SqlStore
-from claudeops.wording.notice.texts import Wording
+from claudeops.wording.notices.texts import Wording
 from support.chatting import KEY, SECRET, Clock, Elsewhere
 from support.slack import APP_TOKEN, BOT_TOKEN, CHANNEL, Posted, SlackServer, slack
 from support.waiting import PATIENCE_SECONDS

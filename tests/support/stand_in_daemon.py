@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, Session, Trigger
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.sessions import NewSession, Session, Trigger
 from claudeops.engine.system import SystemClock
 from claudeops.store.store import open_store
 from support.estate import STAND_IN

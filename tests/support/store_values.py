@@ -5,29 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.calls import Action, ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.looks import Look
-from claudeops.domain.model import (
-    Action,
-    ActionLimit,
-    Ending,
-    Escalation,
-    Extraction,
-    ExtractionMethod,
-    NewSession,
-    Outcome,
-    Owner,
-    Report,
-    ServiceCheck,
-    ServiceStatus,
-    Session,
-    Status,
-    ToolCall,
-    Trigger,
-    Verdict,
-    VerdictKind,
-)
+from claudeops.domain.owner import Owner
 from claudeops.domain.report.evidence import Names, Proof
+from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Status, Trigger
 from claudeops.engine.ports import Store
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

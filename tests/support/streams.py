@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claudeops.domain.outcome import Exit, Judgement, judge
+from claudeops.domain.chains.outcome import Exit, Judgement, judge
 from claudeops.formats.stream import LineSplitter, StreamEvent, Transcript, TranscriptBuilder, decode
 
 DATA = Path(__file__).parent.parent / "data"

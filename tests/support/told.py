@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.alerts.model import Alert, Delivery
+from claudeops.domain.alerts.alert import Alert, Delivery
 from claudeops.domain.alerts.register import Done, Posted
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.model import Handover, NewSession, Trigger
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.ports import Store
 from support.alerts import SOURCE, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from claudeops.domain.estate.model import Estate, MaintenanceWindow, Service
+from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Service
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.manifest import parse_manifest
 

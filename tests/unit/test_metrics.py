@@ -9,13 +9,15 @@ from typing import Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from claudeops.domain.alerts.model import Decision as AlertDecision
+from claudeops.domain.alerts.alert import Decision as AlertDecision
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.events import Level
+from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.model import Decision, DecisionReason, Finished, Level, Outcome, VerdictKind
-from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.sessions import Decision, DecisionReason, Finished, Outcome
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.spending.tokens import CallState, TokenUsage
-from claudeops.domain.web.figures import Figures
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.ports.counting import Counting
 from claudeops.metrics import DECLARED, ON_RECORD, Known, Live, Metrics

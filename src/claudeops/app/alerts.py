@@ -9,9 +9,9 @@ from functools import partial
 from claudeops.app.node import Node
 from claudeops.app.wiring import root_session
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.model import Handover, NewSession, Trigger
-from claudeops.domain.probe.dependencies import Dependencies
-from claudeops.domain.probe.model import HeartbeatLook, Probe
+from claudeops.domain.probes.dependencies import Dependencies
+from claudeops.domain.probes.probe import HeartbeatLook, Probe
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.logs import LogEvent

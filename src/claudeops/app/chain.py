@@ -12,7 +12,7 @@ import anyio.to_thread
 from claudeops.app.daemon import command_runner, healthcheck_ping, run_housekeeping
 from claudeops.app.node import Node
 from claudeops.app.wiring import escalation_rules
-from claudeops.domain.model import NewSession, Session, Status, Suppressed, Trigger
+from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.ports import Store
 from claudeops.engine.session_log.reader import is_readable

@@ -22,9 +22,9 @@ from claudeops.app.notify import PeopleKeeper, people_keeper
 from claudeops.app.probes import keep_estate, probe_watch
 from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of
 from claudeops.app.wiring import plans, root_session
-from claudeops.domain.model import Trigger
-from claudeops.domain.probe.tier0 import Tier0
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.probes.tier0 import Tier0
+from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.sessions import Trigger
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
@@ -35,9 +35,9 @@ from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.probes.watch import Watch
-from claudeops.engine.schedule.follow_ups import FollowUpKeeper
-from claudeops.engine.schedule.keeper import ScheduleKeeper
-from claudeops.engine.schedule.tier0 import ProbeGate
+from claudeops.engine.schedules.follow_ups import FollowUpKeeper
+from claudeops.engine.schedules.keeper import ScheduleKeeper
+from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent

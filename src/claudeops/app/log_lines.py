@@ -15,7 +15,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.model import Session, Status
+from claudeops.domain.sessions import Session, Status
 from claudeops.engine.ports import Records
 from claudeops.engine.session_log.lines import LogLines
 from claudeops.engine.session_log.reader import open_log

@@ -14,9 +14,9 @@ import anyio
 import anyio.to_thread
 
 from claudeops.app.wiring import tier_policies
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.figures import Figures
 from claudeops.domain.spending.budget import Budgets
-from claudeops.domain.web.figures import Figures
 from claudeops.engine.ports import Clock
 from claudeops.errors import StoreError
 from claudeops.metrics import Known, Live, Metrics

@@ -34,8 +34,8 @@ from claudeops.app.metrics import Scrape, metrics_of
 from claudeops.app.stages import FILE, StageKeeper
 from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Owner
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.owner import Owner
 from claudeops.engine.cell.cell import described
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.gate.answering import AnswerWaker

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import anyio
 
 from claudeops.app.node import Node
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import (
     ADDRESS,
     DEAD,
     MOVED,
@@ -27,7 +27,7 @@ from claudeops.domain.notice.model import (
     TargetKind,
     Topic,
 )
-from claudeops.domain.schedule import Cron
+from claudeops.domain.schedules import Cron
 from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.logs import LogEvent
 from claudeops.notify.addresses import AddressCheck
@@ -45,7 +45,7 @@ from claudeops.settings import Settings
 from claudeops.settings.notify import Targets, read_notify_again
 from claudeops.text import clip
 from claudeops.text.redact import Redactor
-from claudeops.wording.notice.texts import Wording
+from claudeops.wording.notices.texts import Wording
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,10 +15,10 @@ from claudeops.app.policy import PolicyInForce, read_policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.domain.alerts.rules import Source
-from claudeops.domain.model import LOWEST_TIER, Trigger
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.sessions import LOWEST_TIER, Trigger
 from claudeops.domain.spending.budget import last_midnight
-from claudeops.engine.schedule.keeper import ScheduleKeeper
+from claudeops.engine.schedules.keeper import ScheduleKeeper
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
 from claudeops.settings.shown import shown

@@ -13,15 +13,15 @@ from typing import Final
 import anyio
 
 from claudeops.app.wiring import SESSIONS, tier_policies
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.estate.estate import Estate
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.gate.judging import JudgeProcess, NotJudgedError
 from claudeops.engine.session.context import TierSetup
 from claudeops.errors import ClaudeopsError
-from claudeops.policy.document import in_force
 from claudeops.policy.judge import TierVerdict, tier_verdict
+from claudeops.policy.policy_file import in_force
 from claudeops.policy.replay import MOST_CALLS, RecordedCall, ReplayBound, ReplayCount
 from claudeops.policy.tiers import Judgement
 from claudeops.settings import Settings, policy_document, policy_of

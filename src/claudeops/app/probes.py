@@ -12,10 +12,10 @@ from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, root_session, tier_policies
 from claudeops.domain.alerts.register import Done
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.model import NewSession, Trigger
-from claudeops.domain.probe.model import Probe
-from claudeops.domain.probe.news import Chain
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
+from claudeops.domain.probes.news import Chain
+from claudeops.domain.probes.probe import Probe
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.cell.cell import Cell
 from claudeops.engine.estate import UnboundRules
 from claudeops.engine.ports import Clock

@@ -23,17 +23,17 @@ import anyio
 
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import Node, open_node
+from claudeops.domain.access.tokens import SECRET_BYTES, NewToken, ScopeKind, digest_of, scope_of, written
 from claudeops.domain.alerts.rules import NO_RULES, Rules, SenderKind, Source
-from claudeops.domain.chain_record import ChainRecord
+from claudeops.domain.chains.chain_record import ChainRecord
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import Session, Status
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Target, TargetKind
-from claudeops.domain.probe.model import State
-from claudeops.domain.probe.record import FAILING, KeptProbe
-from claudeops.domain.schedule import Interval, Schedule
-from claudeops.domain.schedule.plan import Plan
-from claudeops.domain.web.token import SECRET_BYTES, NewToken, ScopeKind, digest_of, scope_of, written
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Target, TargetKind
+from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.record import FAILING, KeptProbe
+from claudeops.domain.schedules import Interval, Schedule
+from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.sessions import Session, Status
 from claudeops.engine.live.hub import Hub, Subscription
 from claudeops.engine.ports import Store
 from claudeops.engine.system import Shutdown

@@ -23,9 +23,9 @@ from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.pages import site_of
 from claudeops.app.web import FileSources
-from claudeops.domain.web.login import LONGEST, Login, LoginLink, NewLogin, Role
-from claudeops.domain.web.token import SECRET_BYTES, digest_of
-from claudeops.domain.web.user import User
+from claudeops.domain.access.logins import LONGEST, Login, LoginLink, NewLogin, Role
+from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
+from claudeops.domain.access.users import User
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.system import SystemClock
 from claudeops.http_server import ConnectionLimits, Crowd, listen

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.estate.model import NO_ESTATE, Estate, Probed
+from claudeops.domain.calls import ToolCall, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.estate.estate import NO_ESTATE, Estate, Probed
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.model import NewSession, ToolCall, Trigger, VerdictKind
-from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.schedules import Cadence, Cron, Interval, Schedule
+from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
@@ -39,7 +40,7 @@ from claudeops.engine.session.context import (
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_there
 from claudeops.formats.network.headers import of_tier
-from claudeops.formats.probe.declaration import Declaration
+from claudeops.formats.probes.declaration import Declaration
 from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess

@@ -26,7 +26,7 @@ from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progr
 from claudeops.cli.tiers.inventory import routed_matches
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of_refusal, turn
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
+from claudeops.domain.sessions import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.engine.estate import read_estate
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown

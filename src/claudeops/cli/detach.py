@@ -18,7 +18,7 @@ from claudeops.cli.bootstrap import (
 )
 from claudeops.cli.output import Exit, print_document
 from claudeops.cli.start import read_settings
-from claudeops.domain.model import NewSession, Session, Suppressed
+from claudeops.domain.sessions import NewSession, Session, Suppressed
 from claudeops.errors import ClaudeopsError
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import ReportedMemory
+from claudeops.domain.report.report import ReportedMemory
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import memories as acts

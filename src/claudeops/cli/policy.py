@@ -18,17 +18,17 @@ import msgspec
 from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.answers import plain
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.model import ToolCall
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import docker_engine
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.kubeconfig import kubeconfig_files, read_clusters
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
-from claudeops.policy.document import in_force
 from claudeops.policy.judge import TierVerdict, tier_verdict
 from claudeops.policy.migrate import migrate
+from claudeops.policy.policy_file import in_force
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.policy.remote import script
 from claudeops.policy.rule_book import REASONS

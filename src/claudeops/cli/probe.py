@@ -20,8 +20,8 @@ import click
 from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, status_cell, table
 from claudeops.cli.text.screen import looks_of
-from claudeops.domain.probe.machine import due
-from claudeops.domain.probe.model import (
+from claudeops.domain.probes.machine import due
+from claudeops.domain.probes.probe import (
     CommandLook,
     HeartbeatLook,
     Observation,
@@ -33,7 +33,7 @@ from claudeops.domain.probe.model import (
     kind_of,
     target_of,
 )
-from claudeops.domain.probe.record import KeptProbe, ping_line
+from claudeops.domain.probes.record import KeptProbe, ping_line
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
 from claudeops.settings.environ import names_a_secret

@@ -27,7 +27,7 @@ from claudeops.app.rehearsal import Rehearsed, check_rehearsable, rehearse
 from claudeops.app.wiring import check_harnesses, check_prompts
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import listening
-from claudeops.domain.model import DecisionReason
+from claudeops.domain.sessions import DecisionReason
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import escaped

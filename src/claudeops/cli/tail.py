@@ -25,10 +25,11 @@ import msgspec
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.chain_record import KnownAction, SessionPosition, SessionRecord
+from claudeops.domain.chains.chain_record import KnownAction, SessionPosition, SessionRecord
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Reference
 from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, SessionEnded
-from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.engine.live.follower import LogFollower, in_order
 from claudeops.engine.live.hub import session_began
 from claudeops.engine.ports import Records

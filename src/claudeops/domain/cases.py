@@ -22,7 +22,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from claudeops.domain.model import Held, ServiceStatus
+from claudeops.domain.calls import Held
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.text import one_line
 
 LOOKED_BACK: Final = timedelta(days=365)

@@ -30,8 +30,9 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
 
-from claudeops.domain.failure import kind_of_call
-from claudeops.domain.model import Ending, FailureKind, Level, NewEvent, Outcome, Session
+from claudeops.domain.chains.failure import kind_of_call
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.sessions import Ending, FailureKind, Outcome, Session
 
 TRIAL_LEASE: Final = timedelta(hours=2)
 """How long the other sessions wait for a silent trial; the trial's own clocks end it long before that."""

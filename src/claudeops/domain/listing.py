@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
 
-from claudeops.domain.model import Level, Outcome
+from claudeops.domain.events import Level
+from claudeops.domain.sessions import Outcome
 
 T = TypeVar("T")
 

@@ -10,7 +10,9 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Held, Level, Outcome, Trigger, VerdictKind
+from claudeops.domain.calls import Held, VerdictKind
+from claudeops.domain.events import Level
+from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.probe.history import KEPT_BUCKETS, KEPT_HOURS
+from claudeops.domain.probes.history import KEPT_BUCKETS, KEPT_HOURS
 
 AUDIT_DAYS: Final = 90
 """The least time for which tool calls with their verdicts, and the session rows around them, are kept."""

@@ -16,8 +16,8 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.model import Session
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.sessions import Session
 from claudeops.formats.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
 from claudeops.policy.repetition import ToolTime, tool_time
 from claudeops.tasks import Threads

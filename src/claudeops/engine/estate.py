@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.model import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Probed, Source
+from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Probed, Source
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Level, NewEvent
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.watching import Probes
 from claudeops.formats.estate.combine import combine

@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.estate.model import Fault, Source
+from claudeops.domain.estate.estate import Fault, Source
 from claudeops.engine.prompt_files import Notices
 from claudeops.formats.library import (
     BUILT_IN,

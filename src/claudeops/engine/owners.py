@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from claudeops.domain.model import Owner
+from claudeops.domain.owner import Owner
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.events import Level, NewEvent
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import Matcher, read_matchers
-from claudeops.domain.alerts.model import PROBES
 from claudeops.domain.alerts.rules import (
     REPEATING,
     FlapRules,
@@ -25,8 +25,8 @@ from claudeops.domain.alerts.rules import (
     Source,
     StormRules,
 )
-from claudeops.domain.model import Level
-from claudeops.formats.probe.keys import keys_of, required_of
+from claudeops.domain.events import Level
+from claudeops.formats.probes.keys import keys_of, required_of
 from claudeops.text import casefold_key, regex
 from claudeops.text.toml_lines import Path, key_lines, line_of
 

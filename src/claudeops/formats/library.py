@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.estate.model import Fault, Service, Source
+from claudeops.domain.estate.estate import Fault, Service, Source
 from claudeops.text import regex
 
 BUILT_IN: Final = "built-in"

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import Level
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import APPRISE, Target, TargetKind, Topic
-from claudeops.domain.schedule import Cron
-from claudeops.domain.schedule.windows import Window, read_window
+from claudeops.domain.events import Level
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import APPRISE, Target, TargetKind, Topic
+from claudeops.domain.schedules import Cron
+from claudeops.domain.schedules.windows import Window, read_window
 from claudeops.errors import ConfigurationError
 from claudeops.text import casefold_key, regex
 from claudeops.text.toml_lines import Path, key_lines, line_of

@@ -17,8 +17,8 @@ from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from claudeops.domain.web.login import Login
-from claudeops.domain.web.user import user_name_fault
+from claudeops.domain.access.logins import Login
+from claudeops.domain.access.users import user_name_fault
 from claudeops.text import regex
 
 PENDING_TIME: Final = timedelta(minutes=10)

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule, next_due
-from claudeops.domain.schedule.plan import Overlap, Plan
-from claudeops.domain.schedule.windows import Window, read_window
+from claudeops.domain.schedules import Cadence, Cron, Interval, Schedule, next_due
+from claudeops.domain.schedules.plan import Overlap, Plan
+from claudeops.domain.schedules.windows import Window, read_window
 from claudeops.errors import ConfigurationError
 from claudeops.text import regex
 from claudeops.text.toml_lines import Path, key_lines, line_of

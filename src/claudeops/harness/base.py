@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Verdict
+from claudeops.domain.calls import Verdict
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.formats.stream import Transcript, TranscriptBuilder
 from claudeops.harness.protocol import CallRan, GateRequest, HarnessSignal, Reader, Spec
 

@@ -11,7 +11,8 @@ import posixpath
 from collections.abc import Mapping
 from typing import Final
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.spending.prices import canonical, concrete
 from claudeops.harness.base import BaseHarness, environment
 from claudeops.harness.claude_conversation import conversation_file

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from claudeops.domain.model import ErrorCategory
+from claudeops.domain.sessions import ErrorCategory
 from claudeops.formats.stream import (
     Frame,
     LineMalformed,

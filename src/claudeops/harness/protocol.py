@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.formats.stream import Frame, Malformed, StreamEvent, Transcript
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import anyio
 
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.model import ADDRESS
+from claudeops.domain.notices.notice import ADDRESS
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger

@@ -14,14 +14,14 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
-from claudeops.domain.notice.approvers import Approver, approver_of
-from claudeops.domain.notice.model import TargetKind
+from claudeops.domain.notices.approvers import Approver, approver_of
+from claudeops.domain.notices.notice import TargetKind
 from claudeops.engine.ports.telling import Questions
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.verdicts import SqlVerdicts
-from claudeops.wording.notice.approving import (
+from claudeops.wording.notices.approving import (
     NO,
     REFUSALS,
     TOKEN_BYTES,
@@ -40,7 +40,7 @@ from claudeops.wording.notice.approving import (
     refusal,
     shown,
 )
-from claudeops.wording.notice.texts import Wording
+from claudeops.wording.notices.texts import Wording
 
 _MOST_KEPT: Final = 1000
 """Messages whose buttons are known, the latest ones; a question waits for minutes, and ends with the daemon."""

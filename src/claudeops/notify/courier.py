@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from claudeops.domain.notice.refusals import CONTENT, of_apprise
+from claudeops.domain.notices.refusals import CONTENT, of_apprise
 
 BEGUN: Final = "begun"
 DELIVERED: Final = "delivered"

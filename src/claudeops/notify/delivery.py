@@ -13,11 +13,11 @@ import anyio
 import msgspec
 from anyio.abc import Process, SocketStream
 
-from claudeops.domain.notice.model import Delivery
-from claudeops.domain.notice.refusals import CONTENT, Cause, of_apprise
+from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.notices.refusals import CONTENT, Cause, of_apprise
 from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
-from claudeops.wording.notice.texts import Message
+from claudeops.wording.notices.texts import Message
 
 MESSAGE_SECONDS: Final = 8.0
 """How long a target may take for one message."""

@@ -9,12 +9,12 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.schedule import Cron
+from claudeops.domain.schedules import Cron
 from claudeops.engine.ports.telling import Outbox
 from claudeops.errors import StoreError
 from claudeops.logs import Logger
 from claudeops.tasks import DatabaseTrouble
-from claudeops.wording.notice.digest import digest, due, key_of
+from claudeops.wording.notices.digest import digest, due, key_of
 
 LOOK_SECONDS: Final = 20.0
 

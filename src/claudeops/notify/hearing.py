@@ -13,9 +13,9 @@ from typing import Final
 
 import anyio
 
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.model import DEAF
+from claudeops.domain.notices.notice import DEAF
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
 from claudeops.text import clip, join_names, one_line

@@ -13,15 +13,15 @@ from typing import Final, Protocol
 
 import anyio
 
-from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
-from claudeops.domain.notice.refusals import CONTENT
-from claudeops.domain.notice.routing import HOUR, REFUSED_TRIES, Plan, is_dead, plan, wait_seconds
+from claudeops.domain.notices.notice import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
+from claudeops.domain.notices.refusals import CONTENT
+from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, Plan, is_dead, plan, wait_seconds
 from claudeops.engine.ports.telling import Outbox
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Told
 from claudeops.tasks import DatabaseTrouble
-from claudeops.wording.notice.texts import Message, Wording, folded, message
+from claudeops.wording.notices.texts import Message, Wording, folded, message
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the outbox."""

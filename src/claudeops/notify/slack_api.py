@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notices.notice import Delivery
 from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, connection_pool
 
 CALL_SECONDS: Final = 8.0

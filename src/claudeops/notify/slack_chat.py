@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import anyio
 
-from claudeops.domain.notice.model import Delivery, TargetKind
-from claudeops.domain.notice.refusals import of_slack
+from claudeops.domain.notices.notice import Delivery, TargetKind
+from claudeops.domain.notices.refusals import of_slack
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.asking import Asking, Question, Taken, status_of
@@ -25,9 +25,9 @@ from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
 from claudeops.notify.hearing import Hearing, by_command
 from claudeops.notify.slack_api import Reply, SlackApi
 from claudeops.tasks import DatabaseTrouble
-from claudeops.wording.notice.approving import Asked, Tap, Unedited, counted
-from claudeops.wording.notice.slack import LIMIT, answered, asking, plain, presses
-from claudeops.wording.notice.texts import Message
+from claudeops.wording.notices.approving import Asked, Tap, Unedited, counted
+from claudeops.wording.notices.slack import LIMIT, answered, asking, plain, presses
+from claudeops.wording.notices.texts import Message
 
 MOST_WAITING: Final = 200
 """Presses that wait to be looked at; more are refused, and Slack says so to whoever pressed."""

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, Process, SocketStream
 
-from claudeops.domain.notice.refusals import slack_deafness
+from claudeops.domain.notices.refusals import slack_deafness
 from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.hearing import Hearing

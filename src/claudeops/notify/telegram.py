@@ -17,9 +17,9 @@ from typing import Final
 import anyio
 import msgspec
 
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.model import MOVED, Delivery, TargetKind
-from claudeops.domain.notice.refusals import of_telegram, telegram_deafness
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.notices.notice import MOVED, Delivery, TargetKind
+from claudeops.domain.notices.refusals import of_telegram, telegram_deafness
 from claudeops.engine.ports.telling import Questions
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
@@ -30,8 +30,8 @@ from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
 from claudeops.notify.hearing import Hearing, by_command
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import clip
-from claudeops.wording.notice.approving import Asked, Card, Tap, Unedited, shown, uncalled, units
-from claudeops.wording.notice.texts import Message
+from claudeops.wording.notices.approving import Asked, Card, Tap, Unedited, shown, uncalled, units
+from claudeops.wording.notices.texts import Message
 
 LIMIT: Final = 4096
 """UTF-16 code units of a message: https://core.telegram.org/bots/api#sendmessage."""

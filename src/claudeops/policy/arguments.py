@@ -11,7 +11,7 @@ from claudeops.domain.network import never_asked
 from claudeops.policy import paths, reach
 from claudeops.policy.identity import pod_owners, refuse_id
 from claudeops.policy.programs import scripts, statements
-from claudeops.policy.shell.values import Given, Glob, Literal, Stream, Text, Word, shown
+from claudeops.policy.shell.language import Given, Glob, Literal, Stream, Text, Word, shown
 from claudeops.text import regex
 from claudeops.text.redact import has_shape
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from claudeops.domain.calls import Action
 from claudeops.domain.estate import forbidden
-from claudeops.domain.estate.names import ServiceNames
+from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.gate.granted import Grant
 from claudeops.domain.looks import Look, LookCall
-from claudeops.domain.model import Action
 from claudeops.policy import paths
 from claudeops.policy.arguments import Setting
 from claudeops.policy.flow import refuse_feeding, refuse_sending
@@ -27,8 +27,8 @@ from claudeops.policy.programs import docker, kubernetes
 from claudeops.policy.reach import matches
 from claudeops.policy.rule_book import Found
 from claudeops.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
+from claudeops.policy.shell.language import Glob, Literal, Named, Redirection, SimpleCommand, UnclearError, Word, shown
 from claudeops.policy.shell.render import BUILTINS
-from claudeops.policy.shell.values import Glob, Literal, Named, Redirection, SimpleCommand, UnclearError, Word, shown
 from claudeops.policy.unfold import Runs, Unfolded, unfold
 from claudeops.text import glob, regex
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.policy.rules import UnclearCommandError
-from claudeops.policy.shell.values import Literal, SimpleCommand, shown
+from claudeops.policy.shell.language import Literal, SimpleCommand, shown
 
 _SENDERS: Final = frozenset(
     {"curl", "wget", "nc", "ncat", "netcat", "socat", "telnet", "ftp", "sftp", "grpcurl", "websocat"}

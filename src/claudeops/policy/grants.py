@@ -22,21 +22,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain import escalation
-from claudeops.domain.cooldown import over_limit
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.estate.names import container_of, counted_by, names_of_container, other_names_of
-from claudeops.domain.model import (
-    LOWEST_TIER,
-    Action,
-    Level,
-    NewEvent,
-    PastAction,
-    ServiceStatus,
-    Session,
-    Verdict,
-    VerdictKind,
-)
+from claudeops.domain.calls import Action, PastAction, Verdict, VerdictKind
+from claudeops.domain.chains import escalation
+from claudeops.domain.chains.cooldown import over_limit
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.estate.service_names import container_of, counted_by, names_of_container, other_names_of
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import LOWEST_TIER, Session
 from claudeops.text import WHERE_KINDS, clip, parts, regex
 
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"

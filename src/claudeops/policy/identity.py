@@ -22,13 +22,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from claudeops.domain.estate.names import ServiceNames
+from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.policy import paths
 from claudeops.policy.paths import Place
 from claudeops.policy.rule_book import Found
 from claudeops.policy.rules import Arguments, Given, Option, RefusedError
-from claudeops.policy.shell.values import shown
+from claudeops.policy.shell.language import shown
 from claudeops.text import regex
 
 LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cutting could merge two services

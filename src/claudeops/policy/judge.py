@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate import forbidden
-from claudeops.domain.estate.names import ServiceNames
+from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import combined
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.policy import paths, reach
 from claudeops.policy.commands import CommandJudge, Finding, refuse_action
 from claudeops.policy.identity import plain_name
@@ -26,8 +27,8 @@ from claudeops.policy.paths import Place
 from claudeops.policy.policy import HANDOFF, NamedTool, TierPolicy
 from claudeops.policy.reach import Reach, Scope
 from claudeops.policy.shell import parse
+from claudeops.policy.shell.language import SimpleCommand, UnclearError
 from claudeops.policy.shell.render import render
-from claudeops.policy.shell.values import SimpleCommand, UnclearError
 from claudeops.text import glob, regex, unique
 
 _MOST_STRANGERS: Final = 5  # in a question

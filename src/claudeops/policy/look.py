@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from claudeops.domain.calls import ToolCall
 from claudeops.domain.looks import Address, Look, address_of
-from claudeops.domain.model import ToolCall
 from claudeops.policy.arguments import Setting, services_of
 from claudeops.policy.identity import command_parts, whole_name
 from claudeops.policy.matching import Match
@@ -29,7 +29,7 @@ from claudeops.policy.paths import Place
 from claudeops.policy.policy import NamedTool
 from claudeops.policy.rule_book import FIND, XARGS, Found
 from claudeops.policy.rules import Arguments, CommandRule, Given, RefusedError, Wrapper, assign_kinds, read_arguments
-from claudeops.policy.shell.values import Certainty, Literal, SimpleCommand
+from claudeops.policy.shell.language import Certainty, Literal, SimpleCommand
 
 AROUND: Final = Look()
 """A look at the machine, or at something that has no name."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from claudeops.domain.calls import Action
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import InRepository, LookCall
-from claudeops.domain.model import Action
 from claudeops.policy import paths
 from claudeops.policy.arguments import NOWHERE, STDIN, Setting, check, form, services_of
 from claudeops.policy.identity import command_parts, located, refuse_project
@@ -36,9 +36,9 @@ from claudeops.policy.rules import (
     read_arguments,
     written,
 )
+from claudeops.policy.shell.language import Given as GivenWord
+from claudeops.policy.shell.language import Glob, Literal, Named, Stream, Text, Word, shown
 from claudeops.policy.shell.render import BUILTINS
-from claudeops.policy.shell.values import Given as GivenWord
-from claudeops.policy.shell.values import Glob, Literal, Named, Stream, Text, Word, shown
 from claudeops.text import regex
 
 PAST_FILTERS: Final = {

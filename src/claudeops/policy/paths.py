@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.estate.names import ServiceNames
+from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.policy.places import (
     ANY_DEPTH,
     CERTIFICATE_TREES,

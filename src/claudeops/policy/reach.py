@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
-from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.estate.strangers import ESTATE, address_in, is_within, stranger
 from claudeops.domain.network.destination import Destination, network_in, plain
 from claudeops.domain.network.never_asked import refuse_host

@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 
 REFUSED_AFTER: Final = 5
 """Consecutive failures after which the same call is denied, with the reason. A session that waits for a service to come

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 
 MOST_CALLS: Final = 5000
 """That are replayed, the newest ones."""

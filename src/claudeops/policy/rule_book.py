@@ -16,7 +16,7 @@ from claudeops.policy.rules import (
     Wrapper,
     read_arguments,
 )
-from claudeops.policy.shell.values import Literal, Word
+from claudeops.policy.shell.language import Literal, Word
 from claudeops.text import regex
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})

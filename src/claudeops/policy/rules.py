@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.policy.shell.values import Literal, Text, Word, shown
+from claudeops.policy.shell.language import Literal, Text, Word, shown
 from claudeops.text import regex
 
 _NUMBER: Final = "-NUM"

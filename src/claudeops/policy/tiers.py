@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from claudeops.domain.model import ActionLimit
+from claudeops.domain.calls import ActionLimit
 from claudeops.domain.network.destination import merged
-from claudeops.policy.document import PolicyFault, read_document
 from claudeops.policy.judge import Judgement, explain, judge
 from claudeops.policy.policy import (
     ActionRule,
@@ -27,9 +26,10 @@ from claudeops.policy.policy import (
     split_patterns,
     with_both_names,
 )
+from claudeops.policy.policy_file import PolicyFault, read_document
+from claudeops.policy.policy_tables import Document, TierEntry
 from claudeops.policy.reach import NodeScope, Scope, parse_entry
 from claudeops.policy.rule_book import RuleBook
-from claudeops.policy.schema import Document, TierEntry
 
 __all__ = [
     "Document",

@@ -26,8 +26,8 @@ from claudeops.policy.rules import (
     written,
 )
 from claudeops.policy.shell import parse
+from claudeops.policy.shell.language import Given, Literal, Parsed, SimpleCommand, Word, shown
 from claudeops.policy.shell.render import BUILTINS, render
-from claudeops.policy.shell.values import Given, Literal, Parsed, SimpleCommand, Word, shown
 from claudeops.text import regex
 
 Runs: TypeAlias = Mapping[int, SimpleCommand]

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from claudeops.domain.probe.model import HeartbeatLook
+from claudeops.domain.probes.probe import HeartbeatLook
 from claudeops.errors import ConfigurationError
-from claudeops.formats.probe.declaration import ProbesFault, read_probes
+from claudeops.formats.probes.declaration import ProbesFault, read_probes
 from claudeops.rehearsal.scenario import OF_SERVICES, Probes, Scenario
 from claudeops.scripted_api.responses import PLACEHOLDER, fill
 from claudeops.scripted_api.script import nearest

@@ -13,8 +13,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger
-from claudeops.domain.probe.model import State as ProbeState
+from claudeops.domain.events import Level
+from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 from claudeops.errors import ConfigurationError
 from claudeops.scripted_api import script
 from claudeops.scripted_api.responses import PLACEHOLDER, fill

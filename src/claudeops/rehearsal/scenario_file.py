@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Outcome, Trigger
-from claudeops.domain.probe.model import State as ProbeState
+from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.probes_file import check_probes
 from claudeops.rehearsal.scenario import (

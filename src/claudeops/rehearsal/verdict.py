@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.chain_record import ChainRecord, KnownCall
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.chains.chain_record import ChainRecord, KnownCall
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import Session, VerdictKind
-from claudeops.domain.probe.model import State as ProbeState
-from claudeops.domain.probe.record import FAILING
+from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.probes.record import FAILING
+from claudeops.domain.sessions import Session
 from claudeops.rehearsal.course import Struck
 from claudeops.rehearsal.scenario import Expected, State
 

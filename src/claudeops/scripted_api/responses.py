@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.scripted_api.script import LAST_RESULT, Step, StopReason, ToolUse, Usage
 
 BEGUN_OUTPUT_TOKENS = 1

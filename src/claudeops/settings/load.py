@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.schedules.plan import Plan
 from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.policy.tiers import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.settings.alerts import VARIABLE as ALERTS_VARIABLE

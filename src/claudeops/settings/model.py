@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Target
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Target
+from claudeops.domain.schedules.plan import Plan
 from claudeops.formats.network.headers import SecretHeader
 from claudeops.formats.oidc import OidcClient
 from claudeops.policy.tiers import Policy

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import APPRISE, Target, TargetKind
-from claudeops.domain.schedule import Cron
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import APPRISE, Target, TargetKind
+from claudeops.domain.schedules import Cron
 from claudeops.errors import ConfigurationError
 from claudeops.files import is_file
 from claudeops.formats.notices import Document, Named, NotifyFault, Place, read_document

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.schedules.plan import Plan
 from claudeops.errors import ConfigurationError
 from claudeops.files import is_file
 from claudeops.formats.schedules import ScheduleFault, Surroundings, read_plans

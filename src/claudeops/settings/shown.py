@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.web.setting import MASK, Setting
+from claudeops.domain.setting import MASK, Setting
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import without_user
 from claudeops.settings.load import load_settings

@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from claudeops.domain.model import CliRefusal, Verdict, VerdictKind
+from claudeops.domain.calls import CliRefusal, Verdict, VerdictKind
 from claudeops.policy.audit import link, seal, tombstone_hash
 from claudeops.store.database import ADD_CALL, CHANGE_SESSION
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls

@@ -13,14 +13,15 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
 
-from claudeops.domain import follow_up
-from claudeops.domain.consequences import NO_RESULT_SEEN
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.follow_up import ActedOn, Probed
-from claudeops.domain.model import Held, NewSession, Session, Trigger
-from claudeops.domain.probe.model import State
-from claudeops.domain.probe.record import FAILING
+from claudeops.domain.calls import Held
+from claudeops.domain.chains import follow_up
+from claudeops.domain.chains.consequences import NO_RESULT_SEEN
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.follow_up import ActedOn, Probed
+from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.record import FAILING
 from claudeops.domain.report.evidence import Names
+from claudeops.domain.sessions import NewSession, Session, Trigger
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, sessions
 from claudeops.text import clip

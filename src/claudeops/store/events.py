@@ -13,16 +13,18 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 
-from claudeops.domain.consequences import fingerprinted, raised
-from claudeops.domain.escalation import fingerprint
+from claudeops.domain.chains.consequences import fingerprinted, raised
+from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import DecisionReason, Level, NewEvent, ServiceStatus, Session
-from claudeops.domain.notice.model import UNROUTED, Notice, encoded
+from claudeops.domain.notices.notice import UNROUTED, Notice, encoded
 from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Session
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.tables import events, outbox, service_checks, sessions
-from claudeops.wording.notice.texts import NOTHING_KNOWN, About, of_event
+from claudeops.wording.notices.texts import NOTHING_KNOWN, About, of_event
 
 EACH_BY_ITS_OWN: Final = Names({})
 """No service has another name; case does not count."""

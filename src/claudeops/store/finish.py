@@ -11,7 +11,8 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from claudeops.domain.consequences import (
+from claudeops.domain.calls import ToolEnd, VerdictKind
+from claudeops.domain.chains.consequences import (
     Consequences,
     EndFacts,
     LastSeen,
@@ -20,26 +21,17 @@ from claudeops.domain.consequences import (
     fingerprinted,
     healthy_services,
 )
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import REFUSALS, HoldKind, when_ended
-from claudeops.domain.model import (
-    CheckSource,
-    DecisionReason,
-    Ending,
-    Report,
-    ServiceCheck,
-    Session,
-    Status,
-    ToolEnd,
-    VerdictKind,
-)
 from claudeops.domain.report.evidence import BROKEN, Names
+from claudeops.domain.report.report import CheckSource, Report, ServiceCheck
+from claudeops.domain.sessions import DecisionReason, Ending, Session, Status
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
 from claudeops.errors import StaleAttemptError
 from claudeops.store import changes, holds, queries, spend
+from claudeops.store.alerts.announcements import Noted, goes_on, left
 from claudeops.store.alerts.incidents import note_end
-from claudeops.store.alerts.notices import Noted, goes_on, left
 from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
@@ -48,7 +40,7 @@ from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.store.verdicts import close_approvals
 from claudeops.text import clip
-from claudeops.wording.notice.texts import About, End
+from claudeops.wording.notices.texts import About, End
 
 # Built once: every end of a session runs these.
 _ADD_CHECK: Final = insert(service_checks)

@@ -8,10 +8,11 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from claudeops.domain import escalation, follow_up
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.follow_up import ActedOn, FollowedUp, Probed
-from claudeops.domain.model import Held, NewSession, Session, Status, Trigger
+from claudeops.domain.calls import Held
+from claudeops.domain.chains import escalation, follow_up
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.follow_up import ActedOn, FollowedUp, Probed
+from claudeops.domain.sessions import NewSession, Session, Status, Trigger
 from claudeops.store import changes
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event

@@ -33,7 +33,7 @@ _TRIED_AGAIN: Final = frozenset({"breaker", "parked"})
 
 _DEAF: Final = "chat_deaf:"
 _ABOUT_TARGETS: Final = (_DEAF, "target_refused:", "notification_dead:")
-"""`claudeops.domain.notice.model` has them."""
+"""`claudeops.domain.notices.notice` has them."""
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
 

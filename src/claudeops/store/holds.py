@@ -23,8 +23,8 @@ from claudeops.domain.holds import (
     when_answered,
     when_refused,
 )
-from claudeops.domain.model import DecisionReason, Suppressed
-from claudeops.store.alerts.notices import of_hold
+from claudeops.domain.sessions import DecisionReason, Suppressed
+from claudeops.store.alerts.announcements import of_hold
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow

@@ -25,9 +25,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, false, or_, select, update
 from sqlalchemy.engine import Engine
 
-from claudeops.domain.model import Status
-from claudeops.domain.probe.history import BUCKET, HOUR
+from claudeops.domain.probes.history import BUCKET, HOUR
 from claudeops.domain.retention import Aged, Cutoffs, Expired
+from claudeops.domain.sessions import Status
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.database import Database, sqlite_file

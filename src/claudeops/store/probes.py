@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import CheckSource, NewEvent, NewSession, Owner, Session, Status, Suppressed
-from claudeops.domain.probe.history import BUCKET, HOUR, decoded, merged, start_of
-from claudeops.domain.probe.machine import Change, Turn, heard
-from claudeops.domain.probe.model import HeartbeatLook, Pings, Probe, Run, Standing, State, Verb, kind_of
-from claudeops.domain.probe.record import (
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.events import NewEvent
+from claudeops.domain.owner import Owner
+from claudeops.domain.probes.history import BUCKET, HOUR, decoded, merged, start_of
+from claudeops.domain.probes.machine import Change, Turn, heard
+from claudeops.domain.probes.probe import HeartbeatLook, Pings, Probe, Run, Standing, State, Verb, kind_of
+from claudeops.domain.probes.record import (
     FAILING,
     KeptProbe,
     Observed,
@@ -27,6 +28,8 @@ from claudeops.domain.probe.record import (
     worst,
 )
 from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.report import CheckSource
+from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
 from claudeops.store import queries
 from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database
@@ -35,7 +38,7 @@ from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probe_history, probes, service_checks, sessions
 from claudeops.text import clip, json_text
-from claudeops.wording.notice.texts import About
+from claudeops.wording.notices.texts import About
 
 _HEARTBEAT: Final = "heartbeat"
 

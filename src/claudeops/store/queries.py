@@ -12,20 +12,17 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Integer, Select, and_, bindparam, exists, false, func, not_, select
 
-from claudeops.domain import escalation
-from claudeops.domain.alerts.model import IncidentStatus
-from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.estate.names import counted_by
-from claudeops.domain.model import (
-    PastAction,
-    ServiceStatus,
-    Session,
-    Trigger,
-)
-from claudeops.domain.probe.model import ProbeSight, State
+from claudeops.domain.alerts.alert import IncidentStatus
+from claudeops.domain.calls import PastAction
+from claudeops.domain.chains import escalation
+from claudeops.domain.chains.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.estate.service_names import counted_by
+from claudeops.domain.probes.probe import ProbeSight, State
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Cause, Names, PastCheck, Statement
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import Session, Trigger
 from claudeops.policy import grants
 from claudeops.policy.audit import TOO_LATE
 from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_session

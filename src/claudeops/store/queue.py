@@ -12,32 +12,23 @@ import anyio
 import anyio.to_thread
 from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, or_, select, update
 
-from claudeops.domain import escalation
+from claudeops.domain.chains import escalation
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.commands import StopTarget
-from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, when_lost, when_trial_started
-from claudeops.domain.model import (
-    Decision,
-    Ending,
-    Finished,
-    NewSession,
-    Owner,
-    Session,
-    Status,
-    Suppressed,
-    Trigger,
-)
+from claudeops.domain.owner import Owner
+from claudeops.domain.sessions import Decision, Ending, Finished, NewSession, Session, Status, Suppressed, Trigger
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.store import changes, holds, queries, spend
-from claudeops.store.alerts import incidents, notices
+from claudeops.store.alerts import announcements, incidents
 from claudeops.store.calls import audit_marks
 from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
 from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
 from claudeops.store.rows import UNCLAIMED, blocked_values, cancelled_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import instances, schedule_fires, sessions
-from claudeops.wording.notice.texts import NOTHING_KNOWN, About, End
+from claudeops.wording.notices.texts import NOTHING_KNOWN, About, End
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
@@ -405,8 +396,8 @@ def _block(
     if change(connection, found, blocked_values(suppressed, now=now)):
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
         end = End(tier=found.tier, cost_usd=spend.chain_spent(connection, found.root_session_id))
-        own = notices.of_session(connection, found.id)
-        notices.left(connection, found, event, suppressed.reason, end, at=now, own=own)
+        own = announcements.of_session(connection, found.id)
+        announcements.left(connection, found, event, suppressed.reason, end, at=now, own=own)
         end_chain(connection, found, rules=rules, at=now)
 
 

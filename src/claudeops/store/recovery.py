@@ -11,25 +11,27 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, text, update
 
-from claudeops.domain.backfill import Backfill, Backfilled, BackfillRejected, OnRecord, Part, backfill_of, backfillable
-from claudeops.domain.consequences import lost_event, settle
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.holds import when_lost, when_started
-from claudeops.domain.model import (
-    Ending,
-    ExtractionMethod,
-    NewEvent,
-    Outcome,
-    Owner,
-    Session,
-    Status,
-    ToolEnd,
-    VerdictKind,
+from claudeops.domain.calls import ToolEnd, VerdictKind
+from claudeops.domain.chains.backfill import (
+    Backfill,
+    Backfilled,
+    BackfillRejected,
+    OnRecord,
+    Part,
+    backfill_of,
+    backfillable,
 )
-from claudeops.domain.recovery import CallOnRecord, recovery_of
+from claudeops.domain.chains.consequences import lost_event, settle
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.recovery import CallOnRecord, recovery_of
+from claudeops.domain.events import NewEvent
+from claudeops.domain.holds import when_lost, when_started
+from claudeops.domain.owner import Owner
+from claudeops.domain.report.report import ExtractionMethod
+from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
-from claudeops.store.alerts import notices
+from claudeops.store.alerts import announcements
 from claudeops.store.calls import seal_results
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_events
@@ -39,7 +41,7 @@ from claudeops.store.queue import add_session, change, end_chain, existing, note
 from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
 from claudeops.store.verdicts import deny_approvals
-from claudeops.wording.notice.texts import End
+from claudeops.wording.notices.texts import End
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
@@ -98,8 +100,8 @@ class SqlRecovery:
             spend.settle(connection, session.id, calls.charged_usd if calls.count else None, at=now)
             if following is None:
                 end = End(tier=session.tier, cost_usd=spend.chain_spent(connection, session.root_session_id))
-                own = notices.of_session(connection, session.id)
-                notices.left(connection, session, event, Outcome.LOST, end, at=now, own=own)
+                own = announcements.of_session(connection, session.id)
+                announcements.left(connection, session, event, Outcome.LOST, end, at=now, own=own)
             for raised in events if following is None else (event, *events):
                 raise_event(connection, raised, session_id=session.id, at=now)
             seal_results(connection, session.id)

@@ -11,17 +11,17 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from sqlalchemy import Row
 
-from claudeops.domain.backfill import report_summary, stream_values
-from claudeops.domain.model import (
+from claudeops.domain.calls import PastAction
+from claudeops.domain.chains.backfill import report_summary, stream_values
+from claudeops.domain.owner import Owner
+from claudeops.domain.report.report import ExtractionMethod
+from claudeops.domain.sessions import (
     DecisionReason,
     Ending,
     ErrorCategory,
-    ExtractionMethod,
     Handover,
     NewSession,
     Outcome,
-    Owner,
-    PastAction,
     Session,
     Status,
     Suppressed,

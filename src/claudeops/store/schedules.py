@@ -9,9 +9,10 @@ from typing import Final
 
 from sqlalchemy import Connection, func, insert, select
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import DecisionReason, NewEvent, NewSession, Session, SkipReason, Status, Suppressed
-from claudeops.domain.schedule.plan import Fire, LastFire, LastRound, Overlap, Saved
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.events import NewEvent
+from claudeops.domain.schedules.plan import Fire, LastFire, LastRound, Overlap, Saved, SkipReason
+from claudeops.domain.sessions import DecisionReason, NewSession, Session, Status, Suppressed
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.queue import queue_chain

@@ -22,8 +22,8 @@ from sqlalchemy import (
     update,
 )
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Session, Status
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.sessions import Session, Status
 from claudeops.domain.spending import budget
 from claudeops.domain.spending.budget import (
     Allowance,

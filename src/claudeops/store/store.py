@@ -10,6 +10,11 @@ from functools import partial
 from typing import Final
 
 from claudeops.domain.live import EventRaised
+from claudeops.store.access.idempotency import SqlIdempotency
+from claudeops.store.access.logins import SqlLogins
+from claudeops.store.access.passkeys import SqlPasskeys
+from claudeops.store.access.tokens import SqlTokens
+from claudeops.store.access.users import SqlUsers
 from claudeops.store.alerts.desk import SqlAlerts
 from claudeops.store.commands import SqlCommands
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
@@ -24,17 +29,12 @@ from claudeops.store.notify.questions import SqlQuestions
 from claudeops.store.probes import SqlProbes
 from claudeops.store.queue import SqlQueue
 from claudeops.store.reading.scraped import SqlFigures
-from claudeops.store.records import SqlRecords
 from claudeops.store.recovery import SqlRecovery
 from claudeops.store.schedules import SqlSchedules
+from claudeops.store.sessions import SqlRecords
 from claudeops.store.spend import SqlSpending
 from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail
-from claudeops.store.web.idempotency import SqlIdempotency
-from claudeops.store.web.logins import SqlLogins
-from claudeops.store.web.passkeys import SqlPasskeys
-from claudeops.store.web.tokens import SqlTokens
-from claudeops.store.web.users import SqlUsers
 
 _wall_clock: Final = partial(datetime.now, UTC)
 

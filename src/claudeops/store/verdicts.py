@@ -15,7 +15,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import (
     Answer,
     Answered,
@@ -27,12 +29,13 @@ from claudeops.domain.gate.approval import (
     person,
 )
 from claudeops.domain.gate.passkey import Assertion
-from claudeops.domain.model import Action, Level, NewEvent, Session, Status, ToolCall, Verdict, VerdictKind
-from claudeops.domain.notice.model import Topic
+from claudeops.domain.notices.notice import Topic
+from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.policy.audit import TOO_LATE, link
 from claudeops.policy.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.store import queries
+from claudeops.store.access.signatures import keep_signature
 from claudeops.store.calls import seal_results
 from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
 from claudeops.store.events import raise_event, tell
@@ -46,10 +49,9 @@ from claudeops.store.tables import (
     sessions,
     tool_calls,
 )
-from claudeops.store.web.signatures import keep_signature
 from claudeops.text import json_text
 from claudeops.text.redact import MASK
-from claudeops.wording.notice.texts import About, call_in_words, of_event, reminder
+from claudeops.wording.notices.texts import About, call_in_words, of_event, reminder
 
 _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
     sessions.c.id == bindparam("session"),

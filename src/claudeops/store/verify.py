@@ -16,12 +16,12 @@ from functools import partial
 import msgspec
 from sqlalchemy import Connection, select, text
 
-from claudeops.domain.model import Status
+from claudeops.domain.sessions import Status
 from claudeops.policy.audit import row_hash, seal, tombstone_hash
+from claudeops.store.access.signatures import has_signatures, signature_faults
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls
-from claudeops.store.web.signatures import has_signatures, signature_faults
 
 
 class FaultKind(StrEnum):

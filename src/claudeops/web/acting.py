@@ -15,9 +15,10 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from claudeops.domain.access.tokens import ScopeKind
 from claudeops.domain.answers import document
-from claudeops.domain.web.token import ScopeKind
 from claudeops.errors import ErrorKind
+from claudeops.store.access.idempotency import KeyedCall, KeyState
 from claudeops.store.acts.approvals import AnswerAct
 from claudeops.store.acts.holds import PauseAct, ResumeAct
 from claudeops.store.acts.incidents import IncidentAct
@@ -26,7 +27,6 @@ from claudeops.store.acts.sessions import StopAct
 from claudeops.store.acts.silences import EndedSilence, SilenceAct
 from claudeops.store.acts.tokens import MadeToken, TokenAct, TokenEntry, list_tokens
 from claudeops.store.reading.session_rows import ListedSession
-from claudeops.store.web.idempotency import KeyedCall, KeyState
 from claudeops.text import regex
 from claudeops.web import acts
 from claudeops.web.acts import Acting, done_or_refused

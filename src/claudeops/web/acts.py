@@ -13,11 +13,12 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.gate.approval import UNSEEN, ApprovalStatus
 from claudeops.domain.listing import duration
-from claudeops.domain.memory.categories import Category
-from claudeops.domain.model import LOWEST_TIER, NewSession, ReportedMemory
+from claudeops.domain.memories.categories import Category
+from claudeops.domain.report.report import ReportedMemory
+from claudeops.domain.sessions import LOWEST_TIER, NewSession
 from claudeops.errors import ErrorKind
 from claudeops.store.acts import Refusal, RefusalKind, holds, incidents, memories, sessions, silences, tokens
 from claudeops.store.acts.approvals import AnswerAct, Unseen, answer_approval

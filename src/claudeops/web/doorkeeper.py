@@ -15,9 +15,9 @@ from typing import Final, Generic, TypeVar
 import anyio
 from starlette.datastructures import Headers
 
-from claudeops.domain.web.login import COOKIE, LONGEST, SECURE_COOKIE, Login, Role, secret_of
-from claudeops.domain.web.token import ApiToken, Presented, ScopeKind, TokenState, digest_of, presented, scope_of
-from claudeops.domain.web.user import User, name_key
+from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, Login, Role, secret_of
+from claudeops.domain.access.tokens import ApiToken, Presented, ScopeKind, TokenState, digest_of, presented, scope_of
+from claudeops.domain.access.users import User, name_key
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.formats.senders import is_signed, may_be_signed
 from claudeops.logs import LogEvent, Logger
@@ -26,7 +26,7 @@ from claudeops.web.connection import NOT_ENCRYPTED, WAS_NOT_ENCRYPTED
 from claudeops.web.endpoints import Caller, Connection
 from claudeops.web.ports import Clock, Logins, Sources, Tokens, Users
 from claudeops.web.problems import RefusedError
-from claudeops.wording.notice.slack import claimed, signers
+from claudeops.wording.notices.slack import claimed, signers
 
 FRESH_SECONDS: Final = 1.0
 """For how long what was read is believed."""

@@ -16,7 +16,7 @@ import msgspec
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from claudeops.domain.web.login import Login
+from claudeops.domain.access.logins import Login
 from claudeops.text import regex
 from claudeops.web.problems import RefusedError
 

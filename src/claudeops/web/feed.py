@@ -15,8 +15,8 @@ from typing import Final
 import anyio
 import msgspec
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.live import CallJudged, LinesLost, LiveFact
-from claudeops.domain.model import VerdictKind
 from claudeops.web.news import News
 from claudeops.web.ports import Live, LiveFacts
 from claudeops.web.sse import HEARTBEAT, HEARTBEAT_SECONDS, Write, frame, number_after, opening

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.http_server import Crowd
 from claudeops.logs import LogEvent, Logger

@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing, moment
-from claudeops.domain.model import Level, Outcome
+from claudeops.domain.sessions import Outcome
 from claudeops.web.problems import RefusedError
 
 MOST: Final = 200

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from claudeops.domain.access.logins import Login
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.passkey import (
     CHALLENGE_TIME,
@@ -29,9 +30,8 @@ from claudeops.domain.gate.passkey import (
     site_fault,
     unpacked,
 )
-from claudeops.domain.web.login import Login
 from claudeops.errors import ErrorKind
-from claudeops.store.web.passkeys import MOST, SqlPasskeys
+from claudeops.store.access.passkeys import MOST, SqlPasskeys
 from claudeops.web.endpoints import Call
 from claudeops.web.problems import RefusedError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from claudeops.domain.web.login import Login, NewLogin
-from claudeops.domain.web.user import name_key
+from claudeops.domain.access.logins import Login, NewLogin
+from claudeops.domain.access.users import name_key
 from claudeops.web.connection import peer_key
 from claudeops.web.doorkeeper import Rate
 from claudeops.web.passwords import Passwords

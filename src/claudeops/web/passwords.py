@@ -15,7 +15,7 @@ from typing import Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from claudeops.domain.web.user import MOST_CHARACTERS
+from claudeops.domain.access.users import MOST_CHARACTERS
 from claudeops.tasks import Threads
 from claudeops.web.problems import later
 

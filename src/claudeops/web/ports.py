@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from claudeops.domain.access.logins import Login, NewLogin
+from claudeops.domain.access.tokens import ApiToken
+from claudeops.domain.access.users import User
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
-from claudeops.domain.probe.model import Verb
-from claudeops.domain.web.login import Login, NewLogin
-from claudeops.domain.web.token import ApiToken
-from claudeops.domain.web.user import User
+from claudeops.domain.probes.probe import Verb
 from claudeops.formats.oidc import Begun, Ended, NotLoggedIn, Returned
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
@@ -95,7 +95,7 @@ class Users(Protocol):
     """Which people may log in, in which role. Every method raises `StoreError`."""
 
     async def active(self) -> Mapping[str, User]:
-        """Return the users in force by `claudeops.domain.web.user.name_key`."""
+        """Return the users in force by `claudeops.domain.access.users.name_key`."""
 
     async def named(self, name: str) -> User | None:
         """Return the user in force of a name, whatever its capitals."""

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.web.token import ScopeKind
+from claudeops.domain.access.tokens import ScopeKind
 from claudeops.errors import StoreError
 from claudeops.web.endpoints import LAST_EVENT_ID, Call, Endpoint
 from claudeops.web.feed import Feed

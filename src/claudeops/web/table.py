@@ -15,19 +15,19 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.alerts.model import PROBES
+from claudeops.domain.access.tokens import ScopeKind
+from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import SenderKind
-from claudeops.domain.probe.model import Verb
-from claudeops.domain.probe.record import ping_line
-from claudeops.domain.web.token import ScopeKind
+from claudeops.domain.probes.probe import Verb
+from claudeops.domain.probes.record import ping_line
 from claudeops.errors import ErrorKind
 from claudeops.text import regex
 from claudeops.web.doorkeeper import SLACK, WEBHOOK
 from claudeops.web.endpoints import ANY, Call, Endpoint, Network
 from claudeops.web.ports import Intake, Interactions, Metrics, Pings, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
-from claudeops.wording.notice.slack import payload_of
+from claudeops.wording.notices.slack import payload_of
 
 _READY: Final = 200
 _NOT_READY: Final = 503

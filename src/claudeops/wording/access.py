@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.estate.model import Estate, Service
+from claudeops.domain.estate.estate import Estate, Service
 from claudeops.formats.network.known_hosts import KnownHosts
 from claudeops.formats.network.ssh_config import SshConfig
 from claudeops.text import regex

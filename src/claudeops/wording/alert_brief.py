@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from claudeops.domain.alerts.model import PROBES, AlertState, AlertStatus, Decision, Incident, Key
+from claudeops.domain.alerts.alert import PROBES, AlertState, AlertStatus, Decision, Incident, Key
 from claudeops.domain.alerts.register import Ruling, Start
 from claudeops.domain.alerts.rules import rank
-from claudeops.domain.escalation import fingerprint
+from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Handover, Level, ServiceCheck, ServiceStatus
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from claudeops.text import casefold_key, join_names, one_line
 from claudeops.wording.prompt.text import fenced, flat, listed
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.probe.model import Probe, kind_of, target_of
+from claudeops.domain.probes.probe import Probe, kind_of, target_of
 from claudeops.formats.library import Kind, LibraryText, same_word
 
 NAME: Final = 1.0

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream.events import (
     ApiRetried,
     CliWarned,

@@ -10,12 +10,16 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.alerts.model import Decision, Silence
+from claudeops.domain.alerts.alert import Decision, Silence
+from claudeops.domain.calls import Held
+from claudeops.domain.events import Level
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import DecisionReason, Held, Level, Outcome, ServiceStatus, SkipReason
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.schedules.plan import SkipReason
+from claudeops.domain.sessions import DecisionReason, Outcome
 from claudeops.domain.why import Tone, Why, WhyKind
 from claudeops.text import one_line
-from claudeops.wording.notice.texts import call_in_words
+from claudeops.wording.notices.texts import call_in_words
 
 DECISIONS: Final = MappingProxyType(
     {

@@ -13,14 +13,15 @@ from typing import Final
 import pytest
 from sqlalchemy import insert
 
+from claudeops.domain.alerts.alert import Alert, Decision, Delivery, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Alert, Decision, Delivery, Silence, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Heartbeat, InhibitRule, Rules, SenderKind, Source
 from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.events import Level
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Handover, Level, NewSession, Trigger
-from claudeops.domain.probe.dependencies import connected
+from claudeops.domain.probes.dependencies import connected
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.ports import Store
 from claudeops.store.tables import cooldown_actions
 from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of

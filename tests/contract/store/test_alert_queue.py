@@ -11,13 +11,13 @@ from typing import Final
 import anyio
 import pytest
 
+from claudeops.domain.alerts.alert import Decision, Delivery
 from claudeops.domain.alerts.decide import RELEASED
-from claudeops.domain.alerts.model import Decision, Delivery
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import Grouping
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.model import Handover, NewSession, Trigger
 from claudeops.domain.retention import Aged, cutoffs
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.alerts.round import PIECE, Piece

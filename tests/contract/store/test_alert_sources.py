@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.model import Delivery, Unparsed
+from claudeops.domain.alerts.alert import Delivery, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.model import Handover, NewSession, Trigger
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.ports import Store
 from claudeops.store.reading import opened as reading
 from claudeops.store.reading.sources import SourceEntry, listed

@@ -6,15 +6,15 @@ from typing import Final
 
 import pytest
 
+from claudeops.domain.alerts.alert import Alert, Decision, Delivery, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Alert, Decision, Delivery, Silence, Unparsed
 from claudeops.domain.alerts.register import Done, Posted
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.model import Handover, NewSession, Session, Trigger
-from claudeops.domain.probe.dependencies import connected
-from claudeops.domain.probe.model import State
+from claudeops.domain.probes.dependencies import connected
+from claudeops.domain.probes.probe import State
 from claudeops.domain.retention import Aged, cutoffs
+from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
 from claudeops.engine.ports import Store
 from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of
 from support.probing import probe, turned

@@ -9,8 +9,8 @@ from datetime import datetime
 import anyio
 import pytest
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer, proven_yes
-from claudeops.domain.model import VerdictKind
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import SqlStore, open_store
 from support.answering import asked_of_people

@@ -7,9 +7,10 @@ from datetime import datetime
 
 import pytest
 
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval, Script
-from claudeops.domain.model import Session, Verdict, VerdictKind
-from claudeops.domain.notice.model import Delivery, Settled, Target
+from claudeops.domain.notices.notice import Delivery, Settled, Target
+from claudeops.domain.sessions import Session
 from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,

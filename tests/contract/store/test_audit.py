@@ -8,7 +8,8 @@ from datetime import datetime
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.model import CliRefusal, Finished, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.calls import CliRefusal, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.sessions import Finished
 from claudeops.engine.ports import Store
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.verify import Fault, FaultKind, Logged

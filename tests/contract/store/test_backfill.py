@@ -7,21 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.backfill import Part
+from claudeops.domain.calls import ToolEnd, VerdictKind
+from claudeops.domain.chains.backfill import Part
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.looks import Look
-from claudeops.domain.model import (
-    Ending,
-    Extraction,
-    ExtractionMethod,
-    Level,
-    NewEvent,
-    Outcome,
-    Report,
-    Session,
-    ToolEnd,
-    Trigger,
-    VerdictKind,
-)
+from claudeops.domain.report.report import Extraction, ExtractionMethod, Report
+from claudeops.domain.sessions import Ending, Outcome, Session, Trigger
 from claudeops.engine.ports import Store
 from support.late_reports import FAULT, FULL, SEEN, TIMING, all_rows, amended, lost, read
 from support.store_values import (

@@ -7,7 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from claudeops.domain.model import Outcome, ServiceStatus, Trigger, VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import Outcome, Trigger
 from claudeops.engine.ports import Store
 from support.late_reports import FAULT, FULL, TIMING, WELL, amended, lost, read
 from support.store_values import (

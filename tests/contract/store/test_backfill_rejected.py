@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.backfill import BackfillRejected, RejectionReason
-from claudeops.domain.model import (
-    Session,
-    Status,
-    ToolEnd,
-)
+from claudeops.domain.calls import ToolEnd
+from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
+from claudeops.domain.sessions import Session, Status
 from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.late_reports import FULL, all_rows, amended, lost, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.briefing import BriefingText, TextKind
-from claudeops.domain.model import Report, ReportedMemory
+from claudeops.domain.report.report import Report, ReportedMemory
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError

@@ -9,15 +9,8 @@ from hashlib import sha256
 
 import pytest
 
-from claudeops.domain.model import (
-    Action,
-    Outcome,
-    Session,
-    ToolCall,
-    ToolEnd,
-    Verdict,
-    VerdictKind,
-)
+from claudeops.domain.calls import Action, ToolCall, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.sessions import Outcome, Session
 from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import (

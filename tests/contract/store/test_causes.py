@@ -9,20 +9,11 @@ from typing import Final
 import pytest
 
 from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.events import Level
 from claudeops.domain.looks import Look, address_of
-from claudeops.domain.model import (
-    DecisionReason,
-    Extraction,
-    ExtractionMethod,
-    Finished,
-    Level,
-    Outcome,
-    Report,
-    ServiceStatus,
-    Session,
-    Trigger,
-)
-from claudeops.domain.notice.model import Target
+from claudeops.domain.notices.notice import Target
+from claudeops.domain.report.report import Extraction, ExtractionMethod, Report, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Finished, Outcome, Session, Trigger
 from claudeops.engine.ports import Store
 from support.alerts import AT_ONCE, alert, over, rules_of
 from support.store_values import (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
-from claudeops.domain.model import Level, ReportedEvent, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
+from claudeops.domain.chains.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ReportedEvent
 from claudeops.engine.ports import Store
 from support.store_values import RULES, after, allow, ending, one_session, recorded, report, restart, started, wanted
 

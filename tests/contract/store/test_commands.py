@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.commands import CommandName, StopTarget
-from claudeops.domain.model import DecisionReason, Outcome, Session, Status
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.engine.ports import Store
 from support.store_values import NOW, OWNER, RULES, after, wanted
 from support.stores import Database

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Outcome
-from claudeops.domain.notice.model import Delivery, Notice, Settled, Target, Topic
+from claudeops.domain.notices.notice import Delivery, Notice, Settled, Target, Topic
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.ports import Store
-from claudeops.wording.notice.digest import Noise
+from claudeops.wording.notices.digest import Noise
 from support.alerts import alert, over
 from support.store_values import NOW, RULES, after, check, claimed, ending, report
 from support.told import taken

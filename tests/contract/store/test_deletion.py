@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.engine.ports import Store
 from claudeops.store.housekeeping import Deletion, Kept
 from claudeops.store.store import SqlStore

@@ -6,20 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.consequences import is_whole_round
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
-from claudeops.domain.model import (
-    DecisionReason,
-    Handover,
-    Level,
-    Outcome,
-    ReportedEvent,
-    ServiceStatus,
-    Session,
-    Suppressed,
-    Trigger,
-    VerdictKind,
-)
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.chains.consequences import is_whole_round
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ReportedEvent, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Suppressed, Trigger
 from claudeops.engine.ports import Store
 from support.store_values import (
     RULES,

@@ -8,8 +8,9 @@ import json
 import pytest
 
 from claudeops import logs
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import Level, NewEvent, ReportedEvent, ServiceStatus
+from claudeops.domain.report.report import ReportedEvent, ServiceStatus
 from claudeops.engine.ports import Store
 from support.store_values import RULES, after, check, ending, one_session, report, started
 from support.stores import Database

@@ -6,21 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from claudeops.domain.calls import ToolEnd
+from claudeops.domain.events import Level
 from claudeops.domain.looks import Look, address_of
-from claudeops.domain.model import (
-    Decision,
-    DecisionReason,
-    Ending,
-    Escalation,
-    Level,
-    Outcome,
-    Report,
-    ServiceCheck,
-    ServiceStatus,
-    Session,
-    ToolEnd,
-    Trigger,
-)
+from claudeops.domain.report.report import Escalation, Report, ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Decision, DecisionReason, Ending, Outcome, Session, Trigger
 from claudeops.engine.ports import Store
 from claudeops.policy.audit import TOO_LATE
 from claudeops.store.verdicts import deny_late

@@ -7,22 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import (
-    DecisionReason,
-    ErrorCategory,
-    Extraction,
-    ExtractionMethod,
-    FailureKind,
-    Handover,
-    Level,
-    NewEvent,
-    Outcome,
-    ReportedEvent,
-    ReportedMemory,
-    ServiceStatus,
-    Status,
-    Trigger,
-)
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.report.report import Extraction, ExtractionMethod, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, ErrorCategory, FailureKind, Handover, Outcome, Status, Trigger
 from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import (

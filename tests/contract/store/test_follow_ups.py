@@ -8,21 +8,12 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.follow_up import FollowedUp
-from claudeops.domain.model import (
-    Action,
-    DecisionReason,
-    Held,
-    Outcome,
-    Report,
-    ServiceStatus,
-    Session,
-    ToolEnd,
-    Trigger,
-    VerdictKind,
-)
-from claudeops.domain.probe.model import State
+from claudeops.domain.calls import Action, Held, ToolEnd, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.follow_up import FollowedUp
+from claudeops.domain.probes.probe import State
+from claudeops.domain.report.report import Report, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Trigger
 from claudeops.engine.ports import Store
 from support.probing import probe as a_probe
 from support.probing import turned

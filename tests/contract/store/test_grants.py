@@ -7,21 +7,12 @@ from datetime import datetime
 
 import pytest
 
+from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
+from claudeops.domain.events import Level
 from claudeops.domain.looks import Look
-from claudeops.domain.model import (
-    DecisionReason,
-    Escalation,
-    Handover,
-    Level,
-    Outcome,
-    Report,
-    ServiceStatus,
-    Session,
-    ToolEnd,
-    Verdict,
-    VerdictKind,
-)
-from claudeops.domain.probe.model import State
+from claudeops.domain.probes.probe import State
+from claudeops.domain.report.report import Escalation, Report, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session
 from claudeops.engine.ports import Store
 from support.probing import observed, probe, turned
 from support.store_values import (

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from claudeops.domain.holds import ApiRefusal, Capacity, Hold, HoldKind
-from claudeops.domain.model import FailureKind, Outcome, Session, Status, Trigger
+from claudeops.domain.sessions import FailureKind, Outcome, Session, Status, Trigger
 from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,

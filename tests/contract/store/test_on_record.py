@@ -7,11 +7,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
 from claudeops.domain.cases import Result
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.looks import Look
-from claudeops.domain.model import Level, NewEvent, Outcome, ServiceStatus, Session, ToolEnd, Verdict, VerdictKind
-from claudeops.domain.probe.model import State
+from claudeops.domain.probes.probe import State
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import Outcome, Session
 from claudeops.engine.ports import Store
 from claudeops.wording.prompt.knowledge import OnRecord
 from support.probing import observed, probe, standing

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from claudeops.domain.looks import Look
-from claudeops.domain.memory.model import KnownMemory
-from claudeops.domain.memory.stated import LONGEST, Declined
-from claudeops.domain.model import Report, ReportedMemory, ServiceStatus, Trust
+from claudeops.domain.memories.memory import KnownMemory, Trust
+from claudeops.domain.memories.stated import LONGEST, Declined
+from claudeops.domain.report.report import Report, ReportedMemory, ServiceStatus
 from claudeops.store.store import SqlStore
 from support.store_values import NOW, after, check, one_session, report
 from support.stores import Database, opened

@@ -6,19 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import (
-    DecisionReason,
-    Handover,
-    Outcome,
-    Owner,
-    ServiceStatus,
-    Session,
-    Status,
-    ToolEnd,
-    Trigger,
-    Verdict,
-    VerdictKind,
-)
+from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
+from claudeops.domain.owner import Owner
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Trigger
 from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import (

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import Level, NewEvent, Session, Suppressed, Trigger
-from claudeops.domain.probe.history import BUCKET, HOUR, Bucket
-from claudeops.domain.probe.model import Pings, Run, Standing, State, Verb
-from claudeops.domain.probe.record import Stretch, Telling
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.probes.history import BUCKET, HOUR, Bucket
+from claudeops.domain.probes.probe import Pings, Run, Standing, State, Verb
+from claudeops.domain.probes.record import Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
+from claudeops.domain.sessions import Session, Suppressed, Trigger
 from claudeops.engine.ports import Store
 from support.probing import heartbeat, observed, probe, standing, turned
 from support.store_values import (

@@ -6,18 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import Capacity
-from claudeops.domain.model import (
-    DecisionReason,
-    Handover,
-    Outcome,
-    ServiceStatus,
-    Session,
-    Status,
-    Suppressed,
-    Trigger,
-)
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.engine.ports import Store
 from claudeops.errors import StoreError
 from claudeops.store.store import SqlStore

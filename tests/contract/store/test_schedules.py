@@ -7,9 +7,10 @@ from datetime import datetime
 
 import pytest
 
-from claudeops.domain.escalation import retry_of
-from claudeops.domain.model import DecisionReason, Level, NewEvent, Outcome, Session, SkipReason
-from claudeops.domain.schedule.plan import Fire, LastFire, Overlap
+from claudeops.domain.chains.escalation import retry_of
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.schedules.plan import Fire, LastFire, Overlap, SkipReason
+from claudeops.domain.sessions import DecisionReason, Outcome, Session
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Store
 from support.store_values import (

@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.events import Level
+from claudeops.domain.figures import Figures
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Level
 from claudeops.domain.spending.budget import Budgets
-from claudeops.domain.web.figures import Figures
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.store.reading.scraped import HEALTHY_WITHIN
 from claudeops.store.store import SqlStore, open_store

@@ -6,8 +6,11 @@ from functools import partial
 
 import pytest
 
-from claudeops.domain.chain_record import Judged, SessionPosition
-from claudeops.domain.model import Level, ReportedEvent, Status, ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.chain_record import Judged, SessionPosition
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.sessions import Status
 from claudeops.engine.ports import Store
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import SqlStore

@@ -8,9 +8,10 @@ from datetime import datetime
 import anyio
 import pytest
 
-from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.events import Level
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.domain.spending.budget import BudgetDenied, Budgets, BudgetScope, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Store

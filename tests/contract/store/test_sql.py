@@ -13,10 +13,13 @@ import anyio
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Owner, ServiceStatus, Session, Status, Trigger, VerdictKind
-from claudeops.domain.schedule.plan import Fire
+from claudeops.domain.owner import Owner
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.schedules.plan import Fire
+from claudeops.domain.sessions import Session, Status, Trigger
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, StoreError

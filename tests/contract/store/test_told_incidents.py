@@ -8,20 +8,13 @@ from typing import Any, Final
 
 import pytest
 
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
-from claudeops.domain.model import (
-    ErrorCategory,
-    FailureKind,
-    Level,
-    NewEvent,
-    Outcome,
-    ReportedEvent,
-    Session,
-    Trigger,
-)
-from claudeops.domain.notice.model import UNROUTED, Notice, Target, Topic, decoded
-from claudeops.domain.probe.model import HeartbeatLook, State
-from claudeops.domain.probe.record import Telling, fingerprint_of
+from claudeops.domain.notices.notice import UNROUTED, Notice, Target, Topic, decoded
+from claudeops.domain.probes.probe import HeartbeatLook, State
+from claudeops.domain.probes.record import Telling, fingerprint_of
+from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome, Session, Trigger
 from claudeops.engine.ports import Store
 from support.alerts import alert, over
 from support.probing import observed, probe, turned

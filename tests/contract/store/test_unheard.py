@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import Delivery, Notice, Settled, Target, Topic
-from claudeops.domain.schedule.windows import read_window
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import Delivery, Notice, Settled, Target, Topic
+from claudeops.domain.schedules.windows import read_window
 from claudeops.engine.ports import Store
 from claudeops.store.store import open_store
 from support.answering import asked_of_people

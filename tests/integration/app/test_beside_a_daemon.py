@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from claudeops import logs
 from claudeops.app.chain import run_chain_beside
 from claudeops.app.wiring import root_session
-from claudeops.domain.model import Session, Trigger
+from claudeops.domain.sessions import Session, Trigger
 from claudeops.settings import Settings, load_settings
 from claudeops.store.locks import claim_database
 from support.estate import STAND_IN

@@ -21,9 +21,9 @@ import pytest
 
 from claudeops import logs
 from claudeops.app.web import Parts, Web, connection_rules, keep_listening
-from claudeops.domain.web.login import Role
-from claudeops.domain.web.token import SECRET_BYTES, NewToken, digest_of, written
-from claudeops.domain.web.user import NewUser
+from claudeops.domain.access.logins import Role
+from claudeops.domain.access.tokens import SECRET_BYTES, NewToken, digest_of, written
+from claudeops.domain.access.users import NewUser
 from claudeops.engine.system import SystemClock
 from claudeops.store.store import SqlStore
 from claudeops.web.endpoints import Call, Endpoint

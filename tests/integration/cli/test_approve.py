@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from claudeops.domain.gate.approval import ApprovalStatus, NewApproval, Script
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.store.store import SqlStore
 from support.commanding import Shell, shell_in

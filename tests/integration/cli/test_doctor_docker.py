@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from claudeops.cli.doctor.docker import docker
-from claudeops.cli.doctor.values import Case, Finding, Status
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from support.levels import PATH, level_with_a_filter
 from support.settings_world import make_world
 

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from claudeops.cli.doctor.kubernetes import kubernetes
-from claudeops.cli.doctor.values import Case, Finding, Status
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
 from support.levels import PATH, level_with_a_filter
 from support.settings_world import make_world

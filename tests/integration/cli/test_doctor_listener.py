@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from claudeops.cli.doctor.access import listener
-from claudeops.cli.doctor.values import Case, Finding, Status
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from support.settings_world import make_world
 
 

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 from starlette.responses import Response
 
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from claudeops.cli.doctor.login_provider import login_provider
-from claudeops.cli.doctor.values import Case, Finding, Status
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, IdentityProvider, listening
 from support.settings_world import make_world
 

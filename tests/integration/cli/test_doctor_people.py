@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from claudeops.cli.doctor.people import alerts, nobody, notify
-from claudeops.cli.doctor.values import Case, Finding, Status
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import TargetKind
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import TargetKind
 from claudeops.scripted_api.telegram import ScriptedTelegram, serve_telegram
 from claudeops.settings import Settings
 from support.chatting import ROOM, TOKEN

@@ -8,8 +8,8 @@ from typing import Final, cast
 
 import pytest
 
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from claudeops.cli.doctor.probes import probes
-from claudeops.cli.doctor.values import Case, Finding, Status
 from claudeops.engine.probes import preconditions
 from support.settings_world import World, make_world
 

@@ -8,8 +8,8 @@ from typing import Final, cast
 
 import pytest
 
+from claudeops.cli.doctor.finding import Case, Finding, Status
 from claudeops.cli.doctor.ssh_keys import ssh_keys
-from claudeops.cli.doctor.values import Case, Finding, Status
 from claudeops.engine.cell.cell import Level
 from support.levels import PATH, needs
 from support.settings_world import World, make_world

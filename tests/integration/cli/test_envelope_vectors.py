@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.store.store import SqlStore
 from support.commanding import Shell, shell_in
 from support.envelopes import fault_of

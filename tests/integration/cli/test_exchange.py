@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from claudeops.cli.tiers.stream import Exchange, Printer, Queued, read_frames, run_exchange
-from claudeops.domain.model import DecisionReason, Outcome, Session, Status, Suppressed
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, Suppressed
 from claudeops.formats.stream.exchange import INPUT_BYTES, Verdict
 from support.store_values import running
 from support.streams import vectors

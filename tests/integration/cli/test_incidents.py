@@ -9,11 +9,11 @@ from typing import Final, cast
 
 import pytest
 
-from claudeops.domain.alerts.model import Delivery, Unparsed
+from claudeops.domain.alerts.alert import Delivery, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.store.store import SqlStore
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.commanding import Shell, shell_in

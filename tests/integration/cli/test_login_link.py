@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.web.token import digest_of
+from claudeops.domain.access.tokens import digest_of
 from support.commanding import Shell, shell_in
 
 pytest_plugins = ("support.store_fixtures",)

@@ -18,7 +18,8 @@ import pytest
 
 from claudeops.cli.text.layout import Looks
 from claudeops.cli.text.screen import watch
-from claudeops.domain.model import Level, ReportedEvent
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ReportedEvent
 from support.migrated import write_migrated
 from support.operating import COMMAND
 from support.store_values import one_session, report

@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.app.stages import STAGES, StageKeeper, read_stages
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from claudeops.store.locks import claim_database

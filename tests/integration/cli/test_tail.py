@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from claudeops.cli.tail import ChainsTail, Tail, current_roots
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, ApprovalStatus, answer
 from claudeops.domain.live import (
     AssistantSaid,
@@ -23,7 +24,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, ToolCall, Verdict, VerdictKind
+from claudeops.domain.sessions import DecisionReason
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session_log import reader as old_logs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.cli.commands.access import _ROLES
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
 from claudeops.web.passwords import is_right
 from support.commanding import Shell, shell_in
 

@@ -14,8 +14,8 @@ import anyio.to_thread
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.web.setting import MASK
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.setting import MASK
 from support.migrated import write_migrated
 from support.store_values import (
     NOW,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.model import ServiceStatus
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.store.store import SqlStore
 from support.commanding import Shell, shell_in
 from support.store_values import RULES, check, ending, report, started

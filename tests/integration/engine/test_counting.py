@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from claudeops.domain.gate.approval import ApprovalStatus, answer
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.engine.meter.meter import MeterDeps
 from claudeops.engine.recovery.recovery import Recovery
 from claudeops.engine.session.supervisor import Supervisor

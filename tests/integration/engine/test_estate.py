@@ -18,8 +18,8 @@ from typing import Final, cast
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
+from claudeops.domain.events import Level, NewEvent
 from claudeops.engine.estate import (
     MOST_BYTES,
     MOST_COMPOSE_FILES,

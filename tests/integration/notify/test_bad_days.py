@@ -20,12 +20,12 @@ import psutil
 import pytest
 
 from claudeops import logs
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import Notice, Target, Topic
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import Notice, Target, Topic
 from claudeops.engine.ports import Store
 from claudeops.notify.delivery import Courier
 from claudeops.notify.outgoing import Outgoing
-from claudeops.wording.notice.texts import Wording
+from claudeops.wording.notices.texts import Wording
 from support.receivers import Receiver, receiving
 from support.store_values import NOW
 from support.stores import Database

@@ -11,11 +11,11 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import Delivery
-from claudeops.domain.notice.refusals import CONTENT, Refusal
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.notices.refusals import CONTENT, Refusal
 from claudeops.notify.delivery import Courier, Told
-from claudeops.wording.notice.texts import Message
+from claudeops.wording.notices.texts import Message
 from support.loop_time import loop_time
 from support.receivers import Receiver, receiving
 from support.waiting import until

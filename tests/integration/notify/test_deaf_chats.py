@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.model import Notice, Topic
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.hearing import LASTING_SECONDS, Hearing
 from claudeops.scripted_api.telegram import Fault

@@ -14,14 +14,14 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import Delivery, Notice, Target, Topic
-from claudeops.domain.notice.refusals import CONTENT, Cause
-from claudeops.domain.notice.routing import DEAD_AFTER
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import Delivery, Notice, Target, Topic
+from claudeops.domain.notices.refusals import CONTENT, Cause
+from claudeops.domain.notices.routing import DEAD_AFTER
 from claudeops.engine.ports import Store
 from claudeops.notify.delivery import Courier, Told
 from claudeops.notify.outgoing import LEASE, Outgoing
-from claudeops.wording.notice.texts import Message, Wording
+from claudeops.wording.notices.texts import Message, Wording
 from support.answering import asked_of_people
 from support.store_values import NOW
 from support.stores import Database

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import anyio
 import pytest
 
-from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notices.notice import Delivery
 from claudeops.notify.slack_api import Reply, SlackApi
 from support.slack import BOT_TOKEN, CHANNEL, Answer, SlackServer, slack
 from support.waiting import PATIENCE_SECONDS

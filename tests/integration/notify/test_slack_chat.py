@@ -15,15 +15,15 @@ import anyio
 import pytest
 
 from claudeops import logs
+from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import ApprovalStatus, proven
-from claudeops.domain.model import Level
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Notice, TargetKind, Topic
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
 from claudeops.store.acts.approvals import AnswerResult
 from claudeops.store.store import SqlStore
-from claudeops.wording.notice.approving import NO, REFUSALS, YES, Refused, Tap, button_data
+from claudeops.wording.notices.approving import NO, REFUSALS, YES, Refused, Tap, button_data
 from support.chatting import KEY, SECRET, ask
 from support.loop_time import loop_time
 from support.slack import BOT_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack

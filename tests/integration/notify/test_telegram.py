@@ -13,15 +13,15 @@ import anyio
 import pytest
 
 from claudeops import logs
+from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import Answer, Answered, ApprovalStatus, proven_yes
-from claudeops.domain.model import Level
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Notice, TargetKind, Topic
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.scripted_api.telegram import Fault
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import SqlStore
-from claudeops.wording.notice.approving import REFUSALS, Refused, Tap, button_data
+from claudeops.wording.notices.approving import REFUSALS, Refused, Tap, button_data
 from support.chatting import ALICE, BOB, KEY, OTHER_ROOM, ROOM, SECRET, STRANGER, Chat, ask, chatting
 from support.loop_time import loop_time
 from support.store_values import NOW, started, wanted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.remote import script
 from claudeops.policy.tiers import explain, tier_policy
 from support.policy_cases import POLICY, SCOPE, bash, rows

@@ -16,9 +16,9 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.probe.model import HttpLook, TcpLook
+from claudeops.domain.probes.probe import HttpLook, TcpLook
 from claudeops.errors import RehearsalError
-from claudeops.formats.probe.declaration import read_probes
+from claudeops.formats.probes.declaration import read_probes
 from claudeops.rehearsal.course import Course
 from claudeops.rehearsal.environment import get_status
 from claudeops.rehearsal.scenario import Expired, Silent, State, Stopped

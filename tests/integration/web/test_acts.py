@@ -14,12 +14,12 @@ import anyio.lowlevel
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.access.logins import Role
+from claudeops.domain.access.tokens import PERSONS_SCOPES, ScopeKind
 from claudeops.domain.commands import Command
 from claudeops.domain.gate.approval import proven_yes
-from claudeops.domain.model import Status
 from claudeops.domain.retention import KEYS_KEPT
-from claudeops.domain.web.login import Role
-from claudeops.domain.web.token import PERSONS_SCOPES, ScopeKind
+from claudeops.domain.sessions import Status
 from claudeops.store.reading import silences
 from claudeops.store.tables import api_tokens, idempotency_keys
 from claudeops.web.acting import ACTS

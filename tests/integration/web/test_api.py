@@ -12,7 +12,8 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from claudeops.domain.model import Level, ReportedEvent
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ReportedEvent
 from claudeops.web.api.answers import Items
 from claudeops.web.endpoints import Endpoint
 from support.commanding import Document, Shell, shell_in

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.looks import Address, Look
-from claudeops.domain.model import Verdict, VerdictKind
 from claudeops.policy.judge import TierVerdict, tier_verdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.policy.tiers import Judgement

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.model import Level, ReportedEvent
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ReportedEvent
 from claudeops.store.reading import chain_diff
 from claudeops.store.reading.chain_diff import chain_before
 from claudeops.web.pages import chain_diff as pages

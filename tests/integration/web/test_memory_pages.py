@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import ReportedMemory
+from claudeops.domain.memories.stated import Declined
+from claudeops.domain.report.report import ReportedMemory
 from claudeops.store.reading.memories import MemoryStory
 from support.listening import bearer
 from support.paged import SiteDoor, site_door

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from claudeops.domain.access.logins import Role
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.web.login import Role
 from support.hostile import MARK, TEXTS, fill
 from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import SiteDoor, site_door

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.web.login import IDLE, LoginLink, Role
-from claudeops.domain.web.token import digest_of
+from claudeops.domain.access.logins import IDLE, LoginLink, Role
+from claudeops.domain.access.tokens import digest_of
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.glance import Glance
 from claudeops.web.endpoints import Endpoint

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Connection, select, text
 
+from claudeops.domain.access.logins import COOKIE, LoginLink, NewLogin, Role
+from claudeops.domain.access.tokens import digest_of
 from claudeops.domain.gate.approval import Answered, ApprovalStatus, proven_yes
 from claudeops.domain.gate.passkey import CHALLENGE_TIME, YOUNG, Assertion, Challenge, packed
-from claudeops.domain.web.login import COOKIE, LoginLink, NewLogin, Role
-from claudeops.domain.web.token import digest_of
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.tables import passkey_assertions
 from claudeops.web.passkeys import MOST_CHALLENGES

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
 from claudeops.web.connection import ConnectionRules
 from claudeops.web.endpoints import Call, Endpoint, Table
 from claudeops.web.password_login import TRIES

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import Delivery, Notice, Topic, encoded
-from claudeops.domain.schedule import Cron, Interval, Schedule
-from claudeops.domain.schedule.plan import Overlap, Plan
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import Delivery, Notice, Topic, encoded
+from claudeops.domain.schedules import Cron, Interval, Schedule
+from claudeops.domain.schedules.plan import Overlap, Plan
 from support.listening import bearer
 from support.lived_in import something_of_everything
 from support.paged import SiteDoor, site_door

@@ -19,8 +19,8 @@ import pytest
 from claudeops.app.policy import PolicyInForce, policy_text, read_policy_text
 from claudeops.cli.policy import Question, print_verdicts
 from claudeops.domain.answers import plain
-from claudeops.policy.document import in_force
 from claudeops.policy.judge import TierVerdict
+from claudeops.policy.policy_file import in_force
 from claudeops.settings import policy_document
 from support.hostile import TEXTS
 from support.listening import bearer

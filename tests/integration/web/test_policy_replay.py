@@ -15,7 +15,7 @@ import pytest
 
 from claudeops.app import policy as in_force
 from claudeops.app.policy import PolicyInForce
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount

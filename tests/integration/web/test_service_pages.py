@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import ReportedMemory
+from claudeops.domain.memories.stated import Declined
+from claudeops.domain.report.report import ReportedMemory
 from support.listening import bearer
 from support.lived_in import something_of_everything
 from support.paged import SiteDoor, site_door

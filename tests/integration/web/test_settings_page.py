@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.domain.access.logins import Role
 from claudeops.domain.answers import plain
-from claudeops.domain.web.login import Role
 from claudeops.settings import load_settings
 from claudeops.settings.names import KNOWN
 from claudeops.settings.shown import effective, shown

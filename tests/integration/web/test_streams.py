@@ -17,7 +17,8 @@ import pytest
 from anyio.abc import TaskStatus
 
 from claudeops.app.log_lines import SessionLogs
-from claudeops.domain.model import Session, Status, Trigger, VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.sessions import Session, Status, Trigger
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog

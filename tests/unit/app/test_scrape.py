@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from claudeops.app.metrics import Scrape
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Level
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.events import Level
+from claudeops.domain.figures import Figures
 from claudeops.domain.spending.budget import Budgets
-from claudeops.domain.web.figures import Figures
 from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.metrics import Known, Metrics

@@ -19,9 +19,10 @@ from claudeops.app.wiring import (
     root_session,
     schedule,
 )
-from claudeops.domain.estate.model import NO_ESTATE
-from claudeops.domain.model import ToolCall, Trigger, VerdictKind
-from claudeops.domain.schedule import Cron, Interval
+from claudeops.domain.calls import ToolCall, VerdictKind
+from claudeops.domain.estate.estate import NO_ESTATE
+from claudeops.domain.schedules import Cron, Interval
+from claudeops.domain.sessions import Trigger
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message
 from claudeops.engine.gate.judging import SessionJudge

@@ -11,7 +11,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.app.wiring import binaries, build_context, check_harnesses, escalation_rules, root_session
-from claudeops.domain.model import Trigger
+from claudeops.domain.sessions import Trigger
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.ports import Store
 from claudeops.engine.session.context import SessionContext

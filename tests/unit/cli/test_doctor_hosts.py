@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claudeops.cli.doctor.sessions import unheld
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
 
 SOURCE = Source(path="CLAUDE-OPS.md", line=1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.policy.document import render
+from claudeops.policy.policy_file import render
 from claudeops.policy.tiers import parse_policy, read_document
 from support.policy_cases import DEFAULT_TEXT
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from claudeops.domain.answers import document, plain
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "web\u202e\x1b[31m"

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claudeops.domain.calls import Held
 from claudeops.domain.cases import MOST_CASES, Checked, History, LedgerEntry, PastChain, Result, cases_of
-from claudeops.domain.model import Held, ServiceStatus
+from claudeops.domain.report.report import ServiceStatus
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HEALTHY, DOWN = ServiceStatus.HEALTHY, ServiceStatus.DOWN

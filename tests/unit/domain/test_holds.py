@@ -27,7 +27,7 @@ from claudeops.domain.holds import (
     when_refused,
     when_started,
 )
-from claudeops.domain.model import Ending, FailureKind, Outcome
+from claudeops.domain.sessions import Ending, FailureKind, Outcome
 from support.store_values import NOW, after, ending, report, running
 
 SLACK = timedelta(seconds=30)  # the longest jitter

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from claudeops.domain.holds import ApiAnswer, ApiError, refusal, resets_at
-from claudeops.domain.model import FailureKind
+from claudeops.domain.sessions import FailureKind
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=90)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Reference, duration, levels_from, moment, reference
-from claudeops.domain.model import Level
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 

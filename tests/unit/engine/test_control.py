@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.engine.control import Clocks, Control, Timeouts
 from claudeops.formats.stream import TextSaid, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
 from support.streams import DATA, RECORDINGS

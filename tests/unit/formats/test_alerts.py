@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import read_matcher, read_matchers
-from claudeops.domain.alerts.model import PROBES
 from claudeops.domain.alerts.rules import Rules, SenderKind
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.formats.alerts import AlertsFault, read_rules
 
 WHOLE = """

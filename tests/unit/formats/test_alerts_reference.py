@@ -7,9 +7,9 @@ import re
 import msgspec
 import pytest
 
+from claudeops.domain.alerts.alert import HANDLED, TEMPORARY, Decision
 from claudeops.domain.alerts.decide import SETTLING, STORM_WAIT
 from claudeops.domain.alerts.machine import LATE, SAME
-from claudeops.domain.alerts.model import HANDLED, TEMPORARY, Decision
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Rules, SenderKind, StormRules
 from claudeops.formats.alerts import (
     FlappingEntry,

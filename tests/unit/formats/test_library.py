@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.model import Service
+from claudeops.domain.estate.estate import Service
 from claudeops.formats.library import (
     BUILT_IN,
     HEADINGS,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.model import Level
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import Target, TargetKind, Topic
-from claudeops.domain.schedule.windows import read_window
+from claudeops.domain.events import Level
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import Target, TargetKind, Topic
+from claudeops.domain.schedules.windows import read_window
 from claudeops.formats.notices import NotifyFault, Place, read_document
 
 WHOLE = """

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.schedule import Cron, Interval, Schedule
-from claudeops.domain.schedule.plan import Overlap, Plan
-from claudeops.domain.schedule.windows import read_window
+from claudeops.domain.schedules import Cron, Interval, Schedule
+from claudeops.domain.schedules.plan import Overlap, Plan
+from claudeops.domain.schedules.windows import read_window
 from claudeops.formats.schedules import ScheduleFault, Surroundings, read_plans
 
 WHOLE: Final = """

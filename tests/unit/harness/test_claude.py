@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import CredentialKind, GateCancelled, GateRequest, InitMismatch, Question
 from support.specs import SPEC

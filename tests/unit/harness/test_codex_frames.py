@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.model import FailureKind, Outcome
-from claudeops.domain.outcome import Exit, judge
+from claudeops.domain.chains.outcome import Exit, judge
+from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.formats.stream import (
     Frame,
     LineMalformed,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.caliban import CalibanHarness
 from claudeops.harness.codex import CodexHarness

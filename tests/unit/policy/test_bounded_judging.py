@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.model import ToolCall, VerdictKind
+from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.formats.report.markers import read_markers
 from claudeops.policy.commands import MOST_JUDGED
 from claudeops.policy.never import refuse_line, refuse_text

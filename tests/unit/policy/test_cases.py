@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.calls import Verdict, VerdictKind
 from support.policy_cases import NAMED, SCOPE, TABLES, judged
 
 CASES = [json.loads(line) for line in (TABLES / "cases.jsonl").read_text(encoding="utf-8").splitlines()]

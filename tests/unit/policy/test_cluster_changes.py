@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.policy.tiers import PolicyFault, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 

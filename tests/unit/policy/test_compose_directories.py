@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.estate.estate import Estate, Manifest
 from claudeops.policy.tiers import judge, tier_policy
 from support.policy_cases import POLICY, SCOPE, judged
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
-from claudeops.domain.model import ToolCall, VerdictKind
+from claudeops.domain.calls import ToolCall, VerdictKind
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
 from claudeops.policy.reach import Reach, refuse_url
 from claudeops.policy.tiers import PolicyFault, Scope, TierPolicy, explain, judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash, judged

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import PolicyFault, judge, parse_policy, tier_policy
 from support.policy_cases import POLICY, SCOPE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from support.policy_cases import judged
 
 LEAKS = (

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import explain, parse_policy, tier_policy
 from claudeops.settings.load import fragment_texts
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, sections

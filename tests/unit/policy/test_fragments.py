@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.programs.statements import refuse_sql
 from claudeops.policy.tiers import Policy, PolicyFault, parse_policy, tier_policy
 from claudeops.settings.files import policy_fragments

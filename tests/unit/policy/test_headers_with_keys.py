@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from support.policy_cases import SCOPE, judged
 
 ADDING = replace(SCOPE, headers={"authorization": ("https://grafana.example",)})

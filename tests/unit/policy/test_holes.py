@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import ToolCall, VerdictKind
+from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.tiers import Scope, explain, judge, tier_policy
 from support.policy_cases import POLICY, SCOPE, TIERS, bash, judged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import explain, tier_policy
 from support.policy_cases import POLICY, SCOPE, bash, judged
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
 from claudeops.formats.library import Kind, LibraryText
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.policy.tiers import Scope

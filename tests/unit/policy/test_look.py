@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.shell import Certainty, parse
 from claudeops.policy.tiers import judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged

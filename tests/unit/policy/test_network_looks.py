@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.policy.remote import script
 from claudeops.policy.tiers import PolicyFault, parse_policy, tier_policy

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import Judgement, Scope, explain, tier_policy
 from support.policy_cases import POLICY, SCOPE, bash
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import ToolCall, VerdictKind
+from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.places import covers, is_secret_name, may_match, meet
 from claudeops.policy.tiers import judge, tier_policy
 from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections

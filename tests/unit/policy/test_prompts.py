@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from claudeops.domain.model import ToolCall, VerdictKind
+from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.policy.tiers import Scope, judge, tier_policy
 from support.checkout import ROOT

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.policy.repetition import REFUSED_AFTER, REPORTS, STOPPED_AFTER, Repetition
 
 NUMBERS = itertools.count()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.replay import MOST_CHANGES, RecordedCall, ReplayCount
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

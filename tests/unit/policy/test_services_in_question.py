@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import Policy, judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import Action, ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import Action, ActionLimit, ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import judge, narrow, split_patterns, tier_policy
 from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections
 

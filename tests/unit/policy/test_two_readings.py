@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest, Prohibition, Service, Source
-from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.calls import Verdict, VerdictKind
+from claudeops.domain.estate.estate import Estate, Manifest, Prohibition, Service, Source
 from claudeops.policy.identity import pod_owners
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged

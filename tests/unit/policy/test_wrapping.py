@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.identity import plain_name
 from claudeops.policy.tiers import explain, tier_policy
 from support.doses import drawn

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from support.checkout import ROOT
 from support.policy_cases import judged
 

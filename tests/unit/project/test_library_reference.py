@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.estate.estate import Estate
 from claudeops.engine.library import MOST_FILES
 from claudeops.formats.library import HEADINGS, LOWEST_TIER, MOST_BYTES, Kind, choose, parse
 from claudeops.policy.tiers import Scope

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.chains.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
+from claudeops.domain.events import Level
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status, Trigger, VerdictKind
-from claudeops.domain.probe.model import State as ProbeState
+from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, Trigger
 from claudeops.rehearsal.course import Struck
 from claudeops.rehearsal.scenario import Expected, ExpectedChat, ExpectedEvent, State, Within
 from claudeops.rehearsal.verdict import ProbeTurn, Record, Times, describe_call, may_still_come, shortfalls, times_of

@@ -11,8 +11,8 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.live import CallJudged, LinesLost
-from claudeops.domain.model import VerdictKind
 from claudeops.engine.live.hub import KEPT, Hub
 from claudeops.web.feed import RING, WAITING, Feed
 from support.streaming import NOON, Event, EventReader, said

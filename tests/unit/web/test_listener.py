@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.probe.model import Verb
+from claudeops.domain.probes.probe import Verb
 from claudeops.errors import StoreError
 from claudeops.web.endpoints import Endpoint
 from claudeops.web.listener import CALLS_AT_ONCE, MOST_AT_ONCE, MOST_BYTES, Hosts

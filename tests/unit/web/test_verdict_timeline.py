@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.store.reading.chain_calls import CallSpan, ChainCalls, ModelSpan
 from claudeops.web.pages.verdict_timeline import WIDTH, drawn
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.model import Service
+from claudeops.domain.estate.estate import Service
 from claudeops.wording.access import AccessFacts, DockerAccess, SshFacts, limits
 from support.library_texts import service
 

@@ -6,12 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from claudeops.domain.alerts.alert import Alert, AlertState, Decision, Key, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Alert, AlertState, Decision, Key, Silence
 from claudeops.domain.alerts.register import Ruling
 from claudeops.domain.alerts.rules import Grouping
 from claudeops.domain.alerts.suppression import preview
-from claudeops.domain.model import Level, ServiceStatus
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.wording.alert_brief import MOST_BYTES, brief, chain_fingerprint, handover, note, sentence
 from support.alerts import NOON, SOURCE, World, alert, minutes, over, rules_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.probe.model import Probe, TcpLook
+from claudeops.domain.probes.probe import Probe, TcpLook
 from claudeops.formats.library import Kind, LibraryText
 from claudeops.wording.route import Candidate, Match, What, of_probe, of_text, of_tier, route, stems
 

@@ -7,10 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from claudeops.domain.alerts.alert import Decision, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Decision, Silence
+from claudeops.domain.calls import Held
+from claudeops.domain.events import Level
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import DecisionReason, Held, Level, Outcome, ServiceStatus, SkipReason
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.schedules.plan import SkipReason
+from claudeops.domain.sessions import DecisionReason, Outcome
 from claudeops.domain.why import Reason, Tone, Why, WhyKind
 from claudeops.wording import why
 

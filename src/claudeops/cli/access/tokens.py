@@ -15,11 +15,11 @@ from claudeops.cli.access.users import user_not_found
 from claudeops.cli.operator import CommandResult, not_done, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
+from claudeops.domain.access.logins import LINK_SECONDS, LoginLink, Role
+from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
+from claudeops.domain.access.users import User
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.web.login import LINK_SECONDS, LoginLink, Role
-from claudeops.domain.web.token import SECRET_BYTES, digest_of
-from claudeops.domain.web.user import User
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import tokens as acts

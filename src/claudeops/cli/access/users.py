@@ -12,9 +12,9 @@ from typing import Final
 from claudeops.cli.operator import CommandResult, not_found, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
+from claudeops.domain.access.logins import Role
+from claudeops.domain.access.users import NewUser, User, password_fault, user_name_fault
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.web.login import Role
-from claudeops.domain.web.user import NewUser, User, password_fault, user_name_fault
 from claudeops.settings import Settings
 from claudeops.store.store import SqlStore
 

@@ -11,7 +11,7 @@ import click
 
 from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.notice.model import Delivery, Target
+from claudeops.domain.notices.notice import Delivery, Target
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
 from claudeops.settings import Settings
 from claudeops.text.redact import Redactor

@@ -19,12 +19,12 @@ import msgspec
 from claudeops.app.wiring import estate_now, probe_reading
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
-from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
+from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.estate.model import NO_ESTATE
+from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind, MissingInputError
 from claudeops.formats.senders import read
 from claudeops.settings import Settings

@@ -14,6 +14,18 @@ import click
 from claudeops.cli.commands.access import login_link, token, user
 from claudeops.cli.commands.act import approve, deny, list_approvals, pause, resume, stop
 from claudeops.cli.commands.completion import complete_names, completion
+from claudeops.cli.commands.history import (
+    chain,
+    config,
+    diff_chains,
+    list_actions,
+    list_checks,
+    list_events,
+    spend,
+    stats,
+    status,
+    why,
+)
 from claudeops.cli.commands.incidents import (
     ack,
     alerts,
@@ -30,18 +42,6 @@ from claudeops.cli.commands.memories import memories
 from claudeops.cli.commands.notify import notify
 from claudeops.cli.commands.options import WholeHelp
 from claudeops.cli.commands.policy import policy, remote_commands, show_tool
-from claudeops.cli.commands.records import (
-    chain,
-    config,
-    diff_chains,
-    list_actions,
-    list_checks,
-    list_events,
-    spend,
-    stats,
-    status,
-    why,
-)
 from claudeops.cli.commands.sessions import delete_session, flush_transcript, list_sessions, load_session, replay
 from claudeops.cli.commands.set_up import backup, doctor, migrate_from, rehearse, version
 from claudeops.cli.commands.tiers import (

@@ -17,13 +17,13 @@ _LATEST: Final = timedelta(days=36_500)
 
 
 class _Scope(click.ParamType[str]):
-    """What a token is for, as `claudeops.domain.web.token.scope_fault` takes it."""
+    """What a token is for, as `claudeops.domain.access.tokens.scope_fault` takes it."""
 
     name = "scope"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the scope."""
-        from claudeops.domain.web.token import scope_fault
+        from claudeops.domain.access.tokens import scope_fault
 
         scope = str(value).strip()
         if fault := scope_fault(scope):
@@ -125,7 +125,12 @@ def revoke_token(token_id: int, output_format: str) -> int:
 
 # --- users ------------------------------------------------------------------------------------------------
 
-_ROLES: Final = ("viewer", "operator", "approver", "admin")  # a test compares them with `claudeops.domain.web.login`
+_ROLES: Final = (
+    "viewer",
+    "operator",
+    "approver",
+    "admin",
+)  # a test compares them with `claudeops.domain.access.logins`
 _MOST_BYTES: Final = 16_384
 
 _PASSWORD: Final = click.option(
@@ -167,7 +172,7 @@ def add_user(name: str, role: str, has_password: bool, output_format: str) -> in
     status: 0 added, 1 there is one of this name or something is wrong with name or password, 78 configuration.
     """
     from claudeops.cli.access.users import add
-    from claudeops.domain.web.login import Role
+    from claudeops.domain.access.logins import Role
 
     password = _password(is_wanted=has_password)
     return add(name, Role(role), password, as_json=output_format == "json")
@@ -197,7 +202,7 @@ def set_user(name: str, role: str | None, has_password: bool, output_format: str
     with the password, 64 usage, 78 configuration.
     """
     from claudeops.cli.access.users import change
-    from claudeops.domain.web.login import Role
+    from claudeops.domain.access.logins import Role
 
     if role is None and not has_password:
         raise click.UsageError("There is nothing to change: give --role, --password-stdin, or both.")

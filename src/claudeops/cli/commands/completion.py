@@ -42,12 +42,12 @@ def completion(shell: str) -> int:
 
 
 def names(subject: str) -> Complete:
-    """Return what completes names on record; ``subject`` is a question of `claudeops.store.knowledge.names`."""
+    """Return what completes names on record; ``subject`` is a question of `claudeops.store.knowledge.completion`."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         from claudeops.errors import ConfigurationError
         from claudeops.settings.where import database_url
-        from claudeops.store.knowledge import names as known
+        from claudeops.store.knowledge import completion as known
 
         try:
             url = database_url(os.environ, cwd=Path.cwd())

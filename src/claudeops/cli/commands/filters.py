@@ -148,8 +148,9 @@ def shaped(*, watched: bool = True) -> Callable[[Command], Command]:
 
 
 def _listing(given: dict[str, Any]) -> Listing:
+    from claudeops.domain.events import Level
     from claudeops.domain.listing import Listing
-    from claudeops.domain.model import Level, Outcome
+    from claudeops.domain.sessions import Outcome
 
     kinds = {"level": Level, "outcome": Outcome}
     members: dict[str, Any] = {

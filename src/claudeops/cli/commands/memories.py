@@ -14,7 +14,7 @@ CATEGORIES: Final = (
     *("timing", "dependency", "behaviour", "maintenance", "location", "capacity", "configuration", "cause", "remedy"),
     *("schedule", "contact", "other"),
 )
-"""Those of `claudeops.domain.memory.categories`, which is not imported for help; a test compares them."""
+"""Those of `claudeops.domain.memories.categories`, which is not imported for help; a test compares them."""
 
 _ID_DIGITS: Final = 9  # more do not fit the column
 
@@ -71,7 +71,7 @@ def add_memory(observation: str, service: str | None, category: str, supersedes:
     What contradicts it is put out of use. Exit status: 0 added, 1 declined, 78 configuration.
     """
     from claudeops.cli import memories as ours
-    from claudeops.domain.model import ReportedMemory
+    from claudeops.domain.report.report import ReportedMemory
 
     named = (service or "").strip() or None
     memory = ReportedMemory(category=category, observation=observation, service=named, supersedes=supersedes)

@@ -34,7 +34,7 @@ def list_sessions(wanted: Listing, shape: Shape) -> int:
 
     Exit status: 0 listed, also when there are none, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.sessions.records import list_sessions as listed
+    from claudeops.cli.sessions.stored import list_sessions as listed
 
     return listed(wanted, shape=shape)
 
@@ -48,7 +48,7 @@ def load_session(session_id: str, shape: Shape) -> int:
     A SESSION_ID is its number, or four or more characters of the id that its CLI has. Exit status: 0 shown, 1 there is
     no such session, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.sessions.records import load_session as loaded
+    from claudeops.cli.sessions.stored import load_session as loaded
 
     return loaded(session_id, shape=shape)
 
@@ -66,7 +66,7 @@ def delete_session(session_id: str, chain: bool, output_format: str) -> int:  # 
     it runs or waits, while later sessions of its chain stay, and while its actions count towards a limit. Exit status:
     0 deleted, 1 refused or no such session, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.sessions.records import delete_session as deleted
+    from claudeops.cli.sessions.stored import delete_session as deleted
 
     return deleted(session_id, chain=chain, as_json=output_format == "json")
 

@@ -62,7 +62,7 @@ def bootstrap(  # noqa: PLR0917 - click hands its options over by name
     stopped, or a session failed, 66 that session cannot be gone on with, 75 try later (with --detach also: no daemon
     runs), 78 configuration.
     """
-    from claudeops.domain.schedule.plan import asked
+    from claudeops.domain.schedules.plan import asked
 
     as_json = output_format == "json"
     if detach and live:
@@ -143,7 +143,7 @@ def ping(name: str, verb: str | None, line: str | None, output_format: str) -> i
     1 no heartbeat of this name is known, 69 the database cannot be reached, 78 configuration.
     """
     from claudeops.cli.probe import send_ping
-    from claudeops.domain.probe.model import Verb
+    from claudeops.domain.probes.probe import Verb
 
     said = None if verb is None and line is not None else Verb(verb or "success")
     return send_ping(name, said, line or "", as_json=output_format == "json")

@@ -17,8 +17,8 @@ import msgspec
 
 from claudeops.app.notify import bots_of, rooms_of
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.notice.model import DEAF, Delivery
-from claudeops.domain.notice.refusals import Refusal, of_slack, of_telegram, slack_deafness
+from claudeops.domain.notices.notice import DEAF, Delivery
+from claudeops.domain.notices.refusals import Refusal, of_slack, of_telegram, slack_deafness
 from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.notify.bot_api import BotApi, Came
 from claudeops.notify.slack_api import SlackApi

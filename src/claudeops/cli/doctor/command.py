@@ -24,12 +24,12 @@ from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.estate import estate
+from claudeops.cli.doctor.finding import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.doctor.kubernetes import kubernetes
 from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.network import headers, network
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.ssh_keys import ssh_keys
-from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
 from claudeops.errors import ClaudeopsError, ConfigurationError

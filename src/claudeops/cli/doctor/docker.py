@@ -10,7 +10,7 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.cell import surroundings
-from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
 from claudeops.engine.cell.cell import DOCKER_HOST, Level, docker_engine
 from claudeops.engine.cell.levels import choose
 from claudeops.errors import ConfigurationError

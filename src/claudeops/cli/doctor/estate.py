@@ -7,8 +7,8 @@ from typing import Final
 
 import anyio.to_thread
 
-from claudeops.cli.doctor.values import Case, Finding, Status, skipped
-from claudeops.domain.estate.model import Estate, MaintenanceWindow, Manifest, Prohibition, Service
+from claudeops.cli.doctor.finding import Case, Finding, Status, skipped
+from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Manifest, Prohibition, Service
 from claudeops.engine.estate import read_estate
 from claudeops.formats.estate.rules import EVERY_SERVICE
 from claudeops.settings import Settings

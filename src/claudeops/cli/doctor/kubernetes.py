@@ -12,7 +12,7 @@ import h11
 import msgspec
 
 from claudeops.app.cell import surroundings
-from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.levels import choose
 from claudeops.engine.kubernetes.kubeconfig import TierClusters, kubeconfig_files, read_clusters

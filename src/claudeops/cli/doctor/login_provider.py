@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudeops.cli.doctor.values import Case, Finding, doubtful, fine
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine
 from claudeops.engine.system import SystemClock
 from claudeops.settings import Settings
 

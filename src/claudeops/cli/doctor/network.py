@@ -10,8 +10,8 @@ import anyio.to_thread
 
 from claudeops.app.cell import surroundings
 from claudeops.app.wiring import tier_policies
-from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
-from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell.levels import choose
 from claudeops.engine.cell.own_network import Names, Network, resolved
 from claudeops.engine.cell.reach import Needs, list_of

@@ -18,11 +18,11 @@ import anyio.to_thread
 
 from claudeops.app.notify import courier
 from claudeops.cli.doctor.chats import ChatFaults, chat_faults
-from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, fine
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, fine
 from claudeops.cli.text.layout import count_of
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.notice.approvers import Approver
-from claudeops.domain.notice.model import TargetKind
+from claudeops.domain.notices.approvers import Approver
+from claudeops.domain.notices.notice import TargetKind
 from claudeops.engine.daemon.healthcheck_ping import Verb, address
 from claudeops.settings import Settings
 from claudeops.text import join_names

@@ -11,17 +11,17 @@ from typing import Final
 
 from claudeops import logs
 from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading, refuse_command
-from claudeops.cli.doctor.values import Case, Finding, Status, failed, failed_with
+from claudeops.cli.doctor.finding import Case, Finding, Status, failed, failed_with
 from claudeops.cli.output import ErrorKind
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.probe.model import Probe, kind_of
-from claudeops.domain.probe.tier0 import Tier0
+from claudeops.domain.estate.estate import Estate
+from claudeops.domain.probes.probe import Probe, kind_of
+from claudeops.domain.probes.tier0 import Tier0
 from claudeops.engine.probes.declared import Declared
 from claudeops.engine.probes.preconditions import Preconditions
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.system import SystemClock
 from claudeops.files import is_there
-from claudeops.formats.probe.declaration import unknown_services
+from claudeops.formats.probes.declaration import unknown_services
 from claudeops.settings import Settings
 from claudeops.text import join_names, one_line
 from claudeops.text.redact import Redactor

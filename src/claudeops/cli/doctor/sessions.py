@@ -12,12 +12,12 @@ import anyio.to_thread
 
 from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_looks, surroundings, try_gate
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
-from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.schedule import fires_at, next_due
-from claudeops.domain.schedule.plan import Plan
-from claudeops.domain.schedule.windows import open_at
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
+from claudeops.domain.schedules import fires_at, next_due
+from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.windows import open_at
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, filtered_engine, named_in

@@ -15,8 +15,8 @@ import anyio.to_thread
 
 from claudeops.app.cell import surroundings
 from claudeops.app.wiring import tier_policies
-from claudeops.cli.doctor.values import Case, Finding, doubtful, fine, skipped
-from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import named_in

@@ -19,11 +19,11 @@ from claudeops.cli.operator import CommandResult, now, run_on_database
 from claudeops.cli.output import ErrorKind, Exit, print_failure
 from claudeops.cli.sessions.shown import find_in
 from claudeops.domain.answers import plain
-from claudeops.domain.backfill import BackfillRejected, RejectionReason
-from claudeops.domain.consequences import Consequences, conclude
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
+from claudeops.domain.chains.consequences import Consequences, conclude
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Ending, NewSession, Session, Status, Trigger
+from claudeops.domain.sessions import Ending, NewSession, Session, Status, Trigger
 from claudeops.engine.daemon.housekeeping import log_id
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.recovery.replay import LogRead, named_session, read_log, replay_log

@@ -10,7 +10,7 @@ from claudeops.cli.operator import CommandResult, not_found
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import reference
-from claudeops.domain.model import Outcome
+from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import Connection, session_ids
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import SqlStore

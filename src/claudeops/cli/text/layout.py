@@ -101,7 +101,7 @@ _STATUS_STYLES: Final[Mapping[str, Style]] = {
     "up": Style.GOOD,
     "flapping": Style.WARN,
 }
-"""By `claudeops.domain.model.ServiceStatus` and `claudeops.domain.probe.model.State`; the others are quiet."""
+"""By `claudeops.domain.report.report.ServiceStatus` and `claudeops.domain.probes.probe.State`; the others are quiet."""
 
 
 # --- tables -----------------------------------------------------------------------------------------------

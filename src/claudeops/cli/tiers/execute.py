@@ -21,15 +21,7 @@ from claudeops.cli.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, exit_of_refusal, turn
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import (
-    LOWEST_TIER,
-    NewSession,
-    Outcome,
-    Session,
-    Status,
-    Suppressed,
-    Trigger,
-)
+from claudeops.domain.sessions import LOWEST_TIER, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
 from claudeops.formats.stream.exchange import INPUT_BYTES, Verdict

@@ -6,7 +6,7 @@ from typing import Final
 
 from claudeops.cli import output
 from claudeops.cli.output import ErrorKind, Exit, StopReason
-from claudeops.domain.model import DecisionReason, ErrorCategory, Outcome, Session
+from claudeops.domain.sessions import DecisionReason, ErrorCategory, Outcome, Session
 
 TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
 

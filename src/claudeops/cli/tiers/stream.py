@@ -29,7 +29,7 @@ from claudeops.cli.output import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start
 from claudeops.cli.tiers.outcomes import exit_of_refusal
 from claudeops.domain.commands import CommandName, StopTarget
-from claudeops.domain.model import Session, Status, Suppressed, Trigger
+from claudeops.domain.sessions import Session, Status, Suppressed, Trigger
 from claudeops.engine.ports import Records
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.session_log.reader import open_log

@@ -18,7 +18,7 @@ from claudeops.cli.output import Exit
 from claudeops.cli.probe import declared_probes, look_once
 from claudeops.cli.tiers.inventory import run
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.probe.model import Probe
+from claudeops.domain.probes.probe import Probe
 from claudeops.settings import Settings
 from claudeops.text.redact import Redactor
 

@@ -11,9 +11,10 @@ from claudeops.cli.text.layout import Cell, Looks, Style, count_of, length_of, p
 from claudeops.cli.views import Answer, Shape, database_url, missing, present
 from claudeops.cli.views.lists import LEVEL_STYLES, held_cell, result_cell
 from claudeops.domain.answers import document
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Reference
-from claudeops.domain.model import DecisionReason, Outcome, Status, VerdictKind
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading import Connection, opened, session_ids
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
 from claudeops.wording.why import DECISIONS

@@ -13,7 +13,7 @@ from claudeops.cli.output import Exit, body_of
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table
 from claudeops.cli.views import Answer, Shape, missing, present
 from claudeops.domain.answers import plain
-from claudeops.domain.web.setting import OF_OURS, Setting, chosen
+from claudeops.domain.setting import OF_OURS, Setting, chosen
 from claudeops.errors import ConfigurationError
 from claudeops.settings.shown import effective
 

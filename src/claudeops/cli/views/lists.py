@@ -12,9 +12,10 @@ from typing import Final
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, length_of, status_cell, table
 from claudeops.cli.views import Answer, Shape, database_url, missing, more, present
 from claudeops.domain.answers import plain
-from claudeops.domain.cooldown import Left
+from claudeops.domain.calls import Held
+from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.model import Held, Level
 from claudeops.store.reading import Connection, events, opened, services
 from claudeops.store.reading.events import EventEntry
 from claudeops.store.reading.services import ActionEntry, CheckEntry, ProbeEntry

@@ -17,7 +17,7 @@ from claudeops.cli.policy import estate_or_none, with_policy
 from claudeops.cli.text.layout import Cell, Column, Looks, Row, Style, count_of, pairs, table
 from claudeops.cli.views import Answer, Shape, database_url, present
 from claudeops.domain.answers import document
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.policy.replay import PolicyReplay, RecordedCall, ReplayBound, ReplayCount
 from claudeops.settings import Settings
 from claudeops.settings.files import read_text

@@ -22,9 +22,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from claudeops.domain.alerts import incidents, machine, subject
-from claudeops.domain.alerts.groups import Bundle, Room, bundles, group_key, weight
-from claudeops.domain.alerts.machine import Step, Turn
-from claudeops.domain.alerts.model import (
+from claudeops.domain.alerts.alert import (
     HANDLED,
     PROBES,
     STORM,
@@ -41,11 +39,13 @@ from claudeops.domain.alerts.model import (
     WitnessKind,
     matchable,
 )
+from claudeops.domain.alerts.groups import Bundle, Room, bundles, group_key, weight
+from claudeops.domain.alerts.machine import Step, Turn
 from claudeops.domain.alerts.register import Group, Outcome, Register, Start
 from claudeops.domain.alerts.rules import Grouping, Treatment, rank
 from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation, clock
 from claudeops.domain.alerts.suppression import BELIEVED, Inhibitors
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.text import unique
 
 SETTLING: Final = timedelta(seconds=5)

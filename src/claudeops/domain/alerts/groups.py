@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.alerts.model import PROBES, AlertState, Key, matchable
+from claudeops.domain.alerts.alert import PROBES, AlertState, Key, matchable
 from claudeops.domain.alerts.register import Group
 from claudeops.domain.alerts.rules import Grouping, StormRules, rank
 from claudeops.text import casefold_key

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.alerts.model import AlertState, Incident, IncidentStatus, Witness, WitnessKind
+from claudeops.domain.alerts.alert import AlertState, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.rules import rank
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.text import unique
 
 MOST_SERVICES: Final = 200

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from claudeops.domain.alerts.model import Alert, AlertState, AlertStatus, Said
+from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus, Said
 from claudeops.domain.alerts.rules import FlapRules, rank
 
 SAME: Final = timedelta(minutes=2)

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.alerts.model import PROBES, AlertState, Decision, Delivery, Incident, Key, Unparsed
+from claudeops.domain.alerts.alert import PROBES, AlertState, Decision, Delivery, Incident, Key, Unparsed
 from claudeops.domain.alerts.situation import Chain
-from claudeops.domain.model import Handover, Level, NewSession, Session
-from claudeops.domain.probe.dependencies import Dependencies
+from claudeops.domain.events import Level
+from claudeops.domain.probes.dependencies import Dependencies
+from claudeops.domain.sessions import Handover, NewSession, Session
 
 _Index = TypeVar("_Index", str, int)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.register import Outcome, Ruling, Start
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.alerts.situation import Chain, Situation
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies
 
 STEP: Final = timedelta(seconds=5)
 """Between two looks at the clock."""

@@ -8,9 +8,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import Matcher, all_hold
-from claudeops.domain.alerts.model import PROBES
-from claudeops.domain.model import LOWEST_TIER, Level
+from claudeops.domain.events import Level
+from claudeops.domain.sessions import LOWEST_TIER
 
 
 class SenderKind(StrEnum):

@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
+from claudeops.domain.alerts.alert import BY_LABELS, Alert
 from claudeops.domain.alerts.exporters import Exporter, Measures, exporter
-from claudeops.domain.alerts.model import BY_LABELS, Alert
 from claudeops.domain.alerts.workloads import claimant_of, cron_job_of, set_of, workload_of
-from claudeops.domain.probe.directory import Directory, split_place
+from claudeops.domain.probes.directory import Directory, split_place
 
 _GIVEN: Final = ("service", "app", "application", "app_kubernetes_io_name")
 _NAMESPACES: Final = ("namespace", "kubernetes_namespace", "k8s_namespace_name", "namespace_name")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from claudeops.domain.alerts.alert import AlertState, Key, Silence, matchable
 from claudeops.domain.alerts.matchers import all_hold
-from claudeops.domain.alerts.model import AlertState, Key, Silence, matchable
 from claudeops.domain.alerts.rules import InhibitRule, rank
-from claudeops.domain.model import Level
-from claudeops.domain.probe.dependencies import Dependencies
+from claudeops.domain.events import Level
+from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.text import one_line
 
 BELIEVED: Final = timedelta(hours=24)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.estate.model import Estate, Prohibition
-from claudeops.domain.estate.names import container_of, counted_by, forms, other_names_of
+from claudeops.domain.estate.estate import Estate, Prohibition
+from claudeops.domain.estate.service_names import container_of, counted_by, forms, other_names_of
 from claudeops.text import NAME_LENGTH, casefold_key, one_line, parts, regex
 
 EVERY_SERVICE: Final = "*"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from claudeops.domain.estate.model import MaintenanceWindow, Service
+from claudeops.domain.estate.estate import MaintenanceWindow, Service
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.schedule.windows import open_at
+from claudeops.domain.schedules.windows import open_at
 from claudeops.text import casefold_key, clip, parts
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 
 ESTATE: Final = "{estate}"
 """Stands for the hosts of the estate, this machine and private networks among a tier's ``hosts`` and ``urls``."""

@@ -24,7 +24,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from claudeops.domain.model import Session, ToolCall
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.sessions import Session
 from claudeops.text import casefold_key, signs
 
 KEY_BYTES: Final = 32

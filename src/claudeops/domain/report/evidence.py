@@ -24,7 +24,7 @@ connect nothing. Where a chain was started for a host, any look that ran there b
 a model's: an answer to a probe of the daemon's own is one too.
 
 Services that were acted upon are compared strictly: a restart in one place proves nothing about another. Those for
-which a chain was started may be called by less or more than their whole name (`claudeops.domain.report.names`).
+which a chain was started may be called by less or more than their whole name (`claudeops.domain.report.meanings`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from claudeops.domain.calls import ToolEnd
 from claudeops.domain.looks import Address, Look, addresses_in
-from claudeops.domain.model import Handover, Report, ServiceCheck, ServiceStatus, ToolEnd
-from claudeops.domain.probe.model import ProbeSight
-from claudeops.domain.report.names import Meanings, Names
+from claudeops.domain.probes.probe import ProbeSight
+from claudeops.domain.report.meanings import Meanings, Names
+from claudeops.domain.report.report import Report, ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from claudeops.text import join_names
 
 __all__ = [

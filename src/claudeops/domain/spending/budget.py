@@ -21,7 +21,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import DecisionReason, Ending, Suppressed
+from claudeops.domain.sessions import DecisionReason, Ending, Suppressed
 from claudeops.domain.spending.prices import price_of
 from claudeops.domain.spending.tokens import MessageUsage
 

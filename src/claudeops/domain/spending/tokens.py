@@ -1,6 +1,6 @@
 """What a model call used, as the Messages API counts it.
 
-Imports nothing of ours, because `claudeops.domain.model` needs it.
+Imports nothing of ours, because `claudeops.domain.sessions` needs it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.model import ErrorCategory
+from claudeops.domain.sessions import ErrorCategory
 from claudeops.domain.spending.tokens import MessageUsage
 from claudeops.domain.stream.events import ApiRetried, McpServer
 

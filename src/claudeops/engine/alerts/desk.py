@@ -14,15 +14,15 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.alerts.model import PROBES
+from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import Backlog, Done, NewChain
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.probe.dependencies import Dependencies
-from claudeops.domain.probe.model import Verb
-from claudeops.domain.probe.news import Chain
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.probes.dependencies import Dependencies
+from claudeops.domain.probes.news import Chain
+from claudeops.domain.probes.probe import Verb
 from claudeops.engine.alerts.intake import AlertIntake
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.alerting import Alerts

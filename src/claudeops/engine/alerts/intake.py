@@ -21,7 +21,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.alerts.model import Alert, Delivery, Unparsed
+from claudeops.domain.alerts.alert import Alert, Delivery, Unparsed
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import Kept, Posted
 from claudeops.domain.alerts.rules import Rules, Source

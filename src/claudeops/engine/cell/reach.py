@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from claudeops.domain.network.destination import Destination
 from claudeops.engine.cell.cell import OwnNetwork
 from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network

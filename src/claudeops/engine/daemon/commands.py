@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 
 import anyio
 
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget, lost_because, stop_target
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.ports import Clock, Commands, Queue
 from claudeops.errors import StoreError

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.model import DecisionReason, Ending, Finished, Session
+from claudeops.domain.sessions import DecisionReason, Ending, Finished, Session
 from claudeops.engine.ports import Records, SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger

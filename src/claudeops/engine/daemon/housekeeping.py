@@ -25,10 +25,10 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Session, Status
-from claudeops.domain.outcome import StopCause
 from claudeops.domain.retention import Aged, cutoffs
+from claudeops.domain.sessions import Session, Status
 from claudeops.engine import ports
 from claudeops.engine.ports import Clock, Holds, Records
 from claudeops.engine.session_log import reader

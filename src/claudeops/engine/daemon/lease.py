@@ -14,8 +14,9 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.model import Owner, Session
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.owner import Owner
+from claudeops.domain.sessions import Session
 from claudeops.engine.control import Control
 from claudeops.engine.ports import Clock, Recovery
 from claudeops.errors import AlreadyRunningError, StoreError

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import Owner
+from claudeops.domain.owner import Owner
 
 STATUS_FILE: Final = "daemon.json"
 """The file's name in the state directory."""

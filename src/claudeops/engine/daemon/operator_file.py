@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.events import Level, NewEvent
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import ConfigurationError, StoreError

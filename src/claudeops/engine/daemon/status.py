@@ -16,8 +16,9 @@ import anyio
 import orjson
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Owner, Session
-from claudeops.domain.schedule.plan import Saved
+from claudeops.domain.owner import Owner
+from claudeops.domain.schedules.plan import Saved
+from claudeops.domain.sessions import Session
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Clock, Holds, SessionListener
 from claudeops.errors import StoreError

@@ -32,6 +32,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.domain.calls import ToolCall
 from claudeops.domain.gate.approval import (
     KEY_BYTES,
     Approval,
@@ -42,7 +43,7 @@ from claudeops.domain.gate.approval import (
     join_people,
     proven_yes,
 )
-from claudeops.domain.model import Session, ToolCall
+from claudeops.domain.sessions import Session
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.view import MACHINE, SessionView
 from claudeops.engine.ports import Clock, Verdicts

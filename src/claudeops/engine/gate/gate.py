@@ -20,10 +20,12 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.calls import CliRefusal, ToolCall, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.sessions import Session
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.ports import Clock, Verdicts

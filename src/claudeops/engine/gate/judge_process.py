@@ -21,11 +21,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
+from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.gate.cluster_grants import ClusterGrant
 from claudeops.domain.gate.docker_grants import Execution, Grant
 from claudeops.domain.looks import Address, InRepository, Look, LookCall
-from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import Judgement
 
 HEADER_BYTES: Final = 8

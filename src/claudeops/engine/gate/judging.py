@@ -19,7 +19,8 @@ import anyio
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.policy.tiers import Judgement

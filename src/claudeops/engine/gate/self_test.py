@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.forwarder import open_network

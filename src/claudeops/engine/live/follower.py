@@ -9,9 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from claudeops.domain.chain_record import Judged
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.chains.chain_record import Judged
 from claudeops.domain.live import CallJudged, CallStarted, LiveFact
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Session, ToolCall
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.sessions import Session
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast, Hub
 from claudeops.engine.session_log.reader import LogIndexReader, open_log
 from claudeops.formats.stream import (

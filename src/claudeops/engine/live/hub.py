@@ -19,6 +19,7 @@ from typing import Final, TypedDict
 
 import anyio
 
+from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.live import (
     AssistantSaid,
     CallEnded,
@@ -30,16 +31,8 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import (
-    STRUCTURED_OUTPUT_TOOL,
-    DecisionReason,
-    Ending,
-    Finished,
-    Outcome,
-    Session,
-    ToolCall,
-    Verdict,
-)
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session
 from claudeops.formats.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, Transcript
 from claudeops.logs import LogEvent, get_logger
 from claudeops.wording.live import Redact, Viewpoint, agent_text_line, live_status, result_line

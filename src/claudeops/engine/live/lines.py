@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
 
+from claudeops.domain.calls import Held, VerdictKind
+from claudeops.domain.events import Level
 from claudeops.domain.live import (
     ActionFollowedUp,
     AssistantSaid,
@@ -25,7 +27,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Held, Level, Outcome, VerdictKind
+from claudeops.domain.sessions import DecisionReason, Outcome
 from claudeops.engine.live.hub import COMMAND_CHARACTERS
 from claudeops.text import signs
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import ApiAnswer, refusal
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import BudgetDenied, CallWaits
 from claudeops.domain.spending.prices import Price

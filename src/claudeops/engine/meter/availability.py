@@ -12,9 +12,9 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.failure import kind_of_call
+from claudeops.domain.chains.failure import kind_of_call
 from claudeops.domain.holds import REFUSALS, ApiRefusal
-from claudeops.domain.model import FailureKind
+from claudeops.domain.sessions import FailureKind
 from claudeops.engine.ports import Clock, Holds
 from claudeops.errors import StoreError
 from claudeops.formats.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted

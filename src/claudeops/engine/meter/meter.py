@@ -16,8 +16,8 @@ from typing import Final
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Session
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.sessions import Session
 from claudeops.engine.meter.account import CallEnded, Ledger, MeterAccount
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import Bodies, MeterLimits

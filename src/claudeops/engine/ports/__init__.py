@@ -16,28 +16,20 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from claudeops.domain.backfill import Backfilled, BackfillRejected
 from claudeops.domain.briefing import BriefingText
-from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionRecord
+from claudeops.domain.calls import ToolCall, ToolEnd, Verdict
+from claudeops.domain.chains.backfill import Backfilled, BackfillRejected
+from claudeops.domain.chains.chain_record import ChainRecord, SessionPosition, SessionRecord
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.commands import Command, CommandName, StopTarget
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.events import NewEvent
 from claudeops.domain.gate.approval import Answer, Answered, Approval, NewApproval
 from claudeops.domain.gate.passkey import Assertion
 from claudeops.domain.holds import ONE_SLOT, ApiRefusal, Capacity, Hold, HoldKind
-from claudeops.domain.model import (
-    Ending,
-    Finished,
-    Memory,
-    NewEvent,
-    NewSession,
-    Owner,
-    Session,
-    Suppressed,
-    ToolCall,
-    ToolEnd,
-    Verdict,
-)
+from claudeops.domain.memories.memory import Memory
+from claudeops.domain.owner import Owner
 from claudeops.domain.retention import Aged, Cutoffs, Expired
+from claudeops.domain.sessions import Ending, Finished, NewSession, Session, Suppressed
 from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.ports.alerting import Alerts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from claudeops.domain.alerts.model import AlertState, Incident, Silence
+from claudeops.domain.alerts.alert import AlertState, Incident, Silence
 from claudeops.domain.alerts.register import Done, Kept, NewChain, Posted
 from claudeops.domain.alerts.situation import Circumstances
 

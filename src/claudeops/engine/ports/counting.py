@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from claudeops.domain.alerts.model import Decision
+from claudeops.domain.alerts.alert import Decision
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.model import Session, VerdictKind
+from claudeops.domain.sessions import Session
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.ports import SessionListener
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
-from claudeops.domain.notice.model import Notice, Pending, Settled, Target
-from claudeops.wording.notice.approving import Asked, Unedited
-from claudeops.wording.notice.digest import Sums
+from claudeops.domain.notices.notice import Notice, Pending, Settled, Target
+from claudeops.wording.notices.approving import Asked, Unedited
+from claudeops.wording.notices.digest import Sums
 
 
 class Outbox(Protocol):
@@ -25,7 +25,7 @@ class Outbox(Protocol):
         """Return what the daily sum counts, from a time on; one snapshot of the database."""
 
     async def waiting(self, now: datetime) -> frozenset[str]:
-        """Return the targets for which something is due; `claudeops.domain.notice.model.UNROUTED` is one of them."""
+        """Return the targets for which something is due; `claudeops.domain.notices.notice.UNROUTED` is one of them."""
 
     async def asking(self, now: datetime) -> frozenset[str]:
         """Return the targets for which a question to people is due that was never tried, or without a known end."""

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.follow_up import FollowedUp
-from claudeops.domain.model import NewEvent, NewSession, Owner, Session, SkipReason, Suppressed
-from claudeops.domain.probe.model import Observation, Pings, Probe, Verb
-from claudeops.domain.probe.record import KeptProbe, Observed, Stretch
-from claudeops.domain.schedule.plan import Fire, LastFire, LastRound, Saved
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.follow_up import FollowedUp
+from claudeops.domain.events import NewEvent
+from claudeops.domain.owner import Owner
+from claudeops.domain.probes.probe import Observation, Pings, Probe, Verb
+from claudeops.domain.probes.record import KeptProbe, Observed, Stretch
+from claudeops.domain.schedules.plan import Fire, LastFire, LastRound, Saved, SkipReason
+from claudeops.domain.sessions import NewSession, Session, Suppressed
 
 
 class Schedules(Protocol):

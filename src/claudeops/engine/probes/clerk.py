@@ -18,12 +18,13 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.alerts.model import HANDLED
+from claudeops.domain.alerts.alert import HANDLED
 from claudeops.domain.alerts.register import Done
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import NewSession, Owner, Session, Suppressed
-from claudeops.domain.probe.news import Chain, News, collect
-from claudeops.domain.probe.record import FAILING
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.owner import Owner
+from claudeops.domain.probes.news import Chain, News, collect
+from claudeops.domain.probes.record import FAILING
+from claudeops.domain.sessions import NewSession, Session, Suppressed
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.watching import Probes
 from claudeops.engine.probes.roster import Roster, Watched

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from claudeops.domain.probe.model import MysqlLook, PostgresLook, RedisLook, Saw
+from claudeops.domain.probes.probe import MysqlLook, PostgresLook, RedisLook, Saw
 from claudeops.engine.probes.seen import Attempt, LookFailedError, Seen, down, quote
 from claudeops.engine.probes.stream import Means, Stream
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
-from claudeops.domain.probe.model import Probe
-from claudeops.formats.probe.declaration import NO_DECLARATION, Declaration, ProbesFault, read_probes
-from claudeops.formats.probe.derived import all_probes, derive
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
+from claudeops.domain.probes.probe import Probe
+from claudeops.formats.probes.declaration import NO_DECLARATION, Declaration, ProbesFault, read_probes
+from claudeops.formats.probes.derived import all_probes, derive
 from claudeops.tasks import Threads
 from claudeops.text import casefold_key
 

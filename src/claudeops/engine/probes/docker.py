@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote as percent
 
-from claudeops.domain.probe.model import DockerLook, Saw
+from claudeops.domain.probes.probe import DockerLook, Saw
 from claudeops.engine.probes.exchange import Question, exchange
 from claudeops.engine.probes.seen import Attempt, LookFailedError, Seen, blind, quote
 from claudeops.engine.probes.stream import Means

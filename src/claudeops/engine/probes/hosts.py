@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from claudeops.domain.estate.model import Probed
+from claudeops.domain.estate.estate import Probed
 from claudeops.engine.probes.declared import Signature, allow_all, read_file, signature_of
-from claudeops.formats.probe.hosts import probed_by
+from claudeops.formats.probes.hosts import probed_by
 
 
 @dataclass(kw_only=True, slots=True)

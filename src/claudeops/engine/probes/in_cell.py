@@ -15,9 +15,9 @@ from typing import Final
 
 import anyio
 
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate import hosts
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Bounds

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote as percent
 
-from claudeops.domain.probe.model import KubernetesLook, Saw
+from claudeops.domain.probes.probe import KubernetesLook, Saw
 from claudeops.engine.probes.exchange import Answer, Question, Url, exchange, url_of
 from claudeops.engine.probes.seen import Attempt, Seen, blind, quote
 from claudeops.engine.probes.stream import Means

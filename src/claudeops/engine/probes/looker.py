@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import anyio
 
-from claudeops.domain.probe.model import (
+from claudeops.domain.probes.probe import (
     CommandLook,
     DnsLook,
     DockerLook,
@@ -30,9 +30,9 @@ from claudeops.domain.probe.model import (
     kind_of,
 )
 from claudeops.engine.probes.databases import look_mysql, look_postgres, look_redis
+from claudeops.engine.probes.dns import look_dns
 from claudeops.engine.probes.docker import look_docker
 from claudeops.engine.probes.kubernetes import look_kubernetes
-from claudeops.engine.probes.names import look_dns
 from claudeops.engine.probes.network import look_icmp, look_tcp, look_tls
 from claudeops.engine.probes.programs import RunCommand, look_command, look_systemd
 from claudeops.engine.probes.prometheus import look_prometheus

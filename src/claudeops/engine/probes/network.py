@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.probe.model import IcmpLook, Saw, TcpLook, TlsLook
+from claudeops.domain.probes.probe import IcmpLook, Saw, TcpLook, TlsLook
 from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
 from claudeops.engine.probes.stream import Means, certificate_of
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from claudeops.domain.probe.model import (
+from claudeops.domain.probes.probe import (
     CommandLook,
     DnsLook,
     DockerLook,
@@ -21,9 +21,9 @@ from claudeops.domain.probe.model import (
     SystemdLook,
 )
 from claudeops.engine.probes.declared import allow_all
+from claudeops.engine.probes.dns import servers_of_machine
 from claudeops.engine.probes.docker import reach_engine
 from claudeops.engine.probes.kubernetes import cluster_of
-from claudeops.engine.probes.names import servers_of_machine
 from claudeops.engine.probes.network import PINGS_FORBIDDEN
 from claudeops.engine.probes.programs import ask_systemd
 from claudeops.engine.probes.seen import Attempt, LookFailedError, cleaned

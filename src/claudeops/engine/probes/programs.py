@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 from anyio.abc import ByteReceiveStream
 
-from claudeops.domain.probe.model import CommandLook, Saw, SystemdLook
+from claudeops.domain.probes.probe import CommandLook, Saw, SystemdLook
 from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.process import SESSION_MARK

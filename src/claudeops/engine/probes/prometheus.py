@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote as percent
 
-from claudeops.domain.probe.model import PrometheusLook, Saw, State
+from claudeops.domain.probes.probe import PrometheusLook, Saw, State
 from claudeops.engine.probes.exchange import Question, ask, url_of
 from claudeops.engine.probes.seen import Attempt, Seen, blind, quote
 from claudeops.engine.probes.stream import Means

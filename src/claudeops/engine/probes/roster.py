@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
-from claudeops.domain.probe.history import Bucket, start_of
-from claudeops.domain.probe.machine import FLAPPING, Change, Turn, step
-from claudeops.domain.probe.model import Observation, Pings, Probe, Standing, State, kind_of
-from claudeops.domain.probe.news import note_of
-from claudeops.domain.probe.record import KeptProbe, Observed, Stretch, Telling, fingerprint_of, healthy_since
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
+from claudeops.domain.probes.history import Bucket, start_of
+from claudeops.domain.probes.machine import FLAPPING, Change, Turn, step
+from claudeops.domain.probes.news import note_of
+from claudeops.domain.probes.probe import Observation, Pings, Probe, Standing, State, kind_of
+from claudeops.domain.probes.record import KeptProbe, Observed, Stretch, Telling, fingerprint_of, healthy_since
 
 MOST_TELLINGS: Final = 20
 """Changes of one probe that are kept while the database is away; before that many it flaps."""

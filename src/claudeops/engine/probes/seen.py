@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
-from claudeops.domain.probe.model import MOST_DETAIL, Saw
+from claudeops.domain.probes.probe import MOST_DETAIL, Saw
 
 _MOST_CLEANED: Final = 4096  # characters of a text that are redacted and cleaned before it is cut to a detail
 _MOST_QUOTED: Final = 120  # characters of a service's own words

@@ -19,10 +19,11 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
-from claudeops.domain.model import Level, NewEvent, Owner
-from claudeops.domain.probe.machine import due
-from claudeops.domain.probe.model import HeartbeatLook, Observation, Saw
-from claudeops.domain.probe.record import KeptProbe
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.owner import Owner
+from claudeops.domain.probes.machine import due
+from claudeops.domain.probes.probe import HeartbeatLook, Observation, Saw
+from claudeops.domain.probes.record import KeptProbe
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.watching import Looker, Probes
 from claudeops.engine.probes.clerk import Alarm, Clerk, Pause, pause

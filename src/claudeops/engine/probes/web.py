@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from claudeops.domain.probe.model import HttpLook, Saw
+from claudeops.domain.probes.probe import HttpLook, Saw
 from claudeops.engine.probes.exchange import MOST_BODY, Answer, Question, Url, ask, url_of
 from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
 from claudeops.engine.probes.stream import Means

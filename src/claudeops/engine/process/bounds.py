@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 import psutil
 
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.events import Level, NewEvent
 from claudeops.engine.cell.cgroups import MIB, Bounds, Exceeded, Group
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Control

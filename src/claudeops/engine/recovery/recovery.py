@@ -18,8 +18,9 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.backfill import Backfilled, BackfillRejected, RejectionReason
-from claudeops.domain.model import Level, NewEvent, Session
+from claudeops.domain.chains.backfill import Backfilled, BackfillRejected, RejectionReason
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.sessions import Session
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.live.hub import session_ended, session_lost

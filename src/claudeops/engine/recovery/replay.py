@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from claudeops.domain.backfill import BackfillRejected, RejectionReason
-from claudeops.domain.model import Ending, NewEvent, Session, ToolEnd
+from claudeops.domain.calls import ToolEnd
+from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
+from claudeops.domain.events import NewEvent
+from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked
 from claudeops.engine.session.context import SessionContext

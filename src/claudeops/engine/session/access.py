@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from claudeops.domain.estate.strangers import is_loopback
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, Cell, Level, SandboxSpec, named_in

@@ -12,27 +12,13 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.calls import CliRefusal, ToolCall, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.outcome import Exit, Judgement, StopCause, judge
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.looks import Look
-from claudeops.domain.model import (
-    STRUCTURED_OUTPUT_TOOL,
-    CliRefusal,
-    DecisionReason,
-    Ending,
-    Extraction,
-    ExtractionMethod,
-    Finished,
-    Level,
-    NewEvent,
-    Outcome,
-    Session,
-    ToolCall,
-    ToolEnd,
-    Trigger,
-    Verdict,
-    VerdictKind,
-)
-from claudeops.domain.outcome import Exit, Judgement, StopCause, judge
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Extraction, ExtractionMethod
+from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session, Trigger
 from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.ports import Queue

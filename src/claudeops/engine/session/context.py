@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.model import Session, ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.estate.estate import Estate
+from claudeops.domain.sessions import Session
 from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG, Cell, PlainCell, named_in
 from claudeops.engine.cell.cgroups import Bounds, Groups

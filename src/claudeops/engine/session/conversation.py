@@ -13,9 +13,9 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from claudeops.domain.escalation import has_retry
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.escalation import has_retry
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.events import Level, NewEvent
 from claudeops.engine.control import Clocks, Control
 from claudeops.engine.gate.gate import Gate, Watch
 from claudeops.engine.live.hub import Broadcast

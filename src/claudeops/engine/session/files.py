@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.model import Extraction, ExtractionMethod, Level, NewEvent
+from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.report.report import Extraction, ExtractionMethod
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.engine.session_log.reader import open_plain
 from claudeops.formats.report.markers import Handoff, HandoffError, parse_handoff, with_handoff

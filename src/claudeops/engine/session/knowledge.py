@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from claudeops.domain.briefing import BriefingText, TextKind
-from claudeops.domain.escalation import handover_services
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.memory.selection import Selection, select
-from claudeops.domain.model import Memory, Session
+from claudeops.domain.chains.escalation import handover_services
+from claudeops.domain.estate.estate import Estate
+from claudeops.domain.memories.memory import Memory
+from claudeops.domain.memories.selection import Selection, select
 from claudeops.domain.report.evidence import Names
+from claudeops.domain.sessions import Session
 from claudeops.engine.prompt_files import Template
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.errors import StaleAttemptError, StoreError

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.model import Session, Trigger
+from claudeops.domain.estate.estate import Estate
 from claudeops.domain.network.destination import in_words
+from claudeops.domain.sessions import Session, Trigger
 from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, BubblewrapCell, Mount
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec
 from claudeops.engine.cell.cgroups import Group

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.events import Level, NewEvent
 from claudeops.errors import ErrorKind, HarnessError
 from claudeops.formats.stream import CliWarned, McpServer
 from claudeops.logs import LogEvent, Logger

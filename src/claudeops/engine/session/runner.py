@@ -12,9 +12,11 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.estate.model import Estate
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Ending, Session, ToolCall, Verdict
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.estate.estate import Estate
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.sessions import Ending, Session
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import Mount

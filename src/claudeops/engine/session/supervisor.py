@@ -11,10 +11,12 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Capacity
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Owner, Session
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.owner import Owner
+from claudeops.domain.report.report import Extraction, ExtractionMethod
+from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.live.hub import Hub, session_began, session_ended
 from claudeops.engine.ports import Clock, Dispatcher, Queue, SessionListener

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from claudeops.domain.estate.model import Estate, Fault, Manifest, Prohibition, Service, Source
+from claudeops.domain.estate.estate import Estate, Fault, Manifest, Prohibition, Service, Source
 from claudeops.formats.estate.draft import listed
 from claudeops.formats.estate.rules import EVERY_SERVICE
 from claudeops.text import casefold_key, unique

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from claudeops.domain.estate import hosts, words
-from claudeops.domain.estate.model import Fault, Manifest, Source
+from claudeops.domain.estate.estate import Fault, Manifest, Source
 from claudeops.formats.estate import structured
 from claudeops.formats.estate.draft import listed
 from claudeops.formats.estate.structured import Entry, Items, Node, Scalar, Table, UnreadableError, texts

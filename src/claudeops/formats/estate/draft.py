@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from claudeops.domain.estate import hosts, words
-from claudeops.domain.estate.model import Fault, MaintenanceWindow, Manifest, Prohibition, Service, Source
+from claudeops.domain.estate.estate import Fault, MaintenanceWindow, Manifest, Prohibition, Service, Source
 from claudeops.domain.estate.words import Part
 from claudeops.formats.estate import rules
 from claudeops.formats.estate.windows import window_in_sentence, windows_in

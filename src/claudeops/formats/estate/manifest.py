@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.estate import words
-from claudeops.domain.estate.model import Manifest
+from claudeops.domain.estate.estate import Manifest
 from claudeops.domain.estate.words import Part, Section, readable
 from claudeops.formats.estate import rules
 from claudeops.formats.estate.draft import Draft, ServiceDraft

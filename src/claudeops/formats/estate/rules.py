@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from claudeops.domain.estate import words
-from claudeops.domain.estate.model import Service
+from claudeops.domain.estate.estate import Service
 from claudeops.domain.estate.words import Part, word_set
 from claudeops.formats.estate.vocabulary import (
     ACTIONS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import time
 from typing import Final
 
-from claudeops.domain.estate.model import MaintenanceWindow
+from claudeops.domain.estate.estate import MaintenanceWindow
 from claudeops.domain.estate.words import word_set
 from claudeops.text import regex
 

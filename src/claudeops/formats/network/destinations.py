@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, cast
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from claudeops.domain.estate.strangers import ESTATE, address_in, is_within
 from claudeops.domain.network.destination import (
     LOCALHOST,

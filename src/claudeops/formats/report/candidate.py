@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from claudeops.domain.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import (
     Escalation,
-    Level,
     Report,
     ReportedEvent,
     ReportedMemory,

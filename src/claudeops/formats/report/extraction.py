@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
-from claudeops.domain.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import (
     STRUCTURED_OUTPUT_TOOL,
     Escalation,
     Extraction,
     ExtractionMethod,
-    Level,
     Report,
     ReportedEvent,
 )

@@ -22,11 +22,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from claudeops.domain.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import (
     Escalation,
     Extraction,
     ExtractionMethod,
-    Level,
     Report,
     ReportedEvent,
     ReportedMemory,

@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.alerts.model import PROBES, Alert, Delivery, Said, Unparsed
+from claudeops.domain.alerts.alert import PROBES, Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.model import Level
-from claudeops.domain.probe.machine import Change, Turn
-from claudeops.domain.probe.model import State
+from claudeops.domain.events import Level
+from claudeops.domain.probes.machine import Change, Turn
+from claudeops.domain.probes.probe import State
 from claudeops.formats.senders import alertmanager, generic, grafana, healthchecks, pagerduty, uptime_kuma
 from claudeops.formats.senders.bodies import content, text_of, value_of
 from claudeops.formats.senders.common import MOST_ALERTS, Claim, Found, Object, Post, Unreadable, delivery_key, shown

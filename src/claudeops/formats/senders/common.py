@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.alerts import subject
-from claudeops.domain.alerts.model import Alert
+from claudeops.domain.alerts.alert import Alert
 from claudeops.domain.alerts.rules import SEVERITIES, Source
 from claudeops.domain.alerts.subject import Subject
+from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.model import Level
 from claudeops.text import NAME_LENGTH, casefold_key, clean, regex
 
 MOST_BYTES: Final = 1024 * 1024

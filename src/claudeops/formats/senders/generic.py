@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.alerts.model import Alert, Said
+from claudeops.domain.alerts.alert import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.formats.senders.common import (
     MOST_ALERTS,

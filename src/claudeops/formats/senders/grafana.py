@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.alerts.model import Alert
+from claudeops.domain.alerts.alert import Alert
 from claudeops.domain.alerts.rules import Source
 from claudeops.formats.senders import alertmanager
 from claudeops.formats.senders.common import (

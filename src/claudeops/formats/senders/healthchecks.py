@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.alerts.model import Alert, Said
+from claudeops.domain.alerts.alert import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.formats.senders.common import (
     Found,

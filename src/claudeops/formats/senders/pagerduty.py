@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from claudeops.domain.alerts.model import Alert, Said
+from claudeops.domain.alerts.alert import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.formats.senders.common import (
     MOST_ALERTS,

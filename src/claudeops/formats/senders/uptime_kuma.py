@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from claudeops.domain.alerts.model import Alert, Said
+from claudeops.domain.alerts.alert import Alert, Said
 from claudeops.domain.alerts.rules import Source
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.formats.senders.common import (
     Found,
     Object,

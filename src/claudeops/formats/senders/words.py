@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, TypeAlias
 
-from claudeops.domain.alerts.model import Said
+from claudeops.domain.alerts.alert import Said
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.text import casefold_key, regex
 

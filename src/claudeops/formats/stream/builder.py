@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream.events import (
     ApiRetried,
     CliWarned,

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Outcome, Session
+from claudeops.domain.sessions import DecisionReason, Outcome, Session
 from claudeops.domain.stream.events import ApiRetried, CliWarned, StreamEvent, TextSaid, ToolEnded, ToolStarted
 from claudeops.domain.stream.transcript import Transcript
 

@@ -11,7 +11,7 @@ from claudeops.policy.identity import located
 from claudeops.policy.paths import Place
 from claudeops.policy.rule_book import Found
 from claudeops.policy.rules import Arguments, Given
-from claudeops.policy.shell.values import Literal, Word
+from claudeops.policy.shell.language import Literal, Word
 
 _COMPOSE: Final = "docker compose "
 _DIRECTORY, _FILE, _NAME = "--project-directory", "--file", "--project-name"

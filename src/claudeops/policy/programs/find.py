@@ -12,7 +12,7 @@ from typing import Final
 from claudeops.policy.arguments import Setting, check, form
 from claudeops.policy.places import ANY_DEPTH
 from claudeops.policy.rules import RefusedError, UnclearCommandError, option_table
-from claudeops.policy.shell.values import Glob, Literal, Word
+from claudeops.policy.shell.language import Glob, Literal, Word
 from claudeops.text import regex
 
 _MOST_ROOTS: Final = 32

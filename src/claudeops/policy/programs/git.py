@@ -18,7 +18,7 @@ from typing import Final
 
 from claudeops.policy.paths import is_plain_file
 from claudeops.policy.rules import RefusedError, option_table, read_arguments
-from claudeops.policy.shell.values import Literal, Word, shown
+from claudeops.policy.shell.language import Literal, Word, shown
 from claudeops.text import regex
 
 _GLOBAL: Final = frozenset({"--no-pager", "-P", "--no-optional-locks", "--no-replace-objects"})

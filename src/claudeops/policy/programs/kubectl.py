@@ -14,7 +14,7 @@ from typing import Final
 from claudeops.policy import paths
 from claudeops.policy.paths import Place
 from claudeops.policy.rules import Given
-from claudeops.policy.shell.values import Word, shown
+from claudeops.policy.shell.language import Word, shown
 
 FILE, KUSTOMIZE, PATCH_FILE, CONTEXT = "--filename", "--kustomize", "--patch-file", "--context"
 PAST: Final = frozenset(

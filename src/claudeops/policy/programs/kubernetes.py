@@ -9,7 +9,7 @@ from claudeops.domain.gate.cluster_grants import DELETE, EXEC, RESTART, SCALE, C
 from claudeops.policy.paths import Place
 from claudeops.policy.rule_book import Found
 from claudeops.policy.rules import Arguments, Given
-from claudeops.policy.shell.values import Literal, Word
+from claudeops.policy.shell.language import Literal, Word
 from claudeops.text import regex
 
 _VERBS: Final = {

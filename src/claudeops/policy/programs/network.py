@@ -12,7 +12,7 @@ from typing import Final
 
 from claudeops.domain.looks import LookCall
 from claudeops.policy.paths import Place
-from claudeops.policy.shell.values import Literal, Word, shown
+from claudeops.policy.shell.language import Literal, Word, shown
 
 PROGRAMS: Final = frozenset(
     {"ss", "netstat", "ip", "ifconfig", "route", "arp", "bridge", "hostname"}

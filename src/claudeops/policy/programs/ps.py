@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from claudeops.policy.rules import RefusedError, UnclearCommandError
-from claudeops.policy.shell.values import Literal, Word, shown
+from claudeops.policy.shell.language import Literal, Word, shown
 from claudeops.text import regex
 
 _USER: Final = "user,pid,pcpu,pmem,vsz,rss,tname,stat,start_time,bsdtime,args"  # as ``ps u`` shows

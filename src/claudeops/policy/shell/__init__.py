@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final
 
 from claudeops.policy.shell.exit_status import with_certainty
+from claudeops.policy.shell.language import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word
 from claudeops.policy.shell.lexical import check_source, check_tree, end_lines
 from claudeops.policy.shell.reader import Reader
 from claudeops.policy.shell.syntax import syntax_tree
-from claudeops.policy.shell.values import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word
 
 __all__ = ["Certainty", "Parsed", "Redirection", "SimpleCommand", "Word", "parse"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     Block,
     Certainty,
     Chained,

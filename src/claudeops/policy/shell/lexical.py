@@ -15,7 +15,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from claudeops.policy.shell.values import UnclearError
+from claudeops.policy.shell.language import UnclearError
 from claudeops.text import regex
 
 LONGEST_COMMAND: Final = 16_384  # characters

@@ -13,10 +13,7 @@ from typing import Final, TypeAlias
 
 from tree_sitter import Node
 
-from claudeops.policy.shell.lexical import unclear
-from claudeops.policy.shell.redirections import NOTHING, REDIRECTS, Behind, RedirectionReader, Redirects, operands
-from claudeops.policy.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     MOST_COMMANDS,
     Block,
     Branch,
@@ -42,6 +39,9 @@ from claudeops.policy.shell.values import (
     shown,
     without_cd,
 )
+from claudeops.policy.shell.lexical import unclear
+from claudeops.policy.shell.redirections import NOTHING, REDIRECTS, Behind, RedirectionReader, Redirects, operands
+from claudeops.policy.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
 from claudeops.policy.shell.words import Scope, WordReader
 from claudeops.text import regex
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from tree_sitter import Node
 
+from claudeops.policy.shell.language import Literal, Redirection, UnclearError, Word
 from claudeops.policy.shell.lexical import here_document, unclear
-from claudeops.policy.shell.values import Literal, Redirection, UnclearError, Word
 from claudeops.policy.shell.words import Scope, WordReader
 
 REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})

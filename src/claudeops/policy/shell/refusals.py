@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.policy.shell.values import ForbiddenError, UnclearError
+from claudeops.policy.shell.language import ForbiddenError, UnclearError
 from claudeops.text import regex
 
 _TEST: Final = "[[ … ]] and (( … )) are not taken: use [ … ] with =, !=, -eq and the like, or grep -Eq for patterns"

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from claudeops.policy.shell import parse
-from claudeops.policy.shell.lexical import LONGEST_COMMAND
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     Block,
     Branch,
     Chained,
@@ -40,6 +39,7 @@ from claudeops.policy.shell.values import (
     Word,
     shown,
 )
+from claudeops.policy.shell.lexical import LONGEST_COMMAND
 from claudeops.text import regex
 
 BUILTINS: Final = frozenset({"cd", "exit", "set", "type", "command", "wait", "jobs", "times", "umask", "ulimit", ":"})

@@ -15,7 +15,7 @@ from typing import Final
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Point
 
-from claudeops.policy.shell.values import UnclearError
+from claudeops.policy.shell.language import UnclearError
 
 MOST_SIGNS: Final = {
     **dict.fromkeys(b"|&;<>\n", 1024),

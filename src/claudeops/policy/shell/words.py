@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 
 from tree_sitter import Node
 
-from claudeops.policy.shell.lexical import HereDocument, expansions, literal_spans, unclear
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     Block,
     Glob,
     Literal,
@@ -28,6 +27,7 @@ from claudeops.policy.shell.values import (
     Variable,
     Word,
 )
+from claudeops.policy.shell.lexical import HereDocument, expansions, literal_spans, unclear
 from claudeops.text import regex
 
 MOST_WORDS: Final = 128  # from one brace expression

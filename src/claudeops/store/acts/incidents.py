@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.alerts.model import Incident, IncidentStatus
+from claudeops.domain.alerts.alert import Incident, IncidentStatus
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.store import SqlStore
 

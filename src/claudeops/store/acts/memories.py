@@ -8,9 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
-from claudeops.domain.memory.model import KnownMemory
-from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import ReportedMemory
+from claudeops.domain.memories.memory import KnownMemory
+from claudeops.domain.memories.stated import Declined
+from claudeops.domain.report.report import ReportedMemory
 from claudeops.store.acts import Refusal, refused
 from claudeops.store.reading.memories import MemoryEntry, to_entry
 from claudeops.store.store import SqlStore

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.commands import CommandName, StopTarget
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import NewSession, Session, Status, Suppressed
+from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
 from claudeops.errors import StoreError
 from claudeops.store.acts import Refusal, refused
 from claudeops.store.acts.asking import Answer, Asked, Served, ask_daemon

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.matchers import Matcher
-from claudeops.domain.alerts.model import Silence
 from claudeops.domain.alerts.suppression import preview
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.reading.silences import SilenceEntry, to_entry

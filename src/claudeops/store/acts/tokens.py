@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from claudeops.domain.web.token import (
+from claudeops.domain.access.tokens import (
     MOST_SCOPES,
     SECRET_BYTES,
     ApiToken,

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
+from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.register import Backlog, Kept, Posted
 from claudeops.errors import StoreError
 from claudeops.store.alerts import sources

@@ -20,8 +20,8 @@ from typing import Final
 import anyio
 from sqlalchemy import Connection, bindparam, or_, select
 
+from claudeops.domain.alerts.alert import AlertState, AlertStatus, Incident, IncidentStatus, Key, Silence
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.model import AlertState, AlertStatus, Incident, IncidentStatus, Key, Silence
 from claudeops.domain.alerts.register import Done, Kept, NewChain, Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.errors import StoreError

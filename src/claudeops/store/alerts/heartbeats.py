@@ -11,13 +11,13 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
+from claudeops.domain.alerts.alert import Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import heard_again, opened, witnessed
-from claudeops.domain.alerts.model import Incident, IncidentStatus, Witness, WitnessKind
-from claudeops.domain.model import Level
-from claudeops.domain.probe.model import Probe
-from claudeops.domain.probe.record import Telling
+from claudeops.domain.events import Level
+from claudeops.domain.probes.probe import Probe
+from claudeops.domain.probes.record import Telling
+from claudeops.store.alerts import announcements
 from claudeops.store.alerts import incidents as of_incidents
-from claudeops.store.alerts import notices
 from claudeops.store.alerts.rows import to_incident
 from claudeops.store.tables import alerts, incidents
 
@@ -59,7 +59,7 @@ def _begin(connection: Connection, probe: Probe, told: Telling) -> None:
         at=told.at,
     )
     of_incidents.write(connection, incident, before=None, at=told.at, stand_ins=(event.fingerprint,))
-    notices.opened(connection, incident, event.message, at=told.at)
+    announcements.opened(connection, incident, event.message, at=told.at)
 
 
 def _open(connection: Connection, probe: Probe) -> Incident | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
 
+from claudeops.domain.alerts.alert import Decision, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import (
     News,
     SessionEnd,
@@ -19,21 +20,14 @@ from claudeops.domain.alerts.incidents import (
     started,
     witnessed,
 )
-from claudeops.domain.alerts.model import Decision, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.rules import rank
-from claudeops.domain.consequences import Consequences
-from claudeops.domain.escalation import fingerprint
-from claudeops.domain.model import (
-    DecisionReason,
-    Ending,
-    Level,
-    NewEvent,
-    NewSession,
-    Session,
-)
+from claudeops.domain.chains.consequences import Consequences
+from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.report.evidence import BROKEN, Names
-from claudeops.store.alerts import notices
-from claudeops.store.alerts.notices import Noted
+from claudeops.domain.sessions import DecisionReason, Ending, NewSession, Session
+from claudeops.store.alerts import announcements
+from claudeops.store.alerts.announcements import Noted
 from claudeops.store.alerts.rows import incident_values, to_incident, to_state
 from claudeops.store.events import note_deed, raise_event, resolve_event
 from claudeops.store.tables import (
@@ -46,7 +40,7 @@ from claudeops.store.tables import (
 )
 from claudeops.text import join_names
 from claudeops.wording import alert_brief
-from claudeops.wording.notice.texts import About
+from claudeops.wording.notices.texts import About
 
 # Built once: every end of a session asks these.
 _OPEN: Final = select(incidents).where(incidents.c.status != IncidentStatus.RESOLVED.value)
@@ -131,16 +125,16 @@ def write(
     turn = news(before, incident)
     match turn:
         case News.OPENED | News.REOPENED:
-            if not notices.adopt(connection, incident, stand_ins):
+            if not announcements.adopt(connection, incident, stand_ins):
                 _raise(connection, incident, at=at)
         case News.WORSE:
             if connection.execute(select(events.c.id).where(*_own_event(incident.number))).first() is not None:
                 _raise(connection, incident, at=at)
         case News.RESOLVED:
             resolve_event(connection, name, at=at)
-            notices.resolved(connection, incident, at=at)
+            announcements.resolved(connection, incident, at=at)
         case News.ACKNOWLEDGED:
-            notices.acknowledged(connection, incident, at=at)
+            announcements.acknowledged(connection, incident, at=at)
         case None:
             pass
     return turn if turn in {News.OPENED, News.REOPENED, News.WORSE} else None
@@ -202,7 +196,7 @@ def note_end(connection: Connection, session: Session, ending: Ending, outcome: 
         own = _found(connection, session, ending, known, names=names)
         is_new = all(incident.number != own for incident in known)
     if own is not None:
-        connection.execute(_CHANGE, {"of_number": own, "spend_usd": notices.spent(connection, own)})
+        connection.execute(_CHANGE, {"of_number": own, "spend_usd": announcements.spent(connection, own)})
     left = open_incidents(connection)
     mine = next((each for each in left if each.number == own), None)
     if mine is not None and is_new and not outcome.events:  # else they stand for it

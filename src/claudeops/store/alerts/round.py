@@ -11,17 +11,17 @@ from typing import Final
 
 from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
+from claudeops.domain.alerts.alert import PROBES, AlertState, Decision, Delivery, Incident, Key
 from claudeops.domain.alerts.decide import Desk
 from claudeops.domain.alerts.incidents import News
-from claudeops.domain.alerts.model import PROBES, AlertState, Decision, Delivery, Incident, Key
 from claudeops.domain.alerts.register import Done, Filed, NewChain, Outcome, Posted, Ruling, Start
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.model import Session
-from claudeops.domain.probe.machine import Change, Turn
-from claudeops.domain.probe.model import State
+from claudeops.domain.probes.machine import Change, Turn
+from claudeops.domain.probes.probe import State
+from claudeops.domain.sessions import Session
 from claudeops.formats.senders import of_probe
+from claudeops.store.alerts import announcements
 from claudeops.store.alerts import incidents as of_incidents
-from claudeops.store.alerts import notices
 from claudeops.store.alerts.deliveries import deliver
 from claudeops.store.alerts.rows import state_values, to_incident, to_state
 from claudeops.store.alerts.situation import up_since
@@ -30,7 +30,7 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_decisions, alerts, incidents, probes, silences
 from claudeops.text import NAME_LENGTH, clip, unique
 from claudeops.wording import alert_brief
-from claudeops.wording.notice.texts import About
+from claudeops.wording.notices.texts import About
 
 PIECE: Final = 200
 """Alerts that time has changed and that are written in one transaction; a storm's last chain is about thousands."""
@@ -246,7 +246,7 @@ class Round:
             before = self._before[number]
             if before == incident:
                 continue
-            by_probes = notices.stand_ins(firing.get(number, ()))
+            by_probes = announcements.stand_ins(firing.get(number, ()))
             turn = of_incidents.write(self.connection, incident, before=before, at=self._now, stand_ins=by_probes)
             if turn is not None:
                 self._turns[number] = turn
@@ -264,7 +264,7 @@ class Round:
             if start is not None:
                 follows = self._unstarted.get(number) or f"tier {start.tier} looks into it"
             sentence = alert_brief.headline(firing.get(number, ()), follows)
-            notices.begun(self.connection, self._after[number], turn, sentence, at=self._now)
+            announcements.begun(self.connection, self._after[number], turn, sentence, at=self._now)
 
     def _join_starts(self) -> None:
         """Have the chains of this round hear of what has joined them since they were decided on."""

@@ -7,17 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from claudeops.domain.alerts.alert import AlertState, AlertStatus, Decision, Incident, IncidentStatus, Silence, Witness
 from claudeops.domain.alerts.matchers import Matcher, read_matchers
-from claudeops.domain.alerts.model import (
-    AlertState,
-    AlertStatus,
-    Decision,
-    Incident,
-    IncidentStatus,
-    Silence,
-    Witness,
-)
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.store.rows import TableRow
 from claudeops.text import json_text, unique
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select, update
 
-from claudeops.domain.alerts.model import Silence
+from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.suppression import silenced_by
 from claudeops.errors import StoreError
 from claudeops.store.alerts.rows import matchers_text, to_silence

@@ -9,13 +9,14 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
-from claudeops.domain.alerts.model import Silence
+from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.situation import Chain, Circumstances, Situation
-from claudeops.domain.cooldown import left, used_up
-from claudeops.domain.escalation import EscalationRules, handover_services
+from claudeops.domain.calls import PastAction
+from claudeops.domain.chains.cooldown import left, used_up
+from claudeops.domain.chains.escalation import EscalationRules, handover_services
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import PastAction, Status, Trigger
-from claudeops.domain.probe.model import State
+from claudeops.domain.probes.probe import State
+from claudeops.domain.sessions import Status, Trigger
 from claudeops.store import queries
 from claudeops.store.alerts.rows import services_of, to_silence
 from claudeops.store.holds import standing

@@ -13,10 +13,10 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select, text, update
 
-from claudeops.domain.alerts.model import Unparsed
+from claudeops.domain.alerts.alert import Unparsed
 from claudeops.domain.alerts.register import Posted
-from claudeops.domain.escalation import fingerprint
-from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.events import Level, NewEvent
 from claudeops.store.events import raise_event, reopen_event, resolve_event
 from claudeops.store.tables import alert_sources
 from claudeops.store.tables.columns import Name, UtcDateTime

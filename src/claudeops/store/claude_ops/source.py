@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.model import Level, Outcome, ServiceStatus, Trigger
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import Outcome, Trigger
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.store.migrate import CLAUDE_OPS_TABLES
 

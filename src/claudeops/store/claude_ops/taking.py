@@ -16,10 +16,13 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, insert, select, update
 
-from claudeops.domain.memory.categories import category_of
-from claudeops.domain.memory.confidence import bounded
-from claudeops.domain.memory.refusal import refusal_of
-from claudeops.domain.model import CheckSource, DecisionReason, Held, NewSession, Outcome, Trust
+from claudeops.domain.calls import Held
+from claudeops.domain.memories.categories import category_of
+from claudeops.domain.memories.confidence import bounded
+from claudeops.domain.memories.memory import Trust
+from claudeops.domain.memories.refusal import refusal_of
+from claudeops.domain.report.report import CheckSource
+from claudeops.domain.sessions import DecisionReason, NewSession, Outcome
 from claudeops.errors import StoreError
 from claudeops.store.claude_ops.source import Row, Source, level, moment, outcome, service_status, text, trigger, whole
 from claudeops.store.database import Database

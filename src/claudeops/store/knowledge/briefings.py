@@ -10,8 +10,8 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from claudeops.domain.briefing import BriefingText
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Session, Status
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.store.database import Database
 from claudeops.store.knowledge.history import on_record

@@ -14,15 +14,17 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
-from claudeops.domain import cooldown
+from claudeops.domain.calls import Held, VerdictKind
 from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEntry, PastChain, cases_of
-from claudeops.domain.consequences import NO_RESULT_SEEN
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.estate.names import counted_by
-from claudeops.domain.model import CheckSource, Held, ServiceStatus, Session, VerdictKind
-from claudeops.domain.probe.model import State
-from claudeops.domain.probe.record import STATUS_OF, worst
+from claudeops.domain.chains import cooldown
+from claudeops.domain.chains.consequences import NO_RESULT_SEEN
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.estate.service_names import counted_by
+from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.record import STATUS_OF, worst
 from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.report import CheckSource, ServiceStatus
+from claudeops.domain.sessions import Session
 from claudeops.policy.audit import TOO_LATE
 from claudeops.store import queries
 from claudeops.store.rows import TableRow, to_handover

@@ -12,13 +12,23 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
-from claudeops.domain.memory import stated
-from claudeops.domain.memory.categories import spellings
-from claudeops.domain.memory.confidence import FADES_AFTER, has_faded
-from claudeops.domain.memory.learning import OnShelf, wanted
-from claudeops.domain.memory.model import NO_EVIDENCE, OPERATORS_TIER, ChangeKind, Evidence, KnownMemory, MemoryChange
-from claudeops.domain.memory.stated import Declined
-from claudeops.domain.model import Report, ReportedMemory, Session, Trust, VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.memories import stated
+from claudeops.domain.memories.categories import spellings
+from claudeops.domain.memories.confidence import FADES_AFTER, has_faded
+from claudeops.domain.memories.learning import OnShelf, wanted
+from claudeops.domain.memories.memory import (
+    NO_EVIDENCE,
+    OPERATORS_TIER,
+    ChangeKind,
+    Evidence,
+    KnownMemory,
+    MemoryChange,
+    Trust,
+)
+from claudeops.domain.memories.stated import Declined
+from claudeops.domain.report.report import Report, ReportedMemory
+from claudeops.domain.sessions import Session
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import memories, session_memories, tool_calls

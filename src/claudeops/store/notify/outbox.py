@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
-from claudeops.domain.alerts.model import IncidentStatus
+from claudeops.domain.alerts.alert import IncidentStatus
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import ApprovalStatus, visible
-from claudeops.domain.model import Level, NewEvent
-from claudeops.domain.notice.model import (
+from claudeops.domain.notices.notice import (
     ABOUT_TARGETS,
     DEAD,
     PICKY,
@@ -34,8 +34,8 @@ from claudeops.domain.notice.model import (
     decoded,
     encoded,
 )
-from claudeops.domain.notice.refusals import CONTENT, Refusal
-from claudeops.domain.notice.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
+from claudeops.domain.notices.refusals import CONTENT, Refusal
+from claudeops.domain.notices.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
 from claudeops.store.reading.daily import oldest_untold, sums
@@ -43,8 +43,8 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import approvals, events, incidents, outbox, probes
 from claudeops.store.verdicts import question_key
 from claudeops.text import clip, one_line
-from claudeops.wording.notice.digest import Sums
-from claudeops.wording.notice.texts import About
+from claudeops.wording.notices.digest import Sums
+from claudeops.wording.notices.texts import About
 
 _NOBODY: Final = "no target wants it"
 _OLD: Final = "no daemon ran for a day after it was written"
@@ -267,7 +267,7 @@ def _add(
 
 
 def _claim(connection: Connection, target: str, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
-    # As `claudeops.domain.notice.routing.plan` orders them, but for the severity.
+    # As `claudeops.domain.notices.routing.plan` orders them, but for the severity.
     is_question = outbox.c.topic == Topic.APPROVAL.value
     is_new_question = and_(is_question, outbox.c.attempts < QUESTION_TRIES)
     order = (is_new_question.desc(), outbox.c.attempts, is_question.desc(), outbox.c.id)

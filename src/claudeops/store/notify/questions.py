@@ -14,7 +14,7 @@ from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approval_messages, approvals
 from claudeops.store.verdicts import to_approval
-from claudeops.wording.notice.approving import NO, YES, Asked, Unedited
+from claudeops.wording.notices.approving import NO, YES, Asked, Unedited
 
 _GIVEN_UP: Final = timedelta(days=1)
 """How old a message may be that is still edited: a chat that refuses for so long does so for good."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, or_, select
 
-from claudeops.domain.alerts.model import AlertStatus, Decision
+from claudeops.domain.alerts.alert import AlertStatus, Decision
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.domain.model import Level
 from claudeops.store.reading import named, page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import alerts

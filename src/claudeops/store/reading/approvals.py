@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from claudeops.domain.cooldown import Left
+from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, unmistakable
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import page, within

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection, select
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.store.tables import tool_calls
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.model import VerdictKind
 from claudeops.policy.audit import row_content
 from claudeops.policy.replay import RecordedCall
 from claudeops.store.reading import page

@@ -12,10 +12,11 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from claudeops.domain.model import DecisionReason, Outcome, VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.sessions import DecisionReason, Outcome
 from claudeops.policy.shell import parse
+from claudeops.policy.shell.language import UnclearError
 from claudeops.policy.shell.render import render
-from claudeops.policy.shell.values import UnclearError
 from claudeops.store.reading.chains import ChainTree, Raised, chain_of, tree
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import schedule_fires, sessions, tool_calls

@@ -11,7 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Connection, Select, func, select
 
-from claudeops.domain.model import DecisionReason, ExtractionMethod, Level, Outcome, ServiceStatus, Status, VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ExtractionMethod, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading.services import ActionEntry, to_action
 from claudeops.store.rows import TableRow, to_handover, to_warnings
 from claudeops.store.tables import cooldown_actions, events, service_checks, sessions, tool_calls

@@ -7,9 +7,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
-from claudeops.domain.alerts.model import Decision, IncidentStatus
-from claudeops.domain.model import Outcome
-from claudeops.domain.notice.model import DEAD
+from claudeops.domain.alerts.alert import Decision, IncidentStatus
+from claudeops.domain.notices.notice import DEAD
+from claudeops.domain.sessions import Outcome
 from claudeops.store.holds import standing
 from claudeops.store.reading.events import open_by_level
 from claudeops.store.reading.figures import figures
@@ -24,7 +24,7 @@ from claudeops.store.tables import (
     sessions,
 )
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.wording.notice.digest import Noise, Sums
+from claudeops.wording.notices.digest import Noise, Sums
 
 _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKED})
 """Outcomes of sessions that have not failed: somebody or some rule has stopped them."""

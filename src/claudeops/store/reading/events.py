@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, or_, select, true, union
 
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.domain.model import Level
 from claudeops.store.reading import Part, earlier, first_id, last_id, later, named, page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import events, sessions

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, case, func, select
 
-from claudeops.domain.model import Outcome, Status
+from claudeops.domain.sessions import Outcome, Status
 from claudeops.store.tables import cooldown_actions, events, service_checks, sessions, tool_calls
 
 _ENDED = sessions.c.status == Status.ENDED.value

@@ -11,8 +11,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, case, func, select
 
-from claudeops.domain.memory.confidence import is_believed
-from claudeops.domain.model import Level, Outcome, Status
+from claudeops.domain.events import Level
+from claudeops.domain.memories.confidence import is_believed
+from claudeops.domain.sessions import Outcome, Status
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, events, memories, sessions

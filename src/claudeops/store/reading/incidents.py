@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from sqlalchemy import Connection, Select, false, or_, select
 
+from claudeops.domain.alerts.alert import IncidentStatus, WitnessKind
 from claudeops.domain.alerts.incidents import lasted, wants_look
-from claudeops.domain.alerts.model import IncidentStatus, WitnessKind
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import decoded
+from claudeops.domain.notices.notice import decoded
 from claudeops.store.alerts.rows import to_incident
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow

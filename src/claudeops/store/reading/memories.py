@@ -9,9 +9,8 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.memory.confidence import is_believed, standing
-from claudeops.domain.memory.model import KnownMemory
-from claudeops.domain.model import Trust
+from claudeops.domain.memories.confidence import is_believed, standing
+from claudeops.domain.memories.memory import KnownMemory, Trust
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.reading import named, page
 from claudeops.store.tables import memories, session_memories

@@ -11,12 +11,13 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from claudeops.domain.alerts.model import IncidentStatus
+from claudeops.domain.alerts.alert import IncidentStatus
+from claudeops.domain.events import Level
+from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import DecisionReason, Level, Status
+from claudeops.domain.sessions import DecisionReason, Status
 from claudeops.domain.spending.budget import Budgets, last_midnight
-from claudeops.domain.web.figures import Figures
 from claudeops.store import holds
 from claudeops.store.database import Database
 from claudeops.store.reading.daily import oldest_untold

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
-from claudeops.domain import cooldown
-from claudeops.domain.cooldown import Left
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.calls import Action, Held, PastAction
+from claudeops.domain.chains import cooldown
+from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.model import Action, CheckSource, Held, PastAction, ServiceStatus
-from claudeops.domain.probe.model import State
+from claudeops.domain.probes.probe import State
+from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.store import queries
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import CompoundSelect, Connection, Select, Table, func, or_, select, union_all
 
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.domain.model import DecisionReason, Outcome, Status
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import LEASE, TableRow, to_names, to_warnings
 from claudeops.store.tables import (

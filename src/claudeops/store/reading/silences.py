@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, select
 
+from claudeops.domain.alerts.alert import Silence, matchable
 from claudeops.domain.alerts.matchers import all_hold
-from claudeops.domain.alerts.model import Silence, matchable
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.alerts.rows import to_silence, to_state
 from claudeops.store.reading import page

@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 from sqlalchemy import Connection, case, func, select
 
-from claudeops.domain.model import DecisionReason, SkipReason, Status
+from claudeops.domain.schedules.plan import SkipReason
+from claudeops.domain.sessions import DecisionReason, Status
 from claudeops.domain.spending.budget import last_midnight, next_midnight
 from claudeops.store.tables import (
     budget_entries,

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from claudeops.domain.probe.history import HOUR
+from claudeops.domain.probes.history import HOUR
 from claudeops.store.tables import probe_history, probes
 
 _BADNESS: Final = {"down": 4, "flapping": 3, "degraded": 2, "unknown": 1}

@@ -24,19 +24,12 @@ from sqlalchemy import (
 )
 
 from claudeops.domain.briefing import TextKind
-from claudeops.domain.model import (
-    CheckSource,
-    DecisionReason,
-    ExtractionMethod,
-    Held,
-    Level,
-    Outcome,
-    ServiceStatus,
-    Status,
-    VerdictKind,
-)
-from claudeops.domain.notice.model import Delivery, Topic
-from claudeops.domain.probe.model import State
+from claudeops.domain.calls import Held, VerdictKind
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import Delivery, Topic
+from claudeops.domain.probes.probe import State
+from claudeops.domain.report.report import CheckSource, ExtractionMethod, ServiceStatus
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.tables import alerting, base, learnt, web
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, UniqueConstraint
 
-from claudeops.domain.alerts.model import AlertStatus, Decision, IncidentStatus
-from claudeops.domain.model import Level
+from claudeops.domain.alerts.alert import AlertStatus, Decision, IncidentStatus
+from claudeops.domain.events import Level
 from claudeops.store.tables.base import metadata, one_of, table
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Boolean, CheckConstraint, Column, Float, ForeignKey, Index, Integer, PrimaryKeyConstraint, Table
 
-from claudeops.domain.model import Trust
+from claudeops.domain.memories.memory import Trust
 from claudeops.store.tables.base import metadata, one_of, session_column, table
 from claudeops.store.tables.columns import CleanText, Name, UtcDateTime
 

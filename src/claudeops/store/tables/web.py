@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Boolean, Column, Index, Integer, text
 
-from claudeops.domain.web.login import Role
+from claudeops.domain.access.logins import Role
 from claudeops.store.tables.base import one_of, table
 from claudeops.store.tables.columns import CleanText, Count, Name, UtcDateTime
 

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from starlette.responses import Response
 
-from claudeops.domain.web.token import ScopeKind
+from claudeops.domain.access.tokens import ScopeKind
 from claudeops.tasks import Threads
 from claudeops.web.api.answers import tagged
 from claudeops.web.api.openapi import described, for_programs

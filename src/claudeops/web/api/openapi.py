@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from claudeops.domain.web.login import COOKIE, Role
-from claudeops.domain.web.token import PERSONS_SCOPES
+from claudeops.domain.access.logins import COOKIE, Role
+from claudeops.domain.access.tokens import PERSONS_SCOPES
 from claudeops.web.endpoints import (
     ANY,
     IDEMPOTENCY_KEY,

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
-from claudeops.domain.cooldown import Left
-from claudeops.domain.web.setting import Setting
-from claudeops.domain.web.token import ScopeKind
+from claudeops.domain.access.tokens import ScopeKind
+from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.setting import Setting
 from claudeops.policy.replay import PolicyReplay
 from claudeops.store.acts.holds import Holding
 from claudeops.store.glance import Glance

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.web.login import NewLogin, next_path, secret_of
-from claudeops.domain.web.token import SECRET_BYTES, digest_of
+from claudeops.domain.access.logins import NewLogin, next_path, secret_of
+from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.formats.oidc import (
     CALLBACK,
     PENDING_TIME,

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.model import Status
+from claudeops.domain.sessions import Status
 from claudeops.store.reading import Connection
 from claudeops.store.reading.chain_calls import calls_of
 from claudeops.store.reading.chain_diff import chain_before

@@ -18,7 +18,7 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from claudeops.domain.model import Status
+from claudeops.domain.sessions import Status
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.store.reading.chain_calls import audit_head
 from claudeops.web.api.answers import single

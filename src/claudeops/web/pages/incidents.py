@@ -8,7 +8,7 @@ from functools import partial
 from starlette.responses import Response
 
 from claudeops.domain.alerts.matchers import SERVICE, Matcher, Operator
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.store.reading import Connection, approvals, incidents, silences
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfApprovals, OfIncidents, listing, older

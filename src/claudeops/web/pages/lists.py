@@ -6,7 +6,8 @@ from functools import partial
 
 from starlette.responses import Response
 
-from claudeops.domain.model import Level, Outcome
+from claudeops.domain.events import Level
+from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import events, services, session_rows
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import OfEvents, OfService, OfSessions, listing, older

@@ -19,8 +19,8 @@ import msgspec
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
-from claudeops.domain.web.login import COOKIE, LONGEST, SECURE_COOKIE, NewLogin, next_path, secret_of
-from claudeops.domain.web.token import SECRET_BYTES, digest_of
+from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, NewLogin, next_path, secret_of
+from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.errors import ErrorKind
 from claudeops.formats.oidc import PENDING_TIME, NotLoggedIn, Returned
 from claudeops.web.connection import NOT_ENCRYPTED

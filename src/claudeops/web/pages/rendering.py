@@ -23,7 +23,7 @@ from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.memory.categories import Category
+from claudeops.domain.memories.categories import Category
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.navigation import OFTEN, place_of

@@ -12,9 +12,9 @@ import msgspec
 from starlette.responses import Response
 
 from claudeops.domain.cases import Case
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.listing import Listing
-from claudeops.domain.probe.history import HOUR
+from claudeops.domain.probes.history import HOUR
 from claudeops.store.knowledge.history import cases_about
 from claudeops.store.reading import Connection, events, memories, services, uptime
 from claudeops.store.reading.uptime import Bar

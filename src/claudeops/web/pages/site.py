@@ -12,10 +12,10 @@ from typing import Final
 from starlette.responses import Response
 
 from claudeops.domain.alerts.rules import Source
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Action
-from claudeops.domain.schedule.plan import Plan
-from claudeops.domain.web.setting import Setting
+from claudeops.domain.calls import Action
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.setting import Setting
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.glance import Glance

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from claudeops.domain.web.token import ScopeKind
+from claudeops.domain.access.tokens import ScopeKind
 from claudeops.formats.oidc import CALLBACK
 from claudeops.web.endpoints import Call, Endpoint, Handler, Query
 from claudeops.web.listings import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.model import Handover
+from claudeops.domain.sessions import Handover
 from claudeops.text import regex
 from claudeops.wording.prompt import sections
 from claudeops.wording.prompt.knowledge import Facts, Knowledge

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from claudeops.domain.calls import ActionLimit
 from claudeops.domain.cases import Case
-from claudeops.domain.cooldown import Left
-from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.memory.selection import Selection
-from claudeops.domain.model import ActionLimit, ServiceStatus
+from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
+from claudeops.domain.memories.selection import Selection
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.formats.library import LibraryText
 
 

@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from claudeops.domain.calls import ActionLimit
 from claudeops.domain.cases import Case, Remedy, Result
-from claudeops.domain.cooldown import Left
-from claudeops.domain.estate.model import Estate, MaintenanceWindow, Service
-from claudeops.domain.memory.selection import Selection, line
-from claudeops.domain.model import ActionLimit, Handover, ServiceCheck, ServiceStatus
+from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Service
+from claudeops.domain.memories.selection import Selection, line
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from claudeops.formats.library import BUILT_IN, LibraryText
 from claudeops.text import casefold_key
 from claudeops.wording.prompt.knowledge import Facts, LastVerdict, Tried

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from claudeops import logs
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Settled, Target, Topic
-from claudeops.domain.schedule import Cron
-from claudeops.domain.schedule.windows import read_window
+from claudeops.domain.events import Level
+from claudeops.domain.notices.notice import UNROUTED, Delivery, Notice, Settled, Target, Topic
+from claudeops.domain.schedules import Cron
+from claudeops.domain.schedules.windows import read_window
 from claudeops.engine.ports import Store
 from claudeops.notify.digest import DigestKeeper
 from support.alerts import alert

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval
-from claudeops.domain.notice.model import Target
+from claudeops.domain.notices.notice import Target
 from claudeops.engine.ports import Store
-from claudeops.wording.notice.approving import NO, YES
+from claudeops.wording.notices.approving import NO, YES
 from support.store_values import NOW, after, call, started, wanted
 from support.stores import Database
 

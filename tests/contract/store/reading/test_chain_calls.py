@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.store.reading.chain_calls import calls_of
 from claudeops.store.store import SqlStore
 from support.lived_in import something_of_everything

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from claudeops.domain.alerts.alert import Delivery, IncidentStatus, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Delivery, IncidentStatus, Silence
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.answers import document
+from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.listing import Listing
-from claudeops.domain.model import Level
 from claudeops.engine.ports import Store
 from claudeops.store.reading import incidents, silences, sources
 from claudeops.store.reading.approvals import to_entry

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from claudeops.domain.calls import ToolEnd
+from claudeops.domain.events import Level
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.listing import Listing, Reference
-from claudeops.domain.model import Level, Outcome, ReportedEvent, ServiceStatus, ToolEnd
+from claudeops.domain.report.report import ReportedEvent, ServiceStatus
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.ports import Store
 from claudeops.store.reading import events, services, session_ids, session_rows
 from support.store_values import (

@@ -13,8 +13,9 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing
-from claudeops.domain.model import Level, Outcome
+from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import (
     alerts,
     approvals,

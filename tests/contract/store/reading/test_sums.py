@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
+from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import (
-    DecisionReason,
-    Level,
-    NewEvent,
-    Outcome,
-    Session,
-    Status,
-    ToolEnd,
-    Verdict,
-    VerdictKind,
-)
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.domain.spending.budget import Budgets, CallBegun, last_midnight
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Store

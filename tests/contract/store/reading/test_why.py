@@ -12,17 +12,20 @@ from typing import Final
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.alerts.alert import Delivery, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Delivery, Silence
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.calls import Verdict, VerdictKind
+from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import Answer, ApprovalStatus, NewApproval
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Level, ReportedEvent, Session, SkipReason, Trigger, Verdict, VerdictKind
-from claudeops.domain.probe.history import Bucket
-from claudeops.domain.probe.model import State
-from claudeops.domain.probe.record import Stretch
-from claudeops.domain.schedule.plan import Fire
+from claudeops.domain.probes.history import Bucket
+from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.record import Stretch
+from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.schedules.plan import Fire, SkipReason
+from claudeops.domain.sessions import Session, Trigger
 from claudeops.domain.why import Reason, Tone, Why, WhyKind
 from claudeops.engine.ports import Store
 from claudeops.store.reading.why import reasons

@@ -17,12 +17,12 @@ from typing import Final
 import anyio
 import pytest
 
+from claudeops.domain.alerts.alert import Decision, Delivery
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Decision, Delivery
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import NO_RULES, Grouping, Heartbeat, Rules, SenderKind, Source
-from claudeops.domain.model import Handover, NewSession, Trigger
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.errors import DatabaseUnavailableError

@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 from claudeops.domain.alerts.rules import Rules, SenderKind, Source
-from claudeops.domain.model import Handover, NewSession, Trigger
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.ports import Store
 from claudeops.logs import get_logger

@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 import anyio
 import pytest
 
+from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Silence
 from claudeops.domain.alerts.rules import InhibitRule, Rules, SenderKind, Source
-from claudeops.domain.model import Handover, NewSession, Trigger
-from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies, connected
+from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, connected
+from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.ports import Store
 from claudeops.logs import get_logger

@@ -15,7 +15,7 @@ from claudeops.engine.cell.git import GitCell, find_git_cell, find_repository
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.look_cell import LookRefusedError
 from claudeops.policy.programs.git import read_git
-from claudeops.policy.shell.values import Literal
+from claudeops.policy.shell.language import Literal
 from support.levels import PATH, needs
 from support.strange_repositories import MARKER, PIPES, SETUPS, StrangeRepository
 from support.waiting import PATIENCE_SECONDS

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from claudeops.engine.cell.own_network import Names
 from claudeops.engine.cell.reach import Needs, list_of, open_reach, read_text, ssh_text
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy

@@ -18,7 +18,7 @@ import anyio.to_thread
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import interpreter
 from claudeops.engine.cell.cell import Cell, Level, SandboxSpec

@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from claudeops import logs
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget
-from claudeops.domain.model import Outcome, Session, Status
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.sessions import Outcome, Session, Status
 from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.daemon.commands import LOOK_SECONDS, CommandRunner
 from claudeops.store.store import SqlStore

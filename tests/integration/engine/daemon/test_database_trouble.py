@@ -17,7 +17,7 @@ from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import ApiRefusal
-from claudeops.domain.model import Decision, DecisionReason, FailureKind, Finished
+from claudeops.domain.sessions import Decision, DecisionReason, FailureKind, Finished
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import anyio
 import pytest
 
-from claudeops.domain.model import Decision, DecisionReason, Finished, Session
+from claudeops.domain.sessions import Decision, DecisionReason, Finished, Session
 from claudeops.engine.control import Control
 from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, Verb, address, pinging, signalling
 from claudeops.engine.session.runner import SessionRunner

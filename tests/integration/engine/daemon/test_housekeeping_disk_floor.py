@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.outcome import StopCause
 from claudeops.engine.daemon.housekeeping import DiskFloor
 from claudeops.errors import DatabaseUnavailableError
 from support.estate import Estate, deliver, look, report

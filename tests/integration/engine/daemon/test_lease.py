@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.model import Owner, Session
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.owner import Owner
+from claudeops.domain.sessions import Session
 from claudeops.engine.control import Control
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.ports import Recovery, Store

@@ -17,7 +17,8 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.model import Outcome, ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.gate.judging import TOO_SLOW, USED_UP, JudgeProcess, NotJudgedError, _start, judge_in_process
 from claudeops.engine.process import tree
@@ -45,7 +46,7 @@ class Written:
     def __init__(self, expression: str) -> None:
         allow = "model.Verdict(kind=model.VerdictKind.ALLOW, reason='read-only')"
         choice = f"{expression} if call.input['command'] == 'hostile' else {allow}"
-        module = "__import__('importlib').import_module('claudeops.domain.model')"
+        module = "__import__('importlib').import_module('claudeops.domain.calls')"
         self._text = f"(lambda model: lambda call: {choice})({module})"
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:

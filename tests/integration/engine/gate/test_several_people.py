@@ -11,13 +11,13 @@ import anyio
 import pytest
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval
-from claudeops.domain.notice.model import Delivery, Target
+from claudeops.domain.notices.notice import Delivery, Target
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.notify.delivery import Told
 from claudeops.notify.outgoing import Outgoing
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import SqlStore, open_store
-from claudeops.wording.notice.texts import Message, Wording
+from claudeops.wording.notices.texts import Message, Wording
 from support.asking import ASK, CALL, KEY, Talk, talking
 from support.estate import Estate
 from support.loop_time import loop_time

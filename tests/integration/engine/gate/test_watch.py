@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import Outcome, Verdict, VerdictKind
+from claudeops.domain.calls import Verdict, VerdictKind
+from claudeops.domain.sessions import Outcome
 from claudeops.policy.repetition import STOPPED_AFTER
 from support.estate import Estate, deliver, look, report
 

@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.engine.live.hub import Broadcast, Hub, Subscription
 from claudeops.formats.stream import TextSaid, ToolEnded
 from claudeops.wording.live import Viewpoint

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
-from claudeops.domain.model import FailureKind, Outcome
+from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Holds

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import Session
+from claudeops.domain.sessions import Session
 from claudeops.domain.spending import prices
 from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.system import SystemClock

@@ -16,7 +16,7 @@ import anyio
 import pytest
 from anyio.abc import ByteStream
 
-from claudeops.domain.probe.model import MysqlLook, Observation, PostgresLook, RedisLook, Saw
+from claudeops.domain.probes.probe import MysqlLook, Observation, PostgresLook, RedisLook, Saw
 from support.looking import Handler, look, serving
 from support.ports import kept_port
 from support.postgres import Server, running_server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
 from claudeops.engine.probes.declared import Declared, Reading
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.abc import ByteStream
 
-from claudeops.domain.probe.model import (
+from claudeops.domain.probes.probe import (
     MOST_DETAIL,
     HttpLook,
     MysqlLook,

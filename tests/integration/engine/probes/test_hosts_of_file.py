@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.model import Estate, Probed
+from claudeops.domain.estate.estate import Estate, Probed
 from claudeops.engine.estate import EstateReader, Estates
 from claudeops.engine.probes.hosts import ProbedHosts
 

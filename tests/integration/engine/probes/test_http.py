@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from anyio.abc import ByteStream
 
-from claudeops.domain.probe.model import HttpLook, Observation, Saw
+from claudeops.domain.probes.probe import HttpLook, Observation, Saw
 from support.certificates import Authority, self_signed, serving_with
 from support.looking import answers, head, look, replies, resolving, serving
 

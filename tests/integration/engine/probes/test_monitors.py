@@ -12,7 +12,7 @@ import pytest
 import yaml
 from anyio.abc import ByteStream
 
-from claudeops.domain.probe.model import DockerLook, KubernetesLook, Observation, PrometheusLook, Saw, State
+from claudeops.domain.probes.probe import DockerLook, KubernetesLook, Observation, PrometheusLook, Saw, State
 from claudeops.engine.probes.kubernetes import cluster_of
 from claudeops.engine.probes.seen import LookFailedError
 from support.certificates import Authority, serving_with

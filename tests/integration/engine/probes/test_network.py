@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.probe.model import IcmpLook, Saw, TcpLook, TlsLook
+from claudeops.domain.probes.probe import IcmpLook, Saw, TcpLook, TlsLook
 from claudeops.engine.probes.network import PINGS_FORBIDDEN
 from claudeops.engine.probes.stream import Address
 from support.certificates import Authority, self_signed, serving_with

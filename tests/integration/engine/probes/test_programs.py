@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from claudeops.app.cell import find_looks, scope_with
-from claudeops.domain.probe.model import CommandLook, Observation, Saw, SystemdLook
+from claudeops.domain.probes.probe import CommandLook, Observation, Saw, SystemdLook
 from claudeops.engine.cell.cell import Cell, Level
 from claudeops.engine.cell.levels import HostContext, choose
 from claudeops.engine.probes.in_cell import CellCommands

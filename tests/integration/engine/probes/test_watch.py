@@ -10,10 +10,11 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from claudeops.domain.model import NewSession, ServiceStatus, Trigger
-from claudeops.domain.probe.model import HttpLook, Observation, Probe, Saw, State, Verb
-from claudeops.domain.probe.news import Chain
-from claudeops.domain.probe.record import Stretch
+from claudeops.domain.probes.news import Chain
+from claudeops.domain.probes.probe import HttpLook, Observation, Probe, Saw, State, Verb
+from claudeops.domain.probes.record import Stretch
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.declared import Declared, Reading
 from claudeops.engine.probes.watch import Watch

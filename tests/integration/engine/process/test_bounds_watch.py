@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Control
 from claudeops.engine.process.bounds import BoundsWatch

@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from claudeops.domain.backfill import Backfilled, BackfillRejected
-from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.chains.backfill import Backfilled, BackfillRejected
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.live import EventRaised, SessionEnded
-from claudeops.domain.model import Ending, Finished, Outcome, Session
+from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
 from claudeops.errors import StoreError

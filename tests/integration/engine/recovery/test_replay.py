@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.backfill import BackfillRejected, Part, RejectionReason
+from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.backfill import BackfillRejected, Part, RejectionReason
 from claudeops.domain.looks import Look
-from claudeops.domain.model import Action, Outcome, ToolCall, Verdict, VerdictKind
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner

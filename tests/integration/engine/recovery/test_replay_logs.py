@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 import zstandard
 
-from claudeops.domain.backfill import BackfillRejected, RejectionReason
+from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.engine.session_log.reader import packed_path
 from claudeops.formats.stream import LINE_BYTES, StreamEvent, Transcript
 from claudeops.harness.claude import ClaudeHarness

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.estate.model import NO_ESTATE, Manifest
-from claudeops.domain.estate.model import Estate as Described
+from claudeops.domain.estate.estate import NO_ESTATE, Manifest
+from claudeops.domain.estate.estate import Estate as Described
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, Level, PlainCell, SandboxSpec, UserCell, named_in
 from claudeops.engine.cell.workspace import Workspace, make

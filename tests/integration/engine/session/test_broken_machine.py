@@ -13,11 +13,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.domain.model import Ending, NewSession, Outcome, Session, Trigger
-from claudeops.domain.schedule import Interval, Schedule
-from claudeops.domain.schedule.plan import Fire
+from claudeops.domain.schedules import Interval, Schedule
+from claudeops.domain.schedules.plan import Fire
+from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Trigger
 from claudeops.engine.control import Control
-from claudeops.engine.schedule.scheduler import Scheduler
+from claudeops.engine.schedules.scheduler import Scheduler
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.system import SystemClock
 from support.estate import STAND_IN, Estate, deliver, look, report

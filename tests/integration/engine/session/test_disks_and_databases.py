@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 import anyio
 import pytest
 
-from claudeops.domain.model import Ending, Outcome
+from claudeops.domain.sessions import Ending, Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.engine.control import Control
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner

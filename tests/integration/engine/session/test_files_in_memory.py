@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.cgroups import Bounds

@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from claudeops.cli.tail import Collected, Tail
+from claudeops.domain.calls import Held, ToolCall, Verdict
 from claudeops.domain.live import ActionFollowedUp
-from claudeops.domain.model import Held, Session, ToolCall, Verdict
+from claudeops.domain.sessions import Session
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.policy.tiers import Scope, judge, tier_policy

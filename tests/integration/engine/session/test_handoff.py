@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.domain.model import Escalation, Extraction, ExtractionMethod, Level, Report
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report
 from claudeops.engine.session.files import HANDOFF_BYTES, OUTRANKED, apply_handoff, take_handoff
 from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.text.redact import Redactor

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from claudeops.domain.model import Ending
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.sessions import Ending
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess

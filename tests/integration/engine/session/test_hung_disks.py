@@ -16,7 +16,8 @@ import anyio.to_thread
 import pytest
 
 from claudeops.app.node import answered
-from claudeops.domain.model import Outcome, ToolCall
+from claudeops.domain.calls import ToolCall
+from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell.cell import lease_user
 from claudeops.engine.cell.workspace import create, enter, remove
 from claudeops.engine.control import CliTranscript, Control

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.model import NO_ESTATE
+from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, Level, PlainCell
 from claudeops.engine.cell.levels import HostContext, try_level

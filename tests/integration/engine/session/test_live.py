@@ -7,6 +7,7 @@ import json
 import anyio
 import pytest
 
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.live import (
     AssistantSaid,
     CallEnded,
@@ -18,7 +19,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Outcome, ToolCall, Verdict, VerdictKind
+from claudeops.domain.sessions import DecisionReason, Outcome
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.looks import Look
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.domain.model import Ending, ExtractionMethod, Outcome, ToolCall, Verdict, VerdictKind
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.report.report import ExtractionMethod
+from claudeops.domain.sessions import Ending, Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.policy.audit import TOO_LATE

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from claudeops.domain.model import Ending, Session
+from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import Estate

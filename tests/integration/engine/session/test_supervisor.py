@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from claudeops.app.chain import follow
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Session
-from claudeops.domain.outcome import StopCause
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.outcome import StopCause
+from claudeops.domain.report.report import Extraction, ExtractionMethod
+from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import Control
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from claudeops.domain.outcome import NO_RESULT_WARNING
+from claudeops.domain.chains.outcome import NO_RESULT_WARNING
 from support.doses import drawn
 from support.estate import Estate
 from support.streams import as_line, vectors

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection, select
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from claudeops.domain.web.login import IDLE, LONGEST, Role
+from claudeops.domain.access.logins import IDLE, LONGEST, Role
 from claudeops.formats.oidc import PENDING_TIME
 from claudeops.http_server import listen
 from claudeops.store.tables import events

@@ -25,7 +25,8 @@ from claudeops.cli.text.layout import (
 )
 from claudeops.cli.text.screen import encodable, looks_of, progress
 from claudeops.domain import listing
-from claudeops.domain.model import Level, Outcome
+from claudeops.domain.events import Level
+from claudeops.domain.sessions import Outcome
 from claudeops.settings import names
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)

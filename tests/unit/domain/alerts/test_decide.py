@@ -8,12 +8,13 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.alerts import incidents
+from claudeops.domain.alerts.alert import Decision, IncidentStatus, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Decision, IncidentStatus, Silence
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Heartbeat, Rule, Source
 from claudeops.domain.alerts.situation import Chain
-from claudeops.domain.model import Level, PastAction
-from claudeops.domain.probe.dependencies import connected
+from claudeops.domain.calls import PastAction
+from claudeops.domain.events import Level
+from claudeops.domain.probes.dependencies import connected
 from support.alerts import AT_ONCE, NOON, SOURCE, World, alert, decisions, minutes, over, rules_of
 
 D = Decision

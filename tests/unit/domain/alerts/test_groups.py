@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from claudeops.domain.alerts.alert import Decision
 from claudeops.domain.alerts.decide import RELEASED
-from claudeops.domain.alerts.model import Decision
 from claudeops.domain.alerts.rules import Grouping, StormRules
-from claudeops.domain.model import Level
-from claudeops.domain.probe.dependencies import connected
+from claudeops.domain.events import Level
+from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, SOURCE, World, alert, decisions, minutes, over, rules_of
 
 D = Decision

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from claudeops.domain.alerts.alert import Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import (
     MOST_SERVICES,
     acknowledged,
@@ -18,8 +19,7 @@ from claudeops.domain.alerts.incidents import (
     wants_look,
     witnessed,
 )
-from claudeops.domain.alerts.model import Incident, IncidentStatus, Witness, WitnessKind
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from support.alerts import NOON, World, alert, minutes, over
 
 HOUR = timedelta(hours=1)

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.alerts import incidents
+from claudeops.domain.alerts.alert import AlertStatus, Decision, Witness, WitnessKind
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import AlertStatus, Decision, Witness, WitnessKind
 from claudeops.domain.alerts.rules import InhibitRule
-from claudeops.domain.model import Level
-from claudeops.domain.probe.dependencies import connected
+from claudeops.domain.events import Level
+from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, World, alert, decisions, minutes, over, rules_of
 
 D = Decision

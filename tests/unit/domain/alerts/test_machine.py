@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus
 from claudeops.domain.alerts.machine import LATE, Turn, flaps, gone_stale, is_stale, is_upheld, step, upheld
-from claudeops.domain.alerts.model import Alert, AlertState, AlertStatus
 from claudeops.domain.alerts.rules import FlapRules
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from support.alerts import NOON, alert, minutes, over
 
 RULES = FlapRules()

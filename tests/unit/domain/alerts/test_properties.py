@@ -13,10 +13,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.machine import LATE, is_upheld, step, upheld
-from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import (
+from claudeops.domain.alerts.alert import (
     HANDLED,
     TEMPORARY,
     Alert,
@@ -31,12 +28,16 @@ from claudeops.domain.alerts.model import (
     Witness,
     WitnessKind,
 )
+from claudeops.domain.alerts.decide import Desk
+from claudeops.domain.alerts.machine import LATE, is_upheld, step, upheld
+from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Outcome, Ruling
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Rules, Source, StormRules
 from claudeops.domain.alerts.situation import Chain, Situation
 from claudeops.domain.alerts.suppression import BELIEVED
-from claudeops.domain.model import Level, PastAction
-from claudeops.domain.probe.dependencies import connected
+from claudeops.domain.calls import PastAction
+from claudeops.domain.events import Level
+from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, SOURCE, alert, minutes
 from support.doses import drawn
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from claudeops.domain.alerts import subject
+from claudeops.domain.alerts.alert import Delivery
 from claudeops.domain.alerts.exporters import exporter
-from claudeops.domain.alerts.model import Delivery
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.alerts.workloads import workload_of
 from claudeops.formats.senders import read

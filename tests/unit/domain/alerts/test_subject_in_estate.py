@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.alerts import subject
-from claudeops.domain.estate.model import Estate, Manifest, Service
-from claudeops.domain.estate.model import Source as Place
-from claudeops.domain.probe.dependencies import dependencies_of
-from claudeops.domain.probe.model import (
+from claudeops.domain.estate.estate import Estate, Manifest, Service
+from claudeops.domain.estate.estate import Source as Place
+from claudeops.domain.probes.dependencies import dependencies_of
+from claudeops.domain.probes.probe import (
     DockerLook,
     HeartbeatLook,
     HttpLook,

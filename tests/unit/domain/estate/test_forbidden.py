@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.estate.model import UNREAD, Estate, Manifest, Prohibition, Service, Source
-from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.estate.estate import UNREAD, Estate, Manifest, Prohibition, Service, Source
 from claudeops.policy.tiers import judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, judged
 

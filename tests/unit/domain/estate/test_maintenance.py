@@ -8,10 +8,13 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain import escalation
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.estate.model import Estate, MaintenanceWindow, Manifest, Service, Source
-from claudeops.domain.model import Decision, DecisionReason, Level, ServiceStatus, VerdictKind
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.chains import escalation
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Manifest, Service, Source
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.sessions import Decision, DecisionReason
 from claudeops.policy import grants
 from claudeops.policy.grants import Findings
 from support.store_values import PROVEN, RULES, alarm, allow, check, ending, report, restart, running

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from claudeops.domain.calls import ToolCall
 from claudeops.domain.gate.approval import (
     Answer,
     Approval,
@@ -19,7 +20,6 @@ from claudeops.domain.gate.approval import (
     proven_yes,
     visible,
 )
-from claudeops.domain.model import ToolCall
 from support.store_values import NOW, after, running
 
 KEY = b"k" * 32

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.cluster_grants import ClusterChange, ClusterGrant, fits
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.model import VerdictKind
 from claudeops.policy.paths import Place
 from claudeops.policy.programs.kubernetes import grants_of
 from claudeops.policy.rules import Arguments
-from claudeops.policy.shell.values import Glob, Literal, Text, Word
+from claudeops.policy.shell.language import Glob, Literal, Text, Word
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.docker_grants import Change, Execution, Grant, fits
 from claudeops.domain.gate.granted import Grants
-from claudeops.domain.model import VerdictKind
 from support.policy_cases import judged
 
 LABELS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.network.destination import Destination, merged
-from claudeops.policy.document import render
+from claudeops.policy.policy_file import render
 from claudeops.policy.reach import parse_entry
 from claudeops.policy.tiers import PolicyFault, parse_policy, read_document
 from support.policy_cases import DEFAULT_TEXT

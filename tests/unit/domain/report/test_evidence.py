@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claudeops.domain.calls import ToolEnd
 from claudeops.domain.looks import Look, address_of, addresses_in
-from claudeops.domain.model import Handover, Report, ServiceStatus, ToolEnd
 from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
@@ -21,6 +21,8 @@ from claudeops.domain.report.evidence import (
     background,
     weigh,
 )
+from claudeops.domain.report.report import Report, ServiceStatus
+from claudeops.domain.sessions import Handover
 from support.store_values import NOW, check, report
 
 RESTART = TakenAction(kind="restart", service="shop", tool_use_id="act")

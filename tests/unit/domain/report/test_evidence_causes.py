@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from claudeops.domain.calls import ToolEnd
 from claudeops.domain.looks import Look, address_of
-from claudeops.domain.model import Handover, ServiceCheck, ServiceStatus, ToolEnd
-from claudeops.domain.probe.model import ProbeSight, State
+from claudeops.domain.probes.probe import ProbeSight, State
 from claudeops.domain.report.evidence import (
     Background,
     Cause,
@@ -20,7 +20,9 @@ from claudeops.domain.report.evidence import (
     background,
     weigh,
 )
-from claudeops.domain.report.names import Meanings
+from claudeops.domain.report.meanings import Meanings
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from support.store_values import NOW, after, check, report
 
 AROUND = Look()

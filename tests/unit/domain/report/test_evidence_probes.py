@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from claudeops.domain.model import Report, ServiceStatus, ToolEnd
-from claudeops.domain.probe.model import ProbeSight, State
+from claudeops.domain.calls import ToolEnd
+from claudeops.domain.probes.probe import ProbeSight, State
 from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
@@ -17,6 +17,7 @@ from claudeops.domain.report.evidence import (
     seen_by_probes,
     weigh,
 )
+from claudeops.domain.report.report import Report, ServiceStatus
 from support.store_values import NOW, after, check, report
 
 RESTART = TakenAction(kind="restart", service="shop", tool_use_id="act")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome
+from claudeops.domain.report.report import Extraction, ExtractionMethod
+from claudeops.domain.sessions import Ending, Outcome
 from claudeops.domain.spending.budget import (
     Allowance,
     Balance,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.outcome import Exit, StopCause
+from claudeops.domain.chains.outcome import Exit, StopCause
 from claudeops.wording.live import Viewpoint, summaries
 from support.damage import confused, damaged
 from support.streams import RECORDINGS, judged, read, read_bytes

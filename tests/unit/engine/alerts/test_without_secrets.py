@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.alerts.model import Alert, Delivery, Said, Unparsed
+from claudeops.domain.alerts.alert import Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.engine.alerts.intake import without_secrets
 from claudeops.formats.senders import read
 from claudeops.text.redact import MASK, Redactor

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from claudeops.cli.terminal import LivePrinter
+from claudeops.domain.calls import Held, VerdictKind
+from claudeops.domain.events import Level
 from claudeops.domain.live import (
     ActionFollowedUp,
     AssistantSaid,
@@ -20,7 +22,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Held, Level, Outcome, Trigger, VerdictKind
+from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 from claudeops.engine.live.lines import MEANINGS, Lines, escaped
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.probe.model import MOST_DETAIL, Saw, TcpLook
+from claudeops.domain.probes.probe import MOST_DETAIL, Saw, TcpLook
 from claudeops.engine.probes.exchange import url_of
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.seen import cleaned, quote

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
-from claudeops.domain.model import Handover, ServiceCheck, ServiceStatus
+from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from claudeops.engine.session.knowledge import services_of
 from support.store_values import running
 

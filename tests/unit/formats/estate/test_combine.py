@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.estate import Estate
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import parse_compose, with_compose
 from claudeops.formats.estate.manifest import parse_manifest

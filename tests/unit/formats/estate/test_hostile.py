@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.model import Manifest
+from claudeops.domain.estate.estate import Manifest
 from claudeops.domain.network.never_asked import refuse_host
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import parse_compose, with_compose

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.estate import hosts
-from claudeops.domain.estate.model import Manifest
+from claudeops.domain.estate.estate import Manifest
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import parse_compose, with_compose
 from claudeops.formats.estate.manifest import parse_manifest

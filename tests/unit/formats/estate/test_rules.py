@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.model import Service, Source
+from claudeops.domain.estate.estate import Service, Source
 from claudeops.formats.estate.rules import (
     Names,
     cell_forbids,

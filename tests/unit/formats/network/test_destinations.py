@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.network.destination import Destination
 from claudeops.formats.network.addresses import Endpoint
 from claudeops.formats.network.destinations import MOST, Exclusions, destinations

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from claudeops.domain.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import (
     Escalation,
     ExtractionMethod,
-    Level,
     ReportedEvent,
     ReportedMemory,
     ServiceCheck,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import (
     Escalation,
     Extraction,
     ExtractionMethod,
-    Level,
     Report,
     ReportedEvent,
     ReportedMemory,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from claudeops.domain.model import ExtractionMethod
+from claudeops.domain.report.report import ExtractionMethod
 from claudeops.formats.report.extraction import objects_in
 from support.reports import HEALTHY, found
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.model import (
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import (
     Escalation,
     Extraction,
     ExtractionMethod,
-    Level,
     Report,
     ReportedEvent,
     ReportedMemory,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.model import ExtractionMethod, Level, ReportedEvent, ReportedMemory
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ExtractionMethod, ReportedEvent, ReportedMemory
 from claudeops.formats.report.extraction import extract
 from claudeops.formats.report.markers import read_markers
 from claudeops.formats.report.speech import lines_of, unquoted

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.model import Delivery, Said, Unparsed
+from claudeops.domain.alerts.alert import Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.formats.senders import read, storable
 from claudeops.formats.senders.bodies import is_packed, value_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claudeops.domain.alerts.model import Delivery, Said, Unparsed
+from claudeops.domain.alerts.alert import Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.formats.senders import is_signed, read, storable
 from claudeops.formats.senders.common import MOST_TEXT, SKEW

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.model import PROBES, Alert, Delivery, Said, Unparsed
+from claudeops.domain.alerts.alert import PROBES, Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.model import Level
-from claudeops.domain.probe.machine import Change, Turn
-from claudeops.domain.probe.model import State
+from claudeops.domain.events import Level
+from claudeops.domain.probes.machine import Change, Turn
+from claudeops.domain.probes.probe import State
 from claudeops.formats.senders import of_probe, read
 from claudeops.formats.senders.common import MOST_ALERTS, MOST_BYTES, MOST_TEXT
 from support.alerts import World, minutes

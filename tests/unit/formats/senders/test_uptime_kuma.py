@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.model import Alert, Delivery, Said
+from claudeops.domain.alerts.alert import Alert, Delivery, Said
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.formats.senders import read
 
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.model import Alert, Delivery, Said, Unparsed
+from claudeops.domain.alerts.alert import Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.model import Level
+from claudeops.domain.events import Level
 from claudeops.formats.senders import read
 from claudeops.formats.senders.words import MOST_LOOKED_AT, said_in, status_of, without_state, words_of
 

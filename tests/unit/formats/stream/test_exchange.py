@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.model import DecisionReason, Outcome, Status
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.formats.stream import ApiRetried, CliWarned, TextSaid, ToolEnded, ToolStarted, Transcript, TurnStarted
 from claudeops.formats.stream.exchange import (
     INPUT_BYTES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.model import FailureKind, Outcome
-from claudeops.domain.outcome import Exit
+from claudeops.domain.chains.outcome import Exit
+from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.formats.stream import Other, ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from support.recorded import GOLDEN, Golden
 from support.streams import DATA, RECORDINGS, Reading, judged, read_bytes

@@ -8,9 +8,11 @@ from typing import Any, get_args
 import pytest
 import re2
 
-from claudeops.domain import failure, outcome
-from claudeops.domain.model import ErrorCategory, ExtractionMethod, FailureKind, Level, Outcome
-from claudeops.domain.outcome import Exit, ExitReason, StopCause
+from claudeops.domain.chains import failure, outcome
+from claudeops.domain.chains.outcome import Exit, ExitReason, StopCause
+from claudeops.domain.events import Level
+from claudeops.domain.report.report import ExtractionMethod
+from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
 from claudeops.engine.session import conversation, files
 from claudeops.engine.session_log import writer
 from claudeops.formats.report.candidate import _LEVELS

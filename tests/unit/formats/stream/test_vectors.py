@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.model import Outcome
-from claudeops.domain.outcome import Exit, Judgement
+from claudeops.domain.chains.outcome import Exit, Judgement
+from claudeops.domain.sessions import Outcome
 from claudeops.formats.stream import CliWarned, Frame, TextSaid, ToolStarted, decode, display_text, tool_results
 from claudeops.wording.live import Viewpoint, live_status, status_line, summaries, tool_summary
 from support.streams import Reading, as_line, ids, judged, read, vectors

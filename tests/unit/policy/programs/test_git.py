@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.looks import InRepository
-from claudeops.domain.model import VerdictKind
 from claudeops.policy.programs.git import read_git
 from claudeops.policy.rules import RefusedError
-from claudeops.policy.shell.values import Literal, Status, Text
+from claudeops.policy.shell.language import Literal, Status, Text
 from support.policy_cases import judged
 
 PLAIN = "--no-color --no-ext-diff --no-textconv --ignore-submodules"

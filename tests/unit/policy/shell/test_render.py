@@ -10,9 +10,7 @@ from dataclasses import replace
 import pytest
 
 from claudeops.policy.shell import parse
-from claudeops.policy.shell.lexical import LONGEST_COMMAND
-from claudeops.policy.shell.render import render
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     Block,
     Given,
     Glob,
@@ -27,6 +25,8 @@ from claudeops.policy.shell.values import (
     Variable,
     Word,
 )
+from claudeops.policy.shell.lexical import LONGEST_COMMAND
+from claudeops.policy.shell.render import render
 from support.command_trees import NASTY, Programs, TreeMaker, bare
 from support.waiting import PATIENCE_SECONDS
 

@@ -10,8 +10,7 @@ from types import FrameType
 import pytest
 
 from claudeops.policy.shell import Certainty, SimpleCommand, parse
-from claudeops.policy.shell.render import render
-from claudeops.policy.shell.values import (
+from claudeops.policy.shell.language import (
     MOST_COMMANDS,
     Glob,
     Literal,
@@ -25,6 +24,7 @@ from claudeops.policy.shell.values import (
     Word,
     steps,
 )
+from claudeops.policy.shell.render import render
 
 KNOWN = {"HOME": "/home/me", "PWD": "/work"}
 

@@ -12,7 +12,7 @@ from claudeops.domain.gate.approval import unmistakable, visible
 from claudeops.formats.senders.common import shown
 from claudeops.text import signs
 from claudeops.text.redact import MASK, Redactor, has_shape
-from claudeops.wording.notice.texts import Wording, safe
+from claudeops.wording.notices.texts import Wording, safe
 
 SECRET = "hunter2-is-it"
 REDACTOR = Redactor([SECRET])

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.memory.selection import Selection
-from claudeops.domain.model import ActionLimit, Handover, Memory, ServiceCheck, ServiceStatus
+from claudeops.domain.calls import ActionLimit
+from claudeops.domain.memories.memory import Memory
+from claudeops.domain.memories.selection import Selection
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from claudeops.wording.prompt import render, template_fault
 from claudeops.wording.prompt.knowledge import Facts, Knowledge
 from support.checkout import ROOT

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.cases import Case, Remedy, Result
-from claudeops.domain.cooldown import Left
-from claudeops.domain.estate.model import Estate, MaintenanceWindow, Manifest, Service, Source
-from claudeops.domain.memory.selection import Selection
-from claudeops.domain.model import Handover, Memory, ServiceCheck, ServiceStatus
+from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Manifest, Service, Source
+from claudeops.domain.memories.memory import Memory
+from claudeops.domain.memories.selection import Selection
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
 from claudeops.formats.library import BUILT_IN, Kind, LibraryText
 from claudeops.wording.prompt import render
 from claudeops.wording.prompt.knowledge import Knowledge, LastVerdict, OnRecord, Tried

@@ -7,9 +7,9 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection, select
 
+from claudeops.domain.events import Level
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.model import Level
-from claudeops.domain.notice.model import UNROUTED, Delivery, Topic, decoded
+from claudeops.domain.notices.notice import UNROUTED, Delivery, Topic, decoded
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import outbox

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import Connection, select
 
-from claudeops.domain.model import DecisionReason, Outcome, SkipReason, Status
-from claudeops.domain.schedule import Cadence, Cron
-from claudeops.domain.schedule.plan import Overlap, Plan
+from claudeops.domain.schedules import Cadence, Cron
+from claudeops.domain.schedules.plan import Overlap, Plan, SkipReason
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import schedule_fires, sessions
 from claudeops.wording.readable import length_of

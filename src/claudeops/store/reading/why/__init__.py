@@ -14,9 +14,9 @@ import msgspec
 from sqlalchemy import Connection
 
 from claudeops.domain.why import Reason, Why, WhyKind
-from claudeops.store.reading.why import records
+from claudeops.store.reading.why import beside_sessions
 from claudeops.store.reading.why import sessions as of_sessions
-from claudeops.store.reading.why.records import Asked
+from claudeops.store.reading.why.beside_sessions import Asked
 
 _BEFORE: Final = (timedelta(days=1), timedelta(days=7), timedelta(days=30))
 """How far back the last thing on record is looked for, each time further."""
@@ -45,26 +45,26 @@ def reasons(connection: Connection, *, service: str | None, since: datetime, unt
 
 def _own(asked: Asked, seen: of_sessions.Sessions) -> Iterator[Reason]:
     """Yield what is about the service itself; of one moment, what comes first leads to the rest."""
-    alerted = list(records.alerted(asked))
+    alerted = list(beside_sessions.alerted(asked))
     yield from alerted
-    yield from records.silenced(asked)
+    yield from beside_sessions.silenced(asked)
     yield from of_sessions.begun(asked, seen.own)
-    yield from records.checked(asked)
-    yield from records.probes_failed(asked)
+    yield from beside_sessions.checked(asked)
+    yield from beside_sessions.probes_failed(asked)
     yield from of_sessions.refused(asked, seen)
-    yield from records.acted(asked)
+    yield from beside_sessions.acted(asked)
     yield from of_sessions.unanswered(asked, seen)
     yield from of_sessions.ended(asked, seen.own)
     numbers = [*(one.incident for one in alerted), *(row.incident_id for row in seen.own.values())]
-    yield from records.raised(asked, [number for number in numbers if number is not None])
+    yield from beside_sessions.raised(asked, [number for number in numbers if number is not None])
 
 
 def _common(asked: Asked, seen: of_sessions.Sessions) -> Iterator[Reason]:
     """Yield what concerns every service."""
-    yield from records.fires(asked)
-    yield from records.holds(asked)
-    yield from records.faults(asked)
-    yield from records.probes_standing(asked)
+    yield from beside_sessions.fires(asked)
+    yield from beside_sessions.holds(asked)
+    yield from beside_sessions.faults(asked)
+    yield from beside_sessions.probes_standing(asked)
     yield from of_sessions.begun(asked, seen.rounds)
     yield from of_sessions.ended(asked, seen.rounds)
 

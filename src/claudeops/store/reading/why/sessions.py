@@ -9,11 +9,12 @@ from typing import Final
 import msgspec
 from sqlalchemy import Select, select
 
-from claudeops.domain.escalation import handover_services
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.chains.escalation import handover_services
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.model import DecisionReason, Outcome, Status, VerdictKind
+from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.domain.why import Reason, WhyKind
-from claudeops.store.reading.why.records import LINGERS, MOST, Asked
+from claudeops.store.reading.why.beside_sessions import LINGERS, MOST, Asked
 from claudeops.store.rows import TableRow, to_handover, to_names
 from claudeops.store.tables import approvals, cooldown_actions, incidents, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from claudeops.domain.web.setting import MASK, Setting, chosen
+from claudeops.domain.setting import MASK, Setting, chosen
 from claudeops.web.api.answers import whole
 from claudeops.web.endpoints import Call
 from claudeops.web.listings import Text

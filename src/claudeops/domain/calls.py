@@ -1,0 +1,100 @@
+"""Calls of tools as values: what the gate answers, what a call changes, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from claudeops.domain.looks import Look, LookCall
+
+if TYPE_CHECKING:
+    from claudeops.domain.gate.granted import Grant
+
+
+class VerdictKind(StrEnum):
+    """The gate's answers."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+
+
+class Held(StrEnum):
+    """Whether what an action was for still held when somebody looked again."""
+
+    HELD = "held"
+    RELAPSED = "relapsed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCall:
+    """A tool call as the CLI asks for it, before it runs."""
+
+    tool_use_id: str
+    tool_name: str
+    input: Mapping[str, object]
+    agent_id: str | None = None  # set when a subagent asks
+    cwd: str = field(default="", compare=False)  # where it would run, absolute; "": in the session's own directory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    """What a call would change: one entry of the cooldown ledger."""
+
+    kind: str  # ``restart``, ``redeployment``
+    service: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The gate's answer. An allowed call may carry several actions (``systemctl restart a b`` has two)."""
+
+    kind: VerdictKind
+    reason: str  # which the model and the operator read
+    actions: tuple[Action, ...] = ()
+    ran: Mapping[str, object] | None = None  # the input that runs instead of the given one; None: the given one
+    look: Look | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
+    needed: int = 1  # how many people must say yes, where it asks
+    services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
+    looks_run: tuple[LookCall, ...] = ()  # what the daemon runs for it
+    grants: tuple[Grant, ...] = ()  # what filters let through for it, where there are any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastAction:
+    """One ledger entry that still counts."""
+
+    kind: str
+    service: str
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionLimit:
+    """At most ``count`` actions of a kind on one service within a sliding window."""
+
+    count: int
+    window_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolEnd:
+    """The result of a tool call as the stream showed it."""
+
+    tool_use_id: str
+    ended_at: datetime
+    is_error: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CliRefusal:
+    """A call that the CLI itself refused: the gate was never asked, or had said yes."""
+
+    call: ToolCall
+    redacted_input: str  # redacted JSON
+    reason: str  # in the CLI's words, redacted
+    at: datetime

@@ -1,0 +1,24 @@
+"""Events as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """Weight of an event."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewEvent:
+    """An event to be written; the same fingerprint again raises the count of the open one."""
+
+    level: Level
+    message: str
+    service: str | None = None
+    fingerprint: str = ""  # "" = derived from level, service and message

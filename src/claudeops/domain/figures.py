@@ -1,0 +1,27 @@
+"""What the database alone knows of how the daemon stands, as figures of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from claudeops.domain.events import Level
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """What is on record, at one moment."""
+
+    at: datetime
+    queued: int  # sessions
+    queued_since: datetime | None  # since when the first of them that is due could have begun; None: none is due
+    approvals: int  # questions that wait for a person
+    incidents: Mapping[Level, int]  # that are not over
+    outbox: int  # notices that are not delivered yet
+    outbox_since: datetime | None  # as for `queued_since`
+    memories: int  # that are active
+    spent_usd: float | None  # since midnight in the budgets' time zone; None: no budgets
+    is_paused: bool  # by an operator
+    parked_until: datetime | None  # the model API serves no session until then; None: it does
+    healthy_at: datetime | None  # when the last usual round ended healthy, within `HEALTHY_WITHIN`

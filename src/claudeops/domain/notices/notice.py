@@ -1,0 +1,145 @@
+"""A notice and its targets, as values.
+
+Pure. A notice says its parts; the sentence that somebody reads is made of them when it is sent, by
+`claudeops.wording.notices.texts`. A target is a name: its address is a secret, which neither a value nor a row holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from claudeops.domain.events import Level
+from claudeops.domain.notices.refusals import Cause
+from claudeops.domain.schedules.windows import Window
+from claudeops.text import json_text
+
+UNROUTED: Final = ""
+"""The target of a row that waits to be given to its targets: whoever writes it knows none of them."""
+
+APPRISE: Final = "apprise"
+"""The target that ``CLAUDEOPS_APPRISE_URLS`` is."""
+
+
+DEAD: Final = "notification_dead:"
+"""What the fingerprint of an event begins with about a target to which nothing could be delivered for a day."""
+
+PICKY: Final = "notices_refused:"
+"""The same of a target that refuses some of what it is sent, for what that says."""
+
+REFUSED: Final = "target_refused:"
+"""The same of a target that refuses everything until somebody mends it."""
+
+DEAF: Final = "chat_deaf:"
+"""The same of chats whose answers do not arrive, by the names of their targets."""
+
+MOVED: Final = "chat_moved:"
+"""The same of a group that has become another chat than the file says."""
+
+ADDRESS: Final = "address_refused:"
+"""The same of an address that Apprise does not understand."""
+
+ABOUT_TARGETS: Final = (DEAD, PICKY, REFUSED, DEAF, MOVED, ADDRESS)
+
+
+class Topic(StrEnum):
+    """What a notice is about; targets choose among these."""
+
+    INCIDENT = "incident"  # opened, escalated, unresolved, resolved
+    APPROVAL = "approval"  # a person is asked
+    EVENT = "event"  # a condition was seen for the first time
+    DIGEST = "digest"  # the daily sum
+    SELF = "self"  # the daemon's own troubles
+
+
+class TargetKind(StrEnum):
+    """By what a target is reached."""
+
+    APPRISE = "apprise"  # an address of Apprise, by the courier
+    TELEGRAM = "telegram"  # a chat, by a bot of the operator's
+    SLACK = "slack"  # a channel, by an app of the operator's
+
+
+class Delivery(StrEnum):
+    """What came of an attempt to deliver a notice."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"  # the target refused it, or could not be reached
+    UNKNOWN = "unknown"  # the time ran out: it may have been delivered
+    SUPPRESSED = "suppressed"  # told in another message, or nobody wanted it
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that people should know; stored as JSON, so a field may only be added with a default."""
+
+    topic: Topic
+    level: Level
+    text: str  # one sentence
+    key: str  # what is told; the same key is told to a target once
+    service: str = ""
+    session_id: int | None = None  # for the link
+    tier: int | None = None
+    done: tuple[str, ...] = ()  # what was done
+    denied: tuple[str, ...] = ()  # what was not allowed
+    cost_usd: float | None = None
+    again: bool = False  # it may have been delivered before
+    approval_id: int | None = None  # the question that it is about; once that is answered nobody is told
+    besides: str = ""  # the target that it is not for: it is about that target
+    call: str = ""  # the call that a question is about, as far as it fits; nobody can answer by it
+    incident: int | None = None  # that it is about
+    also: Topic | None = None  # a second topic under which it is wanted
+    probe: str = ""  # whose failure it tells, unless that has become part of an incident before it is told
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """Somewhere to tell things."""
+
+    name: str
+    kind: TargetKind = TargetKind.APPRISE
+    topics: frozenset[Topic] = frozenset(Topic)
+    min_level: Level = Level.WARNING
+    quiet_hours: tuple[Window, ...] = ()
+    timezone: str = "UTC"  # of the quiet hours
+    max_per_hour: int | None = None  # messages; what is more is told together
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pending:
+    """A notice on its way to one target."""
+
+    id: int
+    target: str
+    notice: Notice
+    created_at: datetime
+    attempts: int = 0  # that were made
+    refusals: int = 0  # how often the target is known to have refused the message that it stood in, for what that said
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """What came of a claimed notice."""
+
+    id: int
+    result: Delivery | None  # None: it was not tried
+    error: str = ""
+    again_at: datetime | None = None  # when it is tried (again); None: it is over
+    instead: tuple[str, ...] = ()  # targets of which the first that has not been told is told now
+    cause: Cause | None = None  # why the target has refused it, where that will not pass
+
+
+def encoded(notice: Notice) -> str:
+    """Return a notice as it is stored."""
+    return json_text(msgspec.to_builtins(notice))
+
+
+def decoded(payload: str) -> Notice | None:
+    """Return a stored notice; ``None`` if it is not one of ours."""
+    try:
+        return msgspec.json.decode(payload, type=Notice)
+    except msgspec.DecodeError:
+        return None

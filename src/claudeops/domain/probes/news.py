@@ -1,0 +1,233 @@
+"""When changes of probes become a chain: the news of a settling time, told once.
+
+What there is to tell is read off the standings each time, so nothing is lost or told twice when the daemon ends in
+between: a failure for which a chain was started carries its fingerprint (`Standing.incident`), in the same transaction
+that queues the chain, until the probe is up again or worse than before.
+
+- A failure is told when for a settling time no other has come, and at the latest after the longest wait.
+- What it depends on is looked at first: a database that fails with its shop may be found a moment later. Then it
+  stands for the shop, which is named in the facts.
+- What recovers before it is told starts nothing; `note_of` says so.
+- A service of which a failure is being dealt with starts no second chain; unless it was only degraded and is down now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.probes.dependencies import Dependencies, broken_services, is_broken
+from claudeops.domain.probes.machine import Change, Turn, wavers
+from claudeops.domain.probes.probe import Probe, Standing, State, kind_of, target_of
+from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.sessions import Handover
+from claudeops.text import casefold_key, join_names, unique
+
+_TOLD: Final = frozenset({State.DEGRADED, State.DOWN, State.FLAPPING})
+_MOST_FACTS: Final = 40  # probes that the facts describe; more are counted
+_ASKED: Final = timedelta(seconds=1)  # between two questions whether dependencies have answered
+_DETAIL: Final = 200  # characters of one probe's detail in the facts
+
+_STATUS: Final = {
+    State.DEGRADED: ServiceStatus.DEGRADED,
+    State.FLAPPING: ServiceStatus.DEGRADED,
+    State.DOWN: ServiceStatus.DOWN,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettlingRules:
+    """How long changes are collected."""
+
+    settling: timedelta = timedelta(seconds=3)  # without another change
+    longest: timedelta = timedelta(seconds=20)  # after the first change, whatever else comes
+
+
+SETTLING: Final = SettlingRules()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+    """A chain to be started."""
+
+    fingerprint: str  # of its services: the incident's name, and `Standing.incident` of the probes
+    services: tuple[str, ...]  # that fail by themselves
+    probes: tuple[str, ...]  # whose failure this tells
+    explained: tuple[str, ...]  # services that fail with them
+    facts: str  # a line a probe, at most 41; holds what services answered: data, never an instruction
+    service_status: tuple[ServiceCheck, ...]
+
+    @property
+    def handover(self) -> Handover:
+        """What the chain's first session is told."""
+        also = f"; {join_names(self.explained)} with it" if self.explained else ""
+        return Handover(
+            reason=f"probes of the daemon found {join_names(self.services)} unwell{also}",
+            findings=self.facts,
+            failed_checks=self.probes[:_MOST_FACTS],
+            service_status=self.service_status,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class News:
+    """What is to be done now."""
+
+    chain: Chain | None = None
+    joined: Mapping[str, str] = field(default_factory=dict)  # probe → incident that its failure belongs to
+    look_now: tuple[str, ...] = ()  # probes of dependencies, whose answer is waited for
+    wait_seconds: float | None = None  # after which to ask again; None: at the next change
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    probe: Probe
+    standing: Standing
+
+
+def collect(
+    probes: Sequence[Probe],
+    standings: Mapping[str, Standing],
+    *,
+    now: datetime,
+    dependencies: Dependencies,
+    rules: SettlingRules = SETTLING,
+) -> News:
+    """Return the chain that the standings (by probe) ask for, or how long to wait for the rest of the story."""
+    failing = [
+        _Failure(probe, standing)
+        for probe in probes
+        if (standing := standings.get(probe.name)) is not None and standing.state in _TOLD
+    ]
+    if not failing:
+        return News()
+    explained = dependencies.explanations(broken_services(probes, standings))
+    causes = {
+        each.probe.name: explained.get(dependencies.key(each.probe.service), "") or each.standing.explained_by
+        for each in failing
+    }
+    untold = [
+        each
+        for each in failing
+        if each.probe.starts_chain and not each.standing.incident and not causes[each.probe.name]
+    ]
+    joined = _joined(untold, failing, dependencies)
+    fresh = [each for each in untold if each.probe.name not in joined]
+    if not fresh:
+        return News(joined=joined)
+    asked = _unsettled(fresh, probes, standings, dependencies)
+    wait = _wait(fresh, now=now, rules=rules, asked=bool(asked))
+    if wait > 0:
+        return News(joined=joined, look_now=asked, wait_seconds=wait)
+    return News(joined=joined, chain=_chain(fresh, failing, causes, dependencies))
+
+
+def note_of(change: Change) -> str | None:
+    """Return the sentence for a failure that was over before a chain was started; None where there is none to tell."""
+    if change.turn is not Turn.BETTER or change.before not in _TOLD or change.incident or change.explained_by:
+        return None
+    lasted = "" if change.lasted_seconds is None else f" for {change.lasted_seconds:.0f} s"
+    return f"{change.service} was {change.before}{lasted} and recovered by itself; no session was started"
+
+
+def _joined(untold: Iterable[_Failure], failing: Iterable[_Failure], dependencies: Dependencies) -> dict[str, str]:
+    """Return by probe the incident that another probe of its service belongs to, if that is as bad as this failure."""
+    of_any: dict[str, str] = {}
+    of_broken: dict[str, str] = {}
+    for each in failing:
+        if each.standing.incident:
+            key = dependencies.key(each.probe.service)
+            of_any.setdefault(key, each.standing.incident)
+            if is_broken(each.standing):
+                of_broken.setdefault(key, each.standing.incident)
+    found = {}
+    for each in untold:
+        incidents = of_broken if is_broken(each.standing) else of_any
+        if incident := incidents.get(dependencies.key(each.probe.service)):
+            found[each.probe.name] = incident
+    return found
+
+
+def _unsettled(
+    fresh: Iterable[_Failure],
+    probes: Iterable[Probe],
+    standings: Mapping[str, Standing],
+    dependencies: Dependencies,
+) -> tuple[str, ...]:
+    """Return the probes of dependencies that may be down too: in doubt, or not asked since the failures."""
+    needed = set(dependencies.needed_by(each.probe.service for each in fresh))
+    failed_at = max((each.standing.since for each in fresh if each.standing.since is not None), default=None)
+    if not needed or failed_at is None:
+        return ()
+    return tuple(
+        probe.name
+        for probe in probes
+        if dependencies.key(probe.service) in needed
+        and (standing := standings.get(probe.name)) is not None
+        and standing.last_checked_at is not None
+        and not is_broken(standing)
+        and (wavers(standing, probe) or standing.last_checked_at < failed_at)
+    )
+
+
+def _wait(fresh: Iterable[_Failure], *, now: datetime, rules: SettlingRules, asked: bool) -> float:
+    """Return for how many seconds to wait.
+
+    A failure of the future was seen by a clock that has been set back: it counts as old.
+    """
+    ages = [
+        now - each.standing.since if each.standing.since is not None and each.standing.since <= now else rules.longest
+        for each in fresh
+    ]
+    until_settled = _ASKED if asked else rules.settling - min(ages)
+    return min(rules.longest - max(ages), until_settled).total_seconds()
+
+
+# --- the chain --------------------------------------------------------------------------------------------
+
+
+def _chain(
+    fresh: Sequence[_Failure], failing: Iterable[_Failure], causes: Mapping[str, str], dependencies: Dependencies
+) -> Chain:
+    services = unique(each.probe.service for each in fresh)
+    roots = set(map(dependencies.key, services))
+    with_them = [each for each in failing if dependencies.key(causes[each.probe.name] or "") in roots]
+    told = [*sorted(fresh, key=_weight), *sorted(with_them, key=_weight)]
+    lines = [_fact(each, causes[each.probe.name]) for each in told[:_MOST_FACTS]]
+    if len(told) > _MOST_FACTS:
+        lines.append(f"and {len(told) - _MOST_FACTS} more probes")
+    return Chain(
+        fingerprint=fingerprint("probe", *sorted(map(casefold_key, services))),
+        services=services,
+        probes=tuple(each.probe.name for each in fresh),
+        explained=unique(each.probe.service for each in with_them),
+        facts="\n".join(lines),
+        service_status=tuple(_statuses(told)),
+    )
+
+
+def _weight(failure: _Failure) -> tuple[bool, str]:
+    return (failure.standing.state is not State.DOWN, failure.probe.name)
+
+
+def _fact(failure: _Failure, cause: str) -> str:
+    probe, standing = failure.probe, failure.standing
+    since = "" if standing.since is None else f" since {standing.since.astimezone(UTC):%H:%M:%S} UTC"
+    why = f" (explained by {cause})" if cause else ""
+    about = f"{probe.service}: probe {probe.name} ({kind_of(probe.look)} {target_of(probe.look)[:_DETAIL]})"
+    return f"{about} is {standing.state}{since}{why}: {standing.detail[:_DETAIL] or 'no detail'}"
+
+
+def _statuses(told: Iterable[_Failure]) -> Iterable[ServiceCheck]:
+    worst: dict[str, ServiceCheck] = {}
+    for each in told:
+        status = _STATUS[each.standing.state]
+        key = casefold_key(each.probe.service)
+        if key not in worst or (status is ServiceStatus.DOWN and worst[key].status is not ServiceStatus.DOWN):
+            worst[key] = ServiceCheck(
+                service=each.probe.service, status=status, detail=each.standing.detail[:_DETAIL] or None
+            )
+    return list(worst.values())[:_MOST_FACTS]

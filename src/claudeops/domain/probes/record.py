@@ -1,0 +1,149 @@
+"""What is on record of a probe beside how it stands, what its changes write, and what it says to those who ask.
+
+Pure. A *telling* is what a change of a probe writes beside its row: events, and the state of its service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.events import NewEvent
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.probes.history import Bucket
+from claudeops.domain.probes.probe import Observation, Pings, Probe, Saw, Standing, State
+from claudeops.domain.report.report import ServiceStatus
+
+HELD_SECONDS: Final = 600.0
+"""For so long a service must have been seen up without a break after an action until its cooldown counters clear. Two
+looks of a probe may lie five seconds apart, and a service that dies once a minute would never reach its limit."""
+
+_MISSED: Final = 3  # intervals without a look, from which what was seen before proves nothing any more
+_SLACK: Final = timedelta(minutes=1)  # more than that: a busy machine
+
+_MOST_LINE: Final = 500  # characters of a line that comes with a ping
+
+_UNHEARD: Final = Pings()
+
+
+def ping_line(text: str, redact: Callable[[str], str], *, is_cut: bool = False) -> str:
+    """Return what is kept of a text that comes with a ping: one line, of which nothing is secret and nothing hides.
+
+    ``is_cut``: the text went on. Its last word is left out then, for part of a secret is found only where it is long.
+    """
+    last = (text.split() or [""])[-1]
+    if is_cut and len(last) < _MOST_LINE:
+        text = text.removesuffix(last)
+    # As sent first: what is a secret over several lines is none on one.
+    return visible(redact(" ".join(redact(text).split())))[:_MOST_LINE]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptProbe:
+    """A probe as it is on record."""
+
+    name: str
+    service: str
+    kind: str
+    standing: Standing
+    interval: float  # seconds
+    healthy_since: datetime | None = None  # since then every look has seen it up; null: the last one has not
+    session_id: int | None = None  # the first session of the chain that was last started because of it
+    chain_at: datetime | None = None  # when that was queued
+    pings: Pings = _UNHEARD
+    ping_text: str = ""  # the latest line that came with a ping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Telling:
+    """What a change of a probe writes beside its row."""
+
+    at: datetime
+    number: int = 0  # of the probe's, from 1; one that is on record is not written again
+    detail: str = ""  # of the look that made it
+    events: tuple[NewEvent, ...] = ()  # to be raised
+    over: tuple[str, ...] = ()  # fingerprints of events that are over
+    notes: tuple[NewEvent, ...] = ()  # events that are over as soon as they are raised
+    is_state: bool = True  # the service's state is written down too
+    is_explained: bool = False  # by the failure of another service, which tells it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """A probe as its latest look leaves it, with the tellings that have not been written yet, oldest first."""
+
+    probe: Probe
+    standing: Standing
+    healthy_since: datetime | None
+    tellings: tuple[Telling, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """A stretch of time of one probe."""
+
+    probe: str
+    start: datetime
+    bucket: Bucket
+
+
+STATUS_OF: Final = {
+    State.UP: ServiceStatus.HEALTHY,
+    State.DEGRADED: ServiceStatus.DEGRADED,
+    State.FLAPPING: ServiceStatus.DEGRADED,
+    State.DOWN: ServiceStatus.DOWN,
+}
+"""What a state means for the service; the others say nothing of it."""
+
+FAILING: Final = frozenset({State.DEGRADED, State.DOWN, State.FLAPPING})
+"""States of which a chain may be told."""
+
+_WORST_FIRST: Final = (ServiceStatus.DOWN, ServiceStatus.DEGRADED, ServiceStatus.HEALTHY)
+
+
+def worst(states: Iterable[State]) -> ServiceStatus | None:
+    """Return the state of a service by all its probes; ``None``: none of them knows."""
+    found = {STATUS_OF[state] for state in states if state in STATUS_OF}
+    return next((status for status in _WORST_FIRST if status in found), None)
+
+
+def fingerprint_of(name: str) -> str:
+    """Return the fingerprint of a probe's event: one for each probe, so that its return ends it."""
+    return fingerprint("probe", name)
+
+
+def began(observation: Observation) -> datetime:
+    """Return when a look began, as far as is known."""
+    return observation.at - timedelta(milliseconds=observation.latency_ms or 0.0)
+
+
+def healthy_since(
+    before: datetime | None, observation: Observation, *, looked_at: datetime | None, interval: float
+) -> datetime | None:
+    """Return since when every look has seen a service up; a look that could not look changes nothing.
+
+    ``looked_at``: when the one before it ended. While nobody looked for several ``interval`` seconds, because no daemon
+    ran, the service may have been anything.
+    """
+    match observation.saw:
+        case Saw.UP:
+            start = began(observation)
+            is_gap = looked_at is None or start - looked_at > timedelta(seconds=_MISSED * interval) + _SLACK
+            return start if before is None or is_gap else before
+        case Saw.NOTHING:
+            return before
+        case _:
+            return None
+
+
+def has_held(kept: KeptProbe, last_action_at: datetime) -> bool:
+    """Tell whether a probe has seen its service up twice after an action, and for long enough without a break."""
+    standing = kept.standing
+    if standing.state is not State.UP or kept.healthy_since is None or standing.last_checked_at is None:
+        return False
+    enough = timedelta(seconds=max(HELD_SECONDS, 2 * kept.interval))
+    begun = max(kept.healthy_since, last_action_at)
+    return standing.ups > 1 and standing.last_checked_at - begun >= enough

@@ -1,0 +1,56 @@
+"""Has the daemon's probes answer the follow-ups that are due: whether what was done to a service still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from claudeops.domain.calls import Held
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.chains.follow_up import FollowedUp
+from claudeops.engine.ports import Clock, Dispatcher
+from claudeops.engine.ports.watching import FollowUps
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
+
+LOOK_SECONDS: Final = 5.0
+"""How soon a follow-up that is due is answered."""
+
+
+@dataclass(kw_only=True)
+class FollowUpKeeper:
+    """Looks for follow-ups that are due, until it is cancelled."""
+
+    follow_ups: FollowUps
+    clock: Clock
+    log: Logger
+    dispatcher: Dispatcher
+    rules: Callable[[], EscalationRules]
+    look_seconds: float = LOOK_SECONDS
+
+    async def run(self) -> None:
+        """Answer what is due, again and again."""
+        trouble = DatabaseTrouble(self.log, "follow_ups")
+        while True:
+            wait = self.look_seconds
+            try:
+                done = await self.follow_ups.answer_due(rules=self.rules(), now=self.clock.now())
+            except StoreError as error:
+                wait = trouble.failed(error)
+            else:
+                trouble.over()
+                await self._tell(done)
+            await anyio.sleep(wait)
+
+    async def _tell(self, done: FollowedUp) -> None:
+        for action, held in done.answers.items():
+            tell = self.log.warning if held is Held.RELAPSED else self.log.info
+            tell(LogEvent.ACTION_FOLLOWED_UP, service=action.service, action=action.kind, held=held.value)
+        for session in done.queued:
+            self.log.info(LogEvent.SESSION_QUEUED, session_id=session.id)
+        if done.queued:
+            await self.dispatcher.announce()

@@ -1,0 +1,69 @@
+"""Tier 0 beside the schedules: asks the probes whether a scheduled look can be left out, and what tier 1 is told.
+
+What cannot be found out costs a session: nothing is left out on a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.probes import tier0
+from claudeops.domain.probes.probe import Probe, Standing
+from claudeops.domain.probes.tier0 import Gate, ModelVerdict, Need, Tier0
+from claudeops.domain.schedules.plan import Plan
+from claudeops.engine.ports.watching import Schedules
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeGate:
+    """The probes, as far as schedules ask them."""
+
+    mode: Tier0
+    max_age_seconds: float  # of the last verdict that a model gave
+    schedules: Schedules
+    probes: Callable[[], Sequence[Probe]]
+    standings: Callable[[], Mapping[str, Standing]]  # by probe
+    rules: Callable[[], EscalationRules]
+    redact: Callable[[str], str] = str
+
+    async def __call__(self, plan: Plan, now: datetime) -> Gate:
+        """Return whether a fire of a plan may start nothing; raises `StoreError`.
+
+        Only a usual round is left out: probes answer no request in words, and a higher tier is not there to look. A
+        plan that names no services expects those of the estate; where that names none, those of its last round.
+        """
+        rules = self.rules()
+        if self.mode is not Tier0.GATE:
+            return Gate(need=Need.NO_PROBES, sentence="the probes are not asked")
+        if plan.tier > rules.lowest.number or plan.prompt.strip():
+            return Gate(need=Need.UNWATCHED, sentence="more than a usual round is asked for")
+        last = await self.schedules.last_round(plan.name)
+        expected = plan.services or rules.expected or (last.services if last is not None else ())
+        return tier0.gate(
+            self.probes(),
+            self.standings(),
+            expected=expected,
+            verdict=None if last is None else ModelVerdict(reason=last.reason, looked_from=last.looked_from),
+            max_age=timedelta(seconds=self.max_age_seconds),
+            now=now,
+            other_names=rules.other_names,
+        )
+
+    def table(self, now: datetime, about: Collection[str] = ()) -> tuple[str, ...]:
+        """Return what tier 1 is told of the probes, a line each; nothing where they are off.
+
+        ``about`` are the services of the session's chain, which come first.
+        """
+        if self.mode is Tier0.OFF:
+            return ()
+        return tier0.table(
+            self.probes(),
+            self.standings(),
+            now=now,
+            about=about,
+            other_names=self.rules().other_names,
+            redact=self.redact,
+        )
