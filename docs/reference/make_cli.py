@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from claudeops.cli.commands import claudeops
-from claudeops.cli.output import Exit
+from claudeops.cli.reply import Exit
 from claudeops.errors import ErrorKind
 
 PAGE: Final = Path(__file__).with_name("cli.md")

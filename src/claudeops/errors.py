@@ -31,7 +31,7 @@ from enum import StrEnum
 
 
 class ErrorKind(StrEnum):
-    """Where an error comes from, in the words of the envelope (`claudeops.cli.output`)."""
+    """Where an error comes from, in the words of the envelope (`claudeops.cli.reply`)."""
 
     FILESYSTEM = "filesystem"
     AUTH = "auth"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from claudeops.cli.output import body_of
+from claudeops.cli.reply import body_of
 from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError, ErrorKind
 from claudeops.store.database import missing, parse_url
 

@@ -14,13 +14,13 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.app.chain import resumed_session, run_chain, run_chain_beside
+from claudeops.app.chain import queue_for_daemon, resumed_session, run_chain, run_chain_beside
 from claudeops.app.node import open_node
 from claudeops.app.wiring import root_session
-from claudeops.cli import output
-from claudeops.cli.operator import operators_name
-from claudeops.cli.output import Exit, print_document, print_failure
-from claudeops.cli.start import listening, start
+from claudeops.cli import reply
+from claudeops.cli.on_database import operators_name
+from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.start import listening, read_settings, start
 from claudeops.cli.tail import follow
 from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
 from claudeops.cli.tiers.inventory import routed_matches
@@ -217,8 +217,8 @@ def _error(last: Session) -> dict[str, object]:
         return error_of(last, target)
     queued = last.status is Status.QUEUED
     says = "waits in the queue: sessions are held" if queued else f"ended with {last.decision_reason}"
-    return output.error_body(
-        kind=output.ErrorKind.POLICY,
+    return reply.error_body(
+        kind=reply.ErrorKind.POLICY,
         operation="claim" if queued else "escalate",
         target=target,
         retryable=queued,
@@ -228,8 +228,8 @@ def _error(last: Session) -> dict[str, object]:
 
 
 def _suppressed_body(result: Suppressed, new: NewSession) -> dict[str, object]:
-    error = output.error_body(
-        kind=output.ErrorKind.POLICY,
+    error = reply.error_body(
+        kind=reply.ErrorKind.POLICY,
         operation="escalate",
         target=f"tier{new.tier}",
         retryable=False,
@@ -269,4 +269,40 @@ def session_body(session: Session) -> dict[str, object]:
         "summary": session.summary,
         "error": session.error,
         "path": session.log_path,
+    }
+
+
+def queue_and_leave(
+    *, tier: int, prompt_text: str | None, services: Sequence[str] = (), resume: int | None = None, as_json: bool
+) -> int:
+    """Queue one chain for the daemon, print the id of its first session, and return the exit status."""
+    try:
+        settings = read_settings()
+        warn_of_strangers(services, settings)
+        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume)
+        queued = anyio.run(queue_for_daemon, settings, new)
+    except ClaudeopsError as error:
+        return print_failed_start(error, as_json=as_json)
+    if isinstance(queued, Suppressed):
+        return print_suppressed(queued, new, as_json=as_json)
+    if as_json:
+        return print_document(NAME, _body(queued, new), Exit.OK)
+    click.echo(queued.id)  # alone on its line, for scripts; people find the rest on stderr
+    click.echo(f"claudeops: queued; `claudeops tail {queued.id}` follows it.", err=True)
+    return Exit.OK
+
+
+def _body(queued: Session, new: NewSession) -> dict[str, object]:
+    prompt = new.prompt_text or ""
+    return {
+        "prompt": prompt,
+        "setup": setup_body(),
+        "routed_matches": [],
+        # The daemon has it: no reason to stop is known yet.
+        "turn": {"prompt": prompt, "output": "", "stop_reason": None, "cancel_observed": False},
+        "persisted_session_path": None,
+        "detached": True,
+        "session_id": queued.id,
+        "tier": queued.tier,
+        "model": queued.model,
     }

@@ -11,8 +11,8 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.cli.operator import operators_name
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.on_database import operators_name
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.domain.gate.approval import visible
 from claudeops.errors import ClaudeopsError

@@ -20,10 +20,10 @@ from typing import Final
 
 import click
 
-from claudeops.cli import output
+from claudeops.cli import reply
 from claudeops.cli.commands import claudeops
 from claudeops.cli.early_signals import interrupting
-from claudeops.cli.output import Exit, print_document
+from claudeops.cli.reply import Exit, print_document
 from claudeops.engine.process import SESSION_MARK
 from claudeops.files import refused
 
@@ -80,7 +80,7 @@ def _called(line: CommandLine) -> int:
     except PermissionError as error:
         if error.filename is None:
             raise
-        return output.print_failure(line.name, refused(os.fsdecode(error.filename), error), as_json=line.as_json)
+        return reply.print_failure(line.name, refused(os.fsdecode(error.filename), error), as_json=line.as_json)
 
 
 def understand(arguments: Sequence[str]) -> CommandLine:
@@ -199,8 +199,8 @@ def _usage_error(error: click.UsageError, line: CommandLine) -> int:
         if (allowed := _allowed(error)) is not None:
             click.echo(f"Allowed: {allowed}", err=True)
         return Exit.USAGE
-    body = output.error_body(
-        kind=output.ErrorKind.USAGE,
+    body = reply.error_body(
+        kind=reply.ErrorKind.USAGE,
         operation="parse_args",
         target=target,
         retryable=False,
@@ -238,15 +238,15 @@ def _usage_hint(error: click.UsageError, line: CommandLine) -> str:
 def _unknown_command(line: CommandLine) -> int:
     group = " ".join(("claudeops", *line.path))
     message = f"There is no command {line.name!r}; `{group} --help` lists those that there are."
-    return print_document(line.name, output.not_found_body("command_not_found", line.name, message), Exit.USAGE)
+    return print_document(line.name, reply.not_found_body("command_not_found", line.name, message), Exit.USAGE)
 
 
 def _refuse(sentence: str, line: CommandLine) -> int:
     if not line.as_json:
         click.echo(f"claudeops: {sentence}", err=True)
         return Exit.CONFIGURATION
-    body = output.error_body(
-        kind=output.ErrorKind.POLICY,
+    body = reply.error_body(
+        kind=reply.ErrorKind.POLICY,
         operation="start",
         target="claudeops",
         retryable=False,
@@ -259,8 +259,8 @@ def _refuse(sentence: str, line: CommandLine) -> int:
 def _interrupted(line: CommandLine) -> int:
     if not line.as_json:
         return Exit.UNRESOLVED
-    body = output.error_body(
-        kind=output.ErrorKind.RUNTIME,
+    body = reply.error_body(
+        kind=reply.ErrorKind.RUNTIME,
         operation=line.name,
         target=line.name,
         retryable=True,
@@ -289,8 +289,8 @@ def _bug(error: Exception, line: CommandLine) -> int:
         sys.stderr.write(f"claudeops: {type(error).__name__}. {_REPORT_IT}\n{place}")
     if not line.as_json:
         return Exit.SOFTWARE
-    body = output.error_body(
-        kind=output.ErrorKind.UNKNOWN,
+    body = reply.error_body(
+        kind=reply.ErrorKind.UNKNOWN,
         operation=line.name,
         target=line.name,
         retryable=False,

@@ -14,8 +14,8 @@ from typing import Final
 import click
 import msgspec
 
-from claudeops.cli import output
-from claudeops.cli.output import Exit, print_document
+from claudeops.cli import reply
+from claudeops.cli.reply import Exit, print_document
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, Status, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ConfigurationError
@@ -43,8 +43,8 @@ def _body(found: Liveness, file: Path | None) -> dict[str, object]:
     body = {"lives": found.lives, "message": found.says, **_daemon_state(found.status)}
     if found.lives:
         return body
-    return body | output.error_body(
-        kind=output.ErrorKind.RUNTIME,
+    return body | reply.error_body(
+        kind=reply.ErrorKind.RUNTIME,
         operation="health",
         target=str(file or "CLAUDEOPS_STATE_DIR"),
         retryable=True,

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         early_signals.let_end()
     from claudeops.cli.command_line import call  # noqa: PLC0415 - see above
-    from claudeops.cli.output import watch_stdout  # noqa: PLC0415 - see above
+    from claudeops.cli.reply import watch_stdout  # noqa: PLC0415 - see above
 
     status = call(given, write_failure=watch_stdout())
     early_signals.let_end()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
+from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.report.report import ReportedMemory

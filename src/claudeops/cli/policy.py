@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.domain.answers import plain
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.estate.estate import NO_ESTATE, Estate

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
+from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, status_cell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.probes.machine import due

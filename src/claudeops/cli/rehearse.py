@@ -25,7 +25,7 @@ from claudeops import logs
 from claudeops.app.node import Node
 from claudeops.app.rehearsal import Rehearsed, check_rehearsable, rehearse
 from claudeops.app.wiring import check_harnesses, check_prompts
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import listening
 from claudeops.domain.sessions import DecisionReason
 from claudeops.engine.gate.admission import check_version

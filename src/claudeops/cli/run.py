@@ -12,7 +12,7 @@ import click
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import open_node
 from claudeops.cli.early_signals import catch
-from claudeops.cli.output import Exit, exit_for
+from claudeops.cli.reply import Exit, exit_for
 from claudeops.cli.start import listening, start
 from claudeops.cli.terminal import beside_progress, live_printer
 from claudeops.engine.live.hub import Hub

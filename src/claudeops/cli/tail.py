@@ -22,7 +22,7 @@ import anyio
 import click
 import msgspec
 
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
 from claudeops.domain.chains.chain_record import KnownAction, SessionPosition, SessionRecord

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from claudeops.cli.output import SCHEMA_VERSION, Exit, print_document
+from claudeops.cli.reply import SCHEMA_VERSION, Exit, print_document
 from claudeops.store.tables import HEAD
 
 _NAME: Final = "version"

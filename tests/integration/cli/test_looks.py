@@ -96,7 +96,7 @@ def test_watching_prints_what_has_changed_until_ctrl_c(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "one\ntwo\n"
 
 
-@pytest.mark.parametrize("module", ["claudeops.cli.commands", "claudeops.cli.views.status"])
+@pytest.mark.parametrize("module", ["claudeops.cli.commands", "claudeops.cli.status"])
 def test_what_must_answer_at_once_imports_nothing_slow(module: str) -> None:
     asked = f"import {module}, sys; print(*sorted({set(SLOW)!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)

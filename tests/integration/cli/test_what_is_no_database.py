@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.cli.output import exit_for
+from claudeops.cli.reply import exit_for
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.files import is_directory, is_file, is_there
 from claudeops.store.database import parse_url

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.cli.output import Exit, json_line, print_document
+from claudeops.cli.reply import Exit, json_line, print_document
 
 STRANGE = os.fsdecode(b"\xff\xfeb")
 

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from claudeops.cli.commands import claudeops
 from claudeops.cli.doctor.machine import NEEDED, USEFUL
-from claudeops.cli.output import Exit
+from claudeops.cli.reply import Exit
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
 from claudeops.engine.cell.system_calls import FAMILIES, system_call_numbers

@@ -46,7 +46,7 @@ SMALL: Final = {
     "claudeops.web.pages.spend": "one page, with a query of its own",
     "claudeops.web.pages.navigation": "what the navigation names: templates and a page of links share it",
     "claudeops.web.pages.more.memories": "pages of one subject",
-    "claudeops.cli.views.config": "one command, and the only view that reads no database",
+    "claudeops.cli.config": "one command, and the only view that reads no database",
     "claudeops.web.pages.more.settings": "one page, with a query of its own",
     "claudeops.domain.setting": "one value: the settings make it, and pages that may not know them show it",
     "claudeops.web.pages.more.planned": "pages of one kind",
@@ -57,7 +57,7 @@ SMALL: Final = {
     "claudeops.web.pages.static": "files, which need no values",
     "claudeops.web.password_login": "one subject, beside how passwords are hashed and how logins are kept",
     "claudeops.app.meter": "a web server and an HTTP client: commands that only read the wiring do without",
-    "claudeops.cli.sessions.audit": "one command; nothing else of the operator's reads logs",
+    "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.commands.act": "one heading of the help",
     "claudeops.cli.commands.look": "one heading of the help",
     "claudeops.cli.commands.notify": "one group of commands",
@@ -68,13 +68,11 @@ SMALL: Final = {
     "claudeops.files": "imports nothing of ours but errors: settings, store and commands ask it",
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
     "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",
-    "claudeops.cli.views.sources": "one command, and the only list that reads the operator's file beside the database",
-    "claudeops.cli.views.chain_diff": "one command; pages draw the same values in their own way",
-    "claudeops.cli.views.policy_replay": "one command; pages draw the same values in their own way",
-    "claudeops.cli.views.why": "one command; pages draw the same values in their own way",
-    "claudeops.cli.detach": "one answer of `bootstrap`: whoever does not wait goes another way from the beginning",
-    "claudeops.cli.stop": "one command; the daemon does the work",
-    "claudeops.cli.alerts.notify": "one command",
+    "claudeops.cli.sources": "one command, and the only list that reads the operator's file beside the database",
+    "claudeops.cli.chain_diff": "one command; pages draw the same values in their own way",
+    "claudeops.cli.policy_replay": "one command; pages draw the same values in their own way",
+    "claudeops.cli.why": "one command; pages draw the same values in their own way",
+    "claudeops.cli.notify": "one command",
     "claudeops.cli.run": "the daemon; what else watches needs nothing of what it imports",
     "claudeops.cli.main": "the entry point: it hears signals before it imports the rest",
     "claudeops.cli.tiers.stages": "one command, which asks for no settings",
@@ -114,7 +112,7 @@ SMALL: Final = {
     "claudeops.settings.typed": "environs takes as long to import as a quick command may run",
     "claudeops.settings.schedules": "one file of the operator's; the running daemon reads it again",
     "claudeops.cli.memories": "what commands say of acts that pages and the API have too",
-    "claudeops.cli.alerts.incidents": "what commands say of acts that pages and the API have too",
+    "claudeops.cli.acknowledge": "what commands say of acts that pages and the API have too",
     "claudeops.store.acts.incidents": "one subject; command, page and API act by it",
     "claudeops.store.acts.memories": "one subject; command, page and API act by it",
     "claudeops.engine.gate.answering": "who waits: the session's context knows it, and not what asks",
@@ -157,7 +155,7 @@ LONG: Final = {
 """Functions over forty lines, each with its reason."""
 
 
-FLAT: Final = {"policy": 26, "store": 26}
+FLAT: Final = {"cli": 40, "policy": 26, "store": 26}
 """Folders with one file a subject, and how many they may hold."""
 
 

@@ -60,7 +60,7 @@ def login_link(name: str | None, output_format: str) -> int:
     The link is an answer to whoever may read the daemon's database: it stands in no log. Exit status: 0, or 1 where
     there are no pages, or no such user.
     """
-    from claudeops.cli.access.tokens import print_link
+    from claudeops.cli.tokens import print_link
 
     return print_link(name, as_json=output_format == "json")
 
@@ -94,7 +94,7 @@ def create_token(name: str, scopes: tuple[str, ...], expires: datetime | None, o
 
     It works at once, and no token answers an approval. Exit status: 0 made, 78 configuration.
     """
-    from claudeops.cli.access.tokens import make_token
+    from claudeops.cli.tokens import make_token
 
     return make_token(name=name, scopes=scopes, expires_at=expires, as_json=output_format == "json")
 
@@ -104,7 +104,7 @@ def create_token(name: str, scopes: tuple[str, ...], expires: datetime | None, o
 @OUTPUT_FORMAT
 def list_tokens(everything: bool, output_format: str) -> int:  # noqa: FBT001 - click
     """Show who has a token, for what, until when, and when each was last used."""
-    from claudeops.cli.access.tokens import print_tokens
+    from claudeops.cli.tokens import print_tokens
 
     return print_tokens(everything=everything, as_json=output_format == "json")
 
@@ -118,7 +118,7 @@ def revoke_token(token_id: int, output_format: str) -> int:
     ID is the number in the token, which `token list` shows. Exit status: 0 revoked, 1 there is none or it is revoked
     already, 78 configuration.
     """
-    from claudeops.cli.access.tokens import revoke
+    from claudeops.cli.tokens import revoke
 
     return revoke(token_id, as_json=output_format == "json")
 
@@ -171,7 +171,7 @@ def add_user(name: str, role: str, has_password: bool, output_format: str) -> in
     An admin may do everything. Without a password NAME logs in by `login-link --name`, or by way of a proxy. Exit
     status: 0 added, 1 there is one of this name or something is wrong with name or password, 78 configuration.
     """
-    from claudeops.cli.access.users import add
+    from claudeops.cli.users import add
     from claudeops.domain.access.logins import Role
 
     password = _password(is_wanted=has_password)
@@ -182,7 +182,7 @@ def add_user(name: str, role: str, has_password: bool, output_format: str) -> in
 @OUTPUT_FORMAT
 def list_users(output_format: str) -> int:
     """Show who may log in, in which role, and whether with a password."""
-    from claudeops.cli.access.users import print_users
+    from claudeops.cli.users import print_users
 
     return print_users(as_json=output_format == "json")
 
@@ -201,7 +201,7 @@ def set_user(name: str, role: str | None, has_password: bool, output_format: str
     A new password ends the logins that there are. Exit status: 0 changed, 1 there is no such user or something is wrong
     with the password, 64 usage, 78 configuration.
     """
-    from claudeops.cli.access.users import change
+    from claudeops.cli.users import change
     from claudeops.domain.access.logins import Role
 
     if role is None and not has_password:
@@ -218,6 +218,6 @@ def remove_user(name: str, output_format: str) -> int:
 
     Exit status: 0 removed, 1 there is no such user, 78 configuration.
     """
-    from claudeops.cli.access.users import remove
+    from claudeops.cli.users import remove
 
     return remove(name, as_json=output_format == "json")

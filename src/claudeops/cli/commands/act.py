@@ -12,7 +12,7 @@ from claudeops.cli.commands.filters import SESSION, filters, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.views import Shape
+    from claudeops.cli.answer import Shape
     from claudeops.domain.listing import Listing, Reference
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # help and mistakes are answered without the model
 @shaped()
 def list_approvals(everything: bool, wanted: Listing, shape: Shape) -> int:  # noqa: FBT001 - click
     """Show the tool calls that wait for a person's approval, in full."""
-    from claudeops.cli.views.approvals import print_approvals
+    from claudeops.cli.approvals import print_approvals
 
     return print_approvals(wanted, everything=everything, shape=shape)
 
@@ -41,7 +41,7 @@ def approve(approval_id: int, unseen: bool, output_format: str) -> int:  # noqa:
 
     Exit status: 0 answered, 1 the call takes no answer any more, or not this one, 78 configuration.
     """
-    from claudeops.cli.operator import decide
+    from claudeops.cli.approvals import decide
     from claudeops.domain.gate.approval import ApprovalStatus
 
     return decide(approval_id, ApprovalStatus.APPROVED, as_json=output_format == "json", unseen=unseen)
@@ -52,7 +52,7 @@ def approve(approval_id: int, unseen: bool, output_format: str) -> int:  # noqa:
 @OUTPUT_FORMAT
 def deny(approval_id: int, output_format: str) -> int:
     """Refuse a tool call that waits for a person; its session goes on without it."""
-    from claudeops.cli.operator import decide
+    from claudeops.cli.approvals import decide
     from claudeops.domain.gate.approval import ApprovalStatus
 
     return decide(approval_id, ApprovalStatus.DENIED, as_json=output_format == "json")
@@ -89,7 +89,7 @@ def stop(session: tuple[str, Reference], whole_chain: bool, no_wait: bool, outpu
     ID is a session's number, or four or more characters of its CLI's own id. A session that has ended stands for its
     chain. Exit status: 0 stopped, or still stopping, 1 nothing to stop or no daemon runs.
     """
-    from claudeops.cli.stop import stop_sessions
+    from claudeops.cli.operator import stop_sessions
 
     written, wanted = session
     return stop_sessions(wanted, written=written, chain=whole_chain, wait=not no_wait, as_json=output_format == "json")

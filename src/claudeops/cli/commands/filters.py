@@ -17,7 +17,7 @@ import click
 from claudeops.cli.commands.options import OUTPUT_FORMAT
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.views import Shape
+    from claudeops.cli.answer import Shape
     from claudeops.domain.listing import Listing, Reference
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -161,6 +161,6 @@ def _listing(given: dict[str, Any]) -> Listing:
 
 def _shape(given: dict[str, Any]) -> Shape:
     """Take the options out of ``given`` and return them as one value."""
-    from claudeops.cli.views import Shape
+    from claudeops.cli.answer import Shape
 
     return Shape(as_json=given.pop("output_format") == "json", utc=given.pop("utc"), watch=given.pop("watch", False))

@@ -14,7 +14,7 @@ from claudeops.cli.commands.filters import LENGTH, LIMIT, MOMENT, SESSION, SINCE
 from claudeops.cli.commands.options import examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.views import Shape
+    from claudeops.cli.answer import Shape
     from claudeops.domain.listing import Listing, Reference
 
 
@@ -26,7 +26,7 @@ def status(shape: Shape) -> int:
     Answers also while the database is away, from the daemon's status file. Exit status: 0 the daemon lives, 1 it does
     not, 78 configuration.
     """
-    from claudeops.cli.views.status import print_status
+    from claudeops.cli.status import print_status
 
     return print_status(shape=shape)
 
@@ -40,7 +40,7 @@ def chain(session: tuple[str, Reference], shape: Shape) -> int:
     ID is the number of any of its sessions, or four or more characters of the CLI's own session id. Exit status: 0, or
     1 when there is no such session.
     """
-    from claudeops.cli.views.chain import print_chain
+    from claudeops.cli.chain import print_chain
 
     written, wanted = session
     return print_chain(wanted, written=written, shape=shape)
@@ -57,7 +57,7 @@ def diff_chains(first: tuple[str, Reference], second: tuple[str, Reference], sha
 
     ID and OTHER are numbers of any of their sessions. Exit status: 0, or 1 when there is no such session.
     """
-    from claudeops.cli.views.chain_diff import print_diff
+    from claudeops.cli.chain_diff import print_diff
 
     return print_diff((first, second), shape=shape)
 
@@ -79,7 +79,7 @@ def why(service: str | None, at: datetime | None, within: timedelta, limit: int,
     without an answer, how sessions ended, and what probes saw. Where there is nothing, it says what is missing and what
     came last.
     """
-    from claudeops.cli.views.why import print_why
+    from claudeops.cli.why import print_why
 
     return print_why(service, at=at, within=within, limit=limit, shape=shape)
 
@@ -95,7 +95,7 @@ def why(service: str | None, at: datetime | None, within: timedelta, limit: int,
 @shaped()
 def list_events(only_open: bool, wanted: Listing, shape: Shape) -> int:
     """List what sessions and the daemon itself have raised, newest first."""
-    from claudeops.cli.views.lists import print_events
+    from claudeops.cli.lists import print_events
 
     return print_events(wanted, only_open=only_open, shape=shape)
 
@@ -112,7 +112,7 @@ def list_checks(service: str | None, wanted: Listing, shape: Shape) -> int:
 
     Exit status: 0, or 1 when nobody has looked at SERVICE.
     """
-    from claudeops.cli.views.lists import print_checks
+    from claudeops.cli.lists import print_checks
 
     return print_checks(replace(wanted, service=service), shape=shape)
 
@@ -124,7 +124,7 @@ def list_checks(service: str | None, wanted: Listing, shape: Shape) -> int:
 @shaped()
 def list_actions(wanted: Listing, shape: Shape) -> int:
     """List restarts and other actions, whether they held, and what is left of each limit."""
-    from claudeops.cli.views.lists import print_actions
+    from claudeops.cli.lists import print_actions
 
     return print_actions(wanted, shape=shape)
 
@@ -140,7 +140,7 @@ def list_actions(wanted: Listing, shape: Shape) -> int:
 @shaped()
 def spend(since: datetime | None, by: str | None, limit: int, shape: Shape) -> int:
     """Show what was spent in the last 7 days, by day, tier, model, service, verdict and chain, and what is reserved."""
-    from claudeops.cli.views.sums import print_spend
+    from claudeops.cli.spend import print_spend
 
     return print_spend(since=since, by=by, limit=limit, shape=shape)
 
@@ -150,7 +150,7 @@ def spend(since: datetime | None, by: str | None, limit: int, shape: Shape) -> i
 @shaped()
 def stats(since: datetime | None, shape: Shape) -> int:
     """Show how the sessions of the last 7 days went: outcomes, decisions, calls, actions and whether they held."""
-    from claudeops.cli.views.sums import print_stats
+    from claudeops.cli.spend import print_stats
 
     return print_stats(since=since, shape=shape)
 
@@ -164,6 +164,6 @@ def config(names: tuple[str, ...], only_set: bool, shape: Shape) -> int:
 
     NAME is a part of a variable's name. Exit status: 0, 1 no such setting, 78 the configuration is wrong.
     """
-    from claudeops.cli.views.config import print_config
+    from claudeops.cli.config import print_config
 
     return print_config(names, only_set=only_set, shape=shape)

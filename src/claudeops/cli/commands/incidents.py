@@ -14,7 +14,7 @@ from claudeops.cli.commands.filters import LENGTH, filters, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.views import Shape
+    from claudeops.cli.answer import Shape
     from claudeops.domain.listing import Listing
 
 
@@ -29,7 +29,7 @@ _NUMBER: Final = click.argument("number", type=click.IntRange(1, 2**31 - 1), met
 @shaped()
 def list_incidents(everything: bool, wanted: Listing, shape: Shape) -> int:
     """List what is wrong: incidents that are open, newest first."""
-    from claudeops.cli.views.incidents import print_incidents
+    from claudeops.cli.incidents import print_incidents
 
     return print_incidents(wanted, everything=everything, shape=shape)
 
@@ -42,7 +42,7 @@ def incident(number: int, shape: Shape) -> int:
 
     Exit status: 0, or 1 when there is no such incident.
     """
-    from claudeops.cli.views.incidents import print_incident
+    from claudeops.cli.incidents import print_incident
 
     return print_incident(number, shape=shape)
 
@@ -55,7 +55,7 @@ def ack(number: int, output_format: str) -> int:
 
     Exit status: 0 taken, 1 there is no such incident, or it is over.
     """
-    from claudeops.cli.alerts.incidents import acknowledge
+    from claudeops.cli.acknowledge import acknowledge
 
     return acknowledge(number, as_json=output_format == "json")
 
@@ -68,7 +68,7 @@ def resolve(number: int, output_format: str) -> int:
 
     Exit status: 0 done, 1 there is no such incident.
     """
-    from claudeops.cli.alerts.incidents import resolve as say_so
+    from claudeops.cli.acknowledge import resolve as say_so
 
     return say_so(number, as_json=output_format == "json")
 
@@ -89,7 +89,7 @@ def silence(matchers: tuple[str, ...], lasts: timedelta, comment: str, only_prev
 
     What still fires when the silence is over is decided about then.
     """
-    from claudeops.cli.alerts.incidents import silence as hold_back
+    from claudeops.cli.acknowledge import silence as hold_back
     from claudeops.domain.alerts.matchers import read_matchers
 
     try:
@@ -107,7 +107,7 @@ def end_silence(number: int, output_format: str) -> int:
 
     Exit status: 0 done, 1 there is no such silence, or it is over.
     """
-    from claudeops.cli.alerts.incidents import end_silence as end
+    from claudeops.cli.acknowledge import end_silence as end
 
     return end(number, as_json=output_format == "json")
 
@@ -117,7 +117,7 @@ def end_silence(number: int, output_format: str) -> int:
 @shaped()
 def list_silences(everything: bool, shape: Shape) -> int:
     """List the silences that hold, who wants them and why, and how many alerts they have held back."""
-    from claudeops.cli.views.incidents import print_silences
+    from claudeops.cli.incidents import print_silences
 
     return print_silences(everything=everything, shape=shape)
 
@@ -129,7 +129,7 @@ def list_sources(shape: Shape) -> int:
 
     Also sources that are declared and were never heard of.
     """
-    from claudeops.cli.views.sources import print_sources
+    from claudeops.cli.sources import print_sources
 
     return print_sources(shape=shape)
 
@@ -157,6 +157,6 @@ def replay_alerts(file: Path, source: str | None, chain_lasts: timedelta, output
     FILE has a line for each body with `source`, `at` and `body`; with --source it is one body. Exit status: 0 decided,
     66 no such file, 78 configuration.
     """
-    from claudeops.cli.alerts.replay import replay_file
+    from claudeops.cli.replay_alerts import replay_file
 
     return replay_file(file, source=source, runs_for=chain_lasts, as_json=output_format == "json")

@@ -45,6 +45,6 @@ def verify(session_id: int | None, log: Path | None, output_format: str) -> int:
 
     Exit status: 0 the record is as it was written, 1 it is not.
     """
-    from claudeops.cli.sessions.audit import verify_trail
+    from claudeops.cli.audit import verify_trail
 
     return verify_trail(session_id=session_id, log=log, as_json=output_format == "json")

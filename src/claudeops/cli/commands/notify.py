@@ -23,6 +23,6 @@ def test_target(target: str, output_format: str) -> int:
     TARGET is a name of the file that CLAUDEOPS_NOTIFY_PATH names, or apprise for CLAUDEOPS_APPRISE_URLS (apprise-2 for
     its second address). Needs no daemon. Exit status: 0 delivered, 1 not delivered or no such target, 78 configuration.
     """
-    from claudeops.cli.alerts.notify import print_test
+    from claudeops.cli.notify import print_test
 
     return print_test(target, as_json=output_format == "json")

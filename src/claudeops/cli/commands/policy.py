@@ -14,7 +14,7 @@ from claudeops.cli.commands.filters import MOMENT, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, POLICY_FILE, WholeHelp, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.views import Shape
+    from claudeops.cli.answer import Shape
 
 
 @click.group(cls=WholeHelp)
@@ -111,7 +111,7 @@ def replay_policy(file: Path, since: datetime, shape: Shape) -> int:
 
     The newest 5000 calls at most, for 20 seconds at most. Exit status: 0 replayed, 78 not a policy, or no such file.
     """
-    from claudeops.cli.views.policy_replay import print_replay
+    from claudeops.cli.policy_replay import print_replay
 
     return print_replay(file, since, shape=shape)
 

@@ -75,7 +75,7 @@ def bootstrap(  # noqa: PLR0917 - click hands its options over by name
         raise click.BadParameter("a service has a name.", param_hint="--service")
     request = asked(prompt_text or "", tuple(map(str.strip, services)))
     if detach:
-        from claudeops.cli.detach import queue_and_leave
+        from claudeops.cli.bootstrap import queue_and_leave
 
         return queue_and_leave(tier=tier or 1, prompt_text=request, services=services, resume=resume, as_json=as_json)
     from claudeops.cli.bootstrap import run_in_foreground

@@ -23,7 +23,7 @@ import anyio.to_thread
 from claudeops.app.meter import upstream
 from claudeops.app.wiring import model_access
 from claudeops.cli.doctor.finding import Answer, Case, Finding, doubtful, failed, failed_with, fine
-from claudeops.cli.output import ErrorKind, Exit
+from claudeops.cli.reply import ErrorKind, Exit
 from claudeops.domain.spending.prices import AS_OF, concrete, price_of
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
 from claudeops.engine.owners import alive

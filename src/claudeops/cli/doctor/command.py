@@ -20,7 +20,7 @@ import anyio
 import click
 
 from claudeops import logs
-from claudeops.cli import output
+from claudeops.cli import reply
 from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.estate import estate
@@ -30,7 +30,7 @@ from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.network import headers, network
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.ssh_keys import ssh_keys
-from claudeops.cli.output import Exit, exit_for, print_document
+from claudeops.cli.reply import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
 from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.settings import Settings, load_settings
@@ -260,7 +260,7 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
     if first is None:
         return body
     name, finding = first
-    error = output.error_body(
+    error = reply.error_body(
         kind=finding.kind,
         operation=_NAME,
         target=name,

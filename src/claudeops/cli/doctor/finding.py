@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from claudeops.cli.output import ErrorKind, Exit
+from claudeops.cli.reply import ErrorKind, Exit
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
 

@@ -16,7 +16,7 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, failed_with, fine, halves
-from claudeops.cli.output import ErrorKind
+from claudeops.cli.reply import ErrorKind
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, require_repos, unusable_directories
 

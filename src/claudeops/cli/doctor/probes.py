@@ -12,7 +12,7 @@ from typing import Final
 from claudeops import logs
 from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading, refuse_command
 from claudeops.cli.doctor.finding import Case, Finding, Status, failed, failed_with
-from claudeops.cli.output import ErrorKind
+from claudeops.cli.reply import ErrorKind
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import Probe, kind_of
 from claudeops.domain.probes.tier0 import Tier0

@@ -13,7 +13,7 @@ import anyio.to_thread
 from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_looks, surroundings, try_gate
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
 from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, failed_with, fine, skipped
-from claudeops.cli.output import ErrorKind
+from claudeops.cli.reply import ErrorKind
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.schedules import fires_at, next_due
 from claudeops.domain.schedules.plan import Plan

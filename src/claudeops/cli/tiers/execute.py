@@ -14,8 +14,8 @@ import click
 
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.cli.bootstrap import run_anywhere, session_body
-from claudeops.cli.operator import CommandResult, not_found, operators_name, refused, run_on_database
-from claudeops.cli.output import ErrorKind, Exit, StopReason, error_body, print_document, print_failure
+from claudeops.cli.on_database import CommandResult, not_found, operators_name, refused, run_on_database
+from claudeops.cli.reply import ErrorKind, Exit, StopReason, error_body, print_document, print_failure
 from claudeops.cli.start import read_settings, start
 from claudeops.cli.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number

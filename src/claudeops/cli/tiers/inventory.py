@@ -17,9 +17,9 @@ import click
 from claudeops import logs
 from claudeops.app.wiring import tier_policies, tools_by_tier
 from claudeops.cli.commands.options import sentence
-from claudeops.cli.operator import CommandResult, not_found
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.on_database import CommandResult, not_found
 from claudeops.cli.probe import declared_probes
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.domain.gate.approval import visible
 from claudeops.engine.library import DIRECTORY, Libraries

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.cli import output
-from claudeops.cli.output import ErrorKind, Exit, StopReason
+from claudeops.cli import reply
+from claudeops.cli.reply import ErrorKind, Exit, StopReason
 from claudeops.domain.sessions import DecisionReason, ErrorCategory, Outcome, Session
 
 TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
@@ -92,7 +92,7 @@ def error_of(session: Session, target: str) -> dict[str, object]:
     by_outcome = _OF_OUTCOMES.get(session.outcome, unknown) if session.outcome is not None else unknown
     by_category = _OF_CATEGORIES.get(session.error_category) if session.error_category is not None else None
     kind, retryable, operation, hint = by_outcome if session.outcome in _OF_OUTCOMES else by_category or by_outcome
-    return output.error_body(
+    return reply.error_body(
         kind=kind,
         operation=operation,
         target=target,

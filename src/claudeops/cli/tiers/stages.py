@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from claudeops.app.stages import FILE, STAGES, Stage, StageState, StartUp, read_stages
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
 from claudeops.engine.owners import alive

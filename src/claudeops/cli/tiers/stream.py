@@ -24,8 +24,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 from claudeops.app.chain import run_chain, run_chain_beside
 from claudeops.app.node import Node, open_node
 from claudeops.app.wiring import root_session, tools_by_tier
-from claudeops.cli.operator import operators_name
-from claudeops.cli.output import Exit, exit_for, json_line
+from claudeops.cli.on_database import operators_name
+from claudeops.cli.reply import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start
 from claudeops.cli.tiers.outcomes import exit_of_refusal
 from claudeops.domain.commands import CommandName, StopTarget

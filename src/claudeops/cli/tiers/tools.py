@@ -13,9 +13,9 @@ from typing import Final
 from claudeops.app.wiring import tools_by_tier
 from claudeops.cli.doctor.access import AskedOnce
 from claudeops.cli.doctor.command import CHECKS, gather, run_check
-from claudeops.cli.operator import CommandResult, not_found, refused
-from claudeops.cli.output import Exit
+from claudeops.cli.on_database import CommandResult, not_found, refused
 from claudeops.cli.probe import declared_probes, look_once
+from claudeops.cli.reply import Exit
 from claudeops.cli.tiers.inventory import run
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.probes.probe import Probe

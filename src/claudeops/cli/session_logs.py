@@ -14,10 +14,10 @@ import anyio.to_thread
 
 from claudeops import logs
 from claudeops.app.wiring import build_context, escalation_rules
-from claudeops.cli import output
-from claudeops.cli.operator import CommandResult, now, run_on_database
-from claudeops.cli.output import ErrorKind, Exit, print_failure
-from claudeops.cli.sessions.shown import find_in
+from claudeops.cli import reply
+from claudeops.cli.on_database import CommandResult, now, run_on_database
+from claudeops.cli.reply import ErrorKind, Exit, print_failure
+from claudeops.cli.session_list import find_in
 from claudeops.domain.answers import plain
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.chains.consequences import Consequences, conclude
@@ -103,7 +103,7 @@ def _rejected(target: str, why: BackfillRejected) -> CommandResult:
         kind, hint = ErrorKind.SESSION, "Call again when the session has ended; `claudeops list-sessions` shows it."
     else:
         kind, hint = ErrorKind.PARSE, "The log holds no session that can be read: look at the file itself."
-    body = output.error_body(
+    body = reply.error_body(
         kind=kind,
         operation=_READING,
         target=target,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from claudeops.cli.operator import CommandResult, not_found, now, operators_name, refused, run_on_database
+from claudeops.cli.on_database import CommandResult, not_found, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.access.logins import Role

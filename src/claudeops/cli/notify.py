@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
+from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import Delivery, Target
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError

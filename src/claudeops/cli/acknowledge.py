@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from claudeops.cli.operator import CommandResult, not_done, now, operators_name, run_on_database
-from claudeops.cli.views.incidents import silence_text
+from claudeops.cli.incidents import silence_text
+from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, missing, present
+from claudeops.cli.chain import named_session
 from claudeops.cli.text.layout import Cell, Column, Looks, Row, Style, count_of, length_of, table, usd
-from claudeops.cli.views import Answer, Shape, database_url, missing, present
-from claudeops.cli.views.chain import named_session
 from claudeops.domain.answers import document
 from claudeops.domain.listing import Reference
 from claudeops.store.reading import opened

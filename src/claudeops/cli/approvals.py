@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, more, present
+from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Looks, relative
-from claudeops.cli.views import Answer, Shape, database_url, more, present
-from claudeops.domain.answers import plain
+from claudeops.domain.answers import document, plain
 from claudeops.domain.gate.approval import (
     UNSEEN,
     Approval,
@@ -24,9 +26,14 @@ from claudeops.domain.gate.approval import (
     visible,
 )
 from claudeops.domain.listing import Listing, Page
+from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError
+from claudeops.settings import Settings
+from claudeops.store.acts import Refusal
+from claudeops.store.acts.approvals import Unseen, answer_approval
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
+from claudeops.store.store import SqlStore
 
 _NAME: Final = "list-approvals"
 
@@ -126,3 +133,45 @@ def _field(name: str, value: object) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.split("\n"))
+
+
+_VERBS: Final = {ApprovalStatus.APPROVED: "approve", ApprovalStatus.DENIED: "deny"}
+
+
+def decide(approval_id: int, status: ApprovalStatus, *, as_json: bool, unseen: bool = False) -> int:
+    """Approve or deny a tool call that waits for a person; return the exit status.
+
+    ``unseen``: approve it though parts of it are hidden.
+    """
+    command = _VERBS[status]
+    work = partial(_decide, approval_id, status, unseen)
+    return run_on_database(command, work, as_json=as_json, target=str(approval_id))
+
+
+async def _decide(
+    approval_id: int,
+    status: ApprovalStatus,
+    unseen: bool,  # noqa: FBT001 - bound
+    settings: Settings,
+    store: SqlStore,
+) -> CommandResult:
+    key, who, at = read_key(settings.state_dir), operators_name(), now()
+    done = await answer_approval(store, key, approval_id, status=status, by=who, now=at, unseen=unseen)
+    if isinstance(done, Refusal):
+        return not_done(_VERBS[status], done)
+    if isinstance(done, Unseen):
+        return _not_whole(done.approval, at)
+    found = await store.verdicts.approval(approval_id)
+    counted = done.status is ApprovalStatus.PENDING
+    base = pages_url(() if found is None else (found,))
+    said = f"{done.answers} of {done.needed} people have said yes" if counted else f"{done.status.value} by {who}"
+    shown = "" if found is None else f"\n{approval_text(replace(found, status=done.status), at, base=base)}"
+    return CommandResult(text=f"approval {approval_id}: {said}{shown}", body=document(done))
+
+
+def _not_whole(asked: Approval, at: datetime) -> CommandResult:
+    """Return the refusal of a yes to what the operator cannot have seen, with what there is to see."""
+    message = f"Approval {asked.id} was not given: the call is not shown whole, because {UNSEEN}."
+    hint = f"Deny it, and the session is told why; or run `claudeops approve {asked.id} --unseen`."
+    result = refused(_VERBS[ApprovalStatus.APPROVED], str(asked.id), message, hint=hint)
+    return replace(result, text=f"{result.text}\n{approval_text(asked, at)}")

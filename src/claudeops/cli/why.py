@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, present
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, wrapped
-from claudeops.cli.views import Answer, Shape, database_url, present
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.why import Tone, window

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.text.layout import Looks, Style
 from claudeops.cli.text.screen import looks_of, progress, show, watch
 from claudeops.domain.gate.approval import visible

@@ -6,8 +6,8 @@ import json
 from functools import partial
 from pathlib import Path
 
-from claudeops.cli.operator import CommandResult, not_found, run_on_database
-from claudeops.cli.output import Exit
+from claudeops.cli.on_database import CommandResult, not_found, run_on_database
+from claudeops.cli.reply import Exit
 from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, present
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, length_of, pairs, table, usd
-from claudeops.cli.views import Answer, Shape, database_url, present
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
 from claudeops.store.reading import opened

@@ -19,9 +19,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from claudeops.cli.output import ErrorKind, Exit, error_body
+from claudeops.cli.answer import Answer, Body, Shape, present
+from claudeops.cli.reply import ErrorKind, Exit, error_body
 from claudeops.cli.text.layout import Cell, Looks, Style, count_of, pairs, usd
-from claudeops.cli.views import Answer, Body, Shape, present
 from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, missing, more, present
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, length_of, status_cell, table
-from claudeops.cli.views import Answer, Shape, database_url, missing, more, present
 from claudeops.domain.answers import plain
 from claudeops.domain.calls import Held
 from claudeops.domain.chains.cooldown import Left

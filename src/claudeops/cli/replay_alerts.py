@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from claudeops.app.wiring import estate_now, probe_reading
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.cli.operator import CommandResult, not_found, now, refused, run_on_database
-from claudeops.cli.sessions.shown import NOT_FOUND, find, find_in, sessions_table
+from claudeops.cli.answer import Answer, Body, Shape, database_url, missing, more, present
+from claudeops.cli.on_database import CommandResult, not_found, now, refused, run_on_database
+from claudeops.cli.session_list import NOT_FOUND, find, find_in, sessions_table
 from claudeops.cli.text.layout import Column, Looks, Style, pairs, table
-from claudeops.cli.views import Answer, Body, Shape, database_url, missing, more, present
 from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page

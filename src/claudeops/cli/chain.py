@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, missing, present
+from claudeops.cli.lists import LEVEL_STYLES, held_cell, result_cell
 from claudeops.cli.text.layout import Cell, Looks, Style, count_of, length_of, pairs, usd
-from claudeops.cli.views import Answer, Shape, database_url, missing, present
-from claudeops.cli.views.lists import LEVEL_STYLES, held_cell, result_cell
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import visible

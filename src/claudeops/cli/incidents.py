@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, missing, more, present
+from claudeops.cli.lists import LEVEL_STYLES
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
-from claudeops.cli.views import Answer, Shape, database_url, missing, more, present
-from claudeops.cli.views.lists import LEVEL_STYLES
 from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.answers import document, plain
 from claudeops.domain.gate.approval import visible

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.cli.output import Exit, body_of
+from claudeops.cli.answer import Answer, Shape, missing, present
+from claudeops.cli.reply import Exit, body_of
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table
-from claudeops.cli.views import Answer, Shape, missing, present
 from claudeops.domain.answers import plain
 from claudeops.domain.setting import OF_OURS, Setting, chosen
 from claudeops.errors import ConfigurationError

@@ -13,9 +13,9 @@ import anyio.lowlevel
 
 from claudeops.app.policy import PolicyInForce
 from claudeops.app.wiring import tier_setups
+from claudeops.cli.answer import Answer, Shape, database_url, present
 from claudeops.cli.policy import estate_or_none, with_policy
 from claudeops.cli.text.layout import Cell, Column, Looks, Row, Style, count_of, pairs, table
-from claudeops.cli.views import Answer, Shape, database_url, present
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
 from claudeops.policy.replay import PolicyReplay, RecordedCall, ReplayBound, ReplayCount

@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from claudeops.cli.answer import Answer, Shape, database_url, present
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, table
-from claudeops.cli.views import Answer, Shape, database_url, present
 from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.store.reading import opened

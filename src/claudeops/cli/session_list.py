@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from claudeops.cli.operator import CommandResult, not_found
+from claudeops.cli.on_database import CommandResult, not_found
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import reference

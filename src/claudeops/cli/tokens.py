@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.access.users import user_not_found
-from claudeops.cli.operator import CommandResult, not_done, now, operators_name, refused, run_on_database
+from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Cell, Column, Style, table
 from claudeops.cli.text.screen import looks_of
+from claudeops.cli.users import user_not_found
 from claudeops.domain.access.logins import LINK_SECONDS, LoginLink, Role
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.domain.access.users import User

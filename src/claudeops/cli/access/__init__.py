@@ -1,1 +1,0 @@
-"""Commands on who may call: tokens of programs, links and users for people."""

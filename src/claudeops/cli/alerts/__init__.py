@@ -1,1 +1,0 @@
-"""Incidents, silences and recorded alerts on the command line."""

@@ -1,1 +1,0 @@
-"""Commands on sessions: what is on record of them, their logs, and what a log would have led to."""
