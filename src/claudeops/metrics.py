@@ -254,7 +254,7 @@ def _family(declared: Declared, values: Mapping[tuple[str, ...], float]) -> Metr
 
 
 class Metrics:
-    """The registry of one node, and what is counted in it; `claudeops.engine.ports.counting.Counting` among others."""
+    """The registry of one node, and what is counted in it; `claudeops.engine.ports.Counting` among others."""
 
     def __init__(self, known: Known, live: Live = Live(), *, sources: Callable[[], Collection[str]] = tuple) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # of the whole process: half of what is scraped

@@ -20,16 +20,15 @@ from anyio.abc import UNIXSocketStream
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from claudeops import logs
+from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, SessionJudge, judge_in_process
 from claudeops.engine.owners import this_owner
-from claudeops.engine.ports import Store
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
-from claudeops.engine.system import SystemClock
 from claudeops.formats.stream import Frame
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
@@ -37,7 +36,7 @@ from claudeops.policy.tiers import Scope, judge, parse_policy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.settings.load import default_text
 from claudeops.store.migrate import migrate
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
 
 TARGET_MILLISECONDS: Final = 10.0
@@ -116,7 +115,7 @@ async def _measured(setup: Setup) -> list[float]:
 class Asked:
     """A session's gate that answers on this event loop, and the CLI that asks it."""
 
-    store: SqlStore
+    store: Store
     client: Client
 
     async def calls(self, count: int) -> list[float]:
@@ -190,7 +189,7 @@ def _policy(directory: Path) -> SessionJudge:
 
 async def _gate(store: Store, judging: Judging) -> Gate:
     rules = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=2, model="sonnet"),), limits={})
-    redactor, clock = Redactor(_SECRETS), SystemClock()
+    redactor, clock = Redactor(_SECRETS), Clock()
     new = NewSession(tier=2, trigger=Trigger.MANUAL, model="sonnet", prompt_text="web does not answer")
     await store.recovery.reconcile(this_owner(), now=clock.now(), alive=lambda _: False)
     await store.queue.enqueue(new, rules=rules, now=clock.now())

@@ -22,10 +22,10 @@ from typing import Final
 import anyio
 
 from benchmarks.table import Setup, Table, shown, verdict
+from claudeops.clock import Clock
 from claudeops.domain.probes.probe import AnyLook, HttpLook, Probe, Saw, TcpLook
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
-from claudeops.engine.system import SystemClock
 from claudeops.logs import Logger
 from support.certificates import Authority, make_authority, serving_with
 
@@ -72,7 +72,7 @@ def _share(costs: list[float]) -> float:
 
 async def _measured(look: AnyLook, authority: Authority, repeats: int) -> list[float]:
     """Return the µs of processor time of a look, for each repeat."""
-    looker = Looker(means=Means(clock=SystemClock(), verified=authority.trust()), log=Logger({}))
+    looker = Looker(means=Means(clock=Clock(), verified=authority.trust()), log=Logger({}))
     probe = Probe(name="bench", service="bench", look=look, origin="bench")
 
     async def some(count: int) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.meter.meter import MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.owners import this_owner
-from claudeops.engine.system import SystemClock
 from claudeops.logs import get_logger
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
@@ -34,7 +34,7 @@ async def _run(directory: Path, url: str) -> None:
     tiers = (TierChoice(number=1, model="haiku", max_budget_usd=_PLENTY),)
     budgets = Budgets(chain_usd=_PLENTY, day_usd=_PLENTY)
     rules = EscalationRules(max_tier=1, dry_run=False, tiers=tiers, budgets=budgets)
-    clock, owner = SystemClock(), this_owner()
+    clock, owner = Clock(), this_owner()
     store = open_store(database)
     await store.housekeeping.make_room()  # as the daemon does
     await store.recovery.reconcile(owner, now=clock.now(), alive=lambda _: True)

@@ -19,8 +19,8 @@ from anyio.abc import UNIXSocketStream
 
 from benchmarks import frames
 from benchmarks.table import Setup, Table, shown
+from claudeops.clock import Clock
 from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
-from claudeops.engine.system import SystemClock
 from claudeops.formats.stream import TranscriptBuilder
 from claudeops.text.redact import Redactor
 
@@ -155,7 +155,7 @@ async def _taken_in(path: Path) -> tuple[int, _Times]:
     reader = TranscriptBuilder()
     with _producer(path) as producer:
         async with SessionLog(log) as sink, await UNIXSocketStream.from_socket(producer.output) as stdout:
-            with OutputReader(redactor=Redactor(_SECRETS), sink=sink, clock=SystemClock()) as intake:
+            with OutputReader(redactor=Redactor(_SECRETS), sink=sink, clock=Clock()) as intake:
                 started = producer.begin()
                 await _read(stdout, intake, reader)
             await _written(log, path.stat().st_size)

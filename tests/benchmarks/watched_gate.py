@@ -23,14 +23,14 @@ from benchmarks.gate import TARGET_MILLISECONDS, Asked, answering, fsyncs
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from benchmarks.watchers import WATCHERS
 from claudeops.app.log_lines import SessionLogs
+from claudeops.clock import Clock
 from claudeops.domain.live import AssistantSaid
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.owners import this_owner
 from claudeops.engine.session_log.writer import SessionLog
-from claudeops.engine.system import SystemClock
 from claudeops.http_server import listen
 from claudeops.store.reading.calls import verdicts
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.web.endpoints import Table as Endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.streams import Streams, stream_endpoints
@@ -161,9 +161,9 @@ def _watchers(watched: Watched) -> subprocess.Popen[str]:
 
 
 @asynccontextmanager
-async def _watched_session(store: SqlStore, directory: Path) -> AsyncIterator[Watched]:
+async def _watched_session(store: Store, directory: Path) -> AsyncIterator[Watched]:
     """Let a session say something ten times a second, and be read."""
-    clock, door = SystemClock(), Door()
+    clock, door = Clock(), Door()
     path = directory / "watched.ndjson"
     new = NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku")
     await store.queue.enqueue(new, rules=RULES, now=clock.now())

@@ -18,7 +18,7 @@ from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.store.verdicts import SqlVerdicts
+from claudeops.store.verdicts import Verdicts
 from support.aftermath import assert_settled
 from support.caged import caged
 from support.estate import Estate, deliver, look, report
@@ -119,7 +119,7 @@ async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> N
     async with caged(tmp_path, Level.NONE, f"touch {ran}") as cage:
         estate = cage.estate
 
-        class Stuck(SqlVerdicts):
+        class Stuck(Verdicts):
             """Its write never comes back for calls of Bash."""
 
             async def record_call(self, session: Session, call: ToolCall, *given: Any, **more: Any) -> Verdict:

@@ -81,10 +81,10 @@ class Point:
 
 _ENGINE: Final = "claudeops.engine"
 _STORE: Final = "claudeops.store"
-_RECORD_CALL: Final = f"{_STORE}.verdicts:SqlVerdicts.record_call"
-_BEGIN_CALL: Final = f"{_STORE}.spend:SqlSpending.begin_model_call"
-_OBSERVED: Final = f"{_STORE}.probes:SqlProbes.observed"
-_START_CHAIN: Final = f"{_STORE}.alerts.desk:SqlAlerts.probes_failed"
+_RECORD_CALL: Final = f"{_STORE}.verdicts:Verdicts.record_call"
+_BEGIN_CALL: Final = f"{_STORE}.spend:ModelCalls.begin_model_call"
+_OBSERVED: Final = f"{_STORE}.probes:Probes.observed"
+_START_CHAIN: Final = f"{_STORE}.alerts.desk:Alerts.probes_failed"
 _AFTER: Final = (Moment.AFTER,)
 _BEFORE: Final = (Moment.BEFORE,)
 
@@ -99,16 +99,16 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("migration", "claudeops.app.node:migrate_database", Phase.START),
     Place("migration's statements", f"{_STORE}.migrate:_check_references", Phase.START),
     Place("leftovers cleared", "claudeops.app.node:clear_leftovers", Phase.START),
-    Place("ids of logs skipped", f"{_STORE}.recovery:SqlRecovery.skip_ids", Phase.START, _AFTER),
-    Place("reconcile", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START),
-    Place("reconcile's statements", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START, _AFTER, uncommitted=True),
+    Place("ids of logs skipped", f"{_STORE}.recovery:Recovery.skip_ids", Phase.START, _AFTER),
+    Place("reconcile", f"{_STORE}.recovery:Recovery.reconcile", Phase.START),
+    Place("reconcile's statements", f"{_STORE}.recovery:Recovery.reconcile", Phase.START, _AFTER, uncommitted=True),
     # --- due, queued, claimed
-    Place("last fire looked up", f"{_STORE}.schedules:SqlSchedules.last_fires", Phase.START),
-    Place("fire", f"{_STORE}.schedules:SqlSchedules.fire", Phase.START),
-    Place("fire's statements", f"{_STORE}.schedules:SqlSchedules.fire", Phase.START, _AFTER, uncommitted=True),
+    Place("last fire looked up", f"{_STORE}.schedules:Schedules.last_fires", Phase.START),
+    Place("fire", f"{_STORE}.schedules:Schedules.fire", Phase.START),
+    Place("fire's statements", f"{_STORE}.schedules:Schedules.fire", Phase.START, _AFTER, uncommitted=True),
     Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
-    Place("claim", f"{_STORE}.queue:SqlQueue.claim", Phase.START),
-    Place("claim's statements", f"{_STORE}.queue:SqlQueue.claim", Phase.START, _AFTER, uncommitted=True),
+    Place("claim", f"{_STORE}.queue:Queue.claim", Phase.START),
+    Place("claim's statements", f"{_STORE}.queue:Queue.claim", Phase.START, _AFTER, uncommitted=True),
     # --- the spawn
     Place("workspace", f"{_ENGINE}.cell.workspace:create", Phase.START),
     Place("account with the meter", f"{_ENGINE}.meter.meter:Meter.access_of", Phase.START, _AFTER),
@@ -132,7 +132,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("model call opened", _BEGIN_CALL, Phase.SESSION),
     Place(
         "model call's statements",
-        f"{_STORE}.spend:SqlSpending.begin_model_call",
+        f"{_STORE}.spend:ModelCalls.begin_model_call",
         Phase.SESSION,
         _AFTER,
         uncommitted=True,
@@ -150,18 +150,18 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("log closed", f"{_ENGINE}.session_log.writer:SessionLog.aclose", Phase.END, _AFTER),
     Place("workspace removed", f"{_ENGINE}.cell.workspace:remove", Phase.END),
     # --- the end
-    Place("end", f"{_STORE}.queue:SqlQueue.finish", Phase.END),
-    Place("end's statements", f"{_STORE}.queue:SqlQueue.finish", Phase.END, _AFTER, uncommitted=True),
+    Place("end", f"{_STORE}.queue:Queue.finish", Phase.END),
+    Place("end's statements", f"{_STORE}.queue:Queue.finish", Phase.END, _AFTER, uncommitted=True),
     Place("calls closed", f"{_STORE}.spend:close_calls", Phase.END),
     Place("spend settled", f"{_STORE}.spend:settle", Phase.END),
     Place("event inserted", f"{_STORE}.finish:raise_event", Phase.END),
     Place("next tier inserted", f"{_STORE}.queue:_queue_next", Phase.END),
     Place("end told", f"{_ENGINE}.session.supervisor:log_result", Phase.END),
     # --- probes
-    Place("probes enrolled", f"{_STORE}.probes:SqlProbes.enrol", Phase.WATCH),
-    Place("enrolment's statements", f"{_STORE}.probes:SqlProbes.enrol", Phase.WATCH, _AFTER, uncommitted=True),
+    Place("probes enrolled", f"{_STORE}.probes:Probes.enrol", Phase.WATCH),
+    Place("enrolment's statements", f"{_STORE}.probes:Probes.enrol", Phase.WATCH, _AFTER, uncommitted=True),
     Place("probe's look", f"{_ENGINE}.probes.watch:Watch._look", Phase.WATCH),
-    Place("pings heard", f"{_STORE}.probes:SqlProbes.pings", Phase.WATCH),
+    Place("pings heard", f"{_STORE}.probes:Probes.pings", Phase.WATCH),
     Place("probe's change", _OBSERVED, Phase.WATCH),
     Place("change's statements", _OBSERVED, Phase.WATCH, _AFTER, uncommitted=True),
     Place("probes' chain", _START_CHAIN, Phase.WATCH),
@@ -173,18 +173,18 @@ PLACES: Final[tuple[Place, ...]] = (
     # --- recovery
     Place("taking over", f"{_ENGINE}.recovery.recovery:Recovery.take_up", Phase.RESTART),
     Place("log of a dead daemon read", f"{_ENGINE}.recovery.recovery:read_log", Phase.RESTART),
-    Place("lose", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART),
-    Place("lose's statements", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART, _AFTER, uncommitted=True),
+    Place("lose", f"{_STORE}.recovery:Recovery.mark_lost", Phase.RESTART),
+    Place("lose's statements", f"{_STORE}.recovery:Recovery.mark_lost", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovery inserted", f"{_STORE}.recovery:add_session", Phase.RESTART),
     Place("loss told", f"{_STORE}.alerts.announcements:left", Phase.RESTART),
-    Place("amend", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART),
-    Place("amend's statements", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART, _AFTER, uncommitted=True),
+    Place("amend", f"{_STORE}.recovery:Recovery.backfill", Phase.RESTART),
+    Place("amend's statements", f"{_STORE}.recovery:Recovery.backfill", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovered end", f"{_ENGINE}.recovery.recovery:commit_result", Phase.RESTART),
     Place("lost ones looked for", f"{_ENGINE}.recovery.recovery:Recovery.look_again", Phase.RESTART),
     # --- the stop
     Place("drain", f"{_ENGINE}.session.supervisor:Supervisor.drain", Phase.STOP),
-    Place("departure", f"{_STORE}.recovery:SqlRecovery.depart", Phase.STOP),
-    Place("store closed", f"{_STORE}.store:SqlStore.close", Phase.STOP, _BEFORE),
+    Place("departure", f"{_STORE}.recovery:Recovery.depart", Phase.STOP),
+    Place("store closed", f"{_STORE}.store:Store.close", Phase.STOP, _BEFORE),
 )
 
 POINTS: Final = tuple(Point(place, moment) for place in PLACES for moment in place.moments)

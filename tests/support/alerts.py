@@ -13,7 +13,7 @@ from claudeops.domain.alerts.register import Done, NewChain, Outcome, Posted, Ru
 from claudeops.domain.alerts.rules import Grouping, Rules, SenderKind, Source
 from claudeops.domain.alerts.situation import Chain, Circumstances, Situation
 from claudeops.domain.events import Level
-from claudeops.engine.ports.alerting import Alerts
+from claudeops.store.alerts.desk import Alerts
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE: Final = "am"

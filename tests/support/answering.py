@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claudeops.domain.gate.approval import Approval, NewApproval
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import NOW, after, call, started, wanted
 
 

@@ -22,7 +22,7 @@ from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
 from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.wording.notices.texts import Message as Notice
 from claudeops.wording.notices.texts import Wording
 from support.store_values import NOW, call
@@ -65,7 +65,7 @@ class Elsewhere:
 class Chat:
     """Everything at once."""
 
-    store: SqlStore
+    store: Store
     telegram: ScriptedTelegram
     clock: Clock
     bot: TelegramBot
@@ -102,7 +102,7 @@ class Chat:
 
 
 async def ask(
-    store: SqlStore,
+    store: Store,
     session: Session,
     *,
     tool_use_id: str = "toolu_1",
@@ -138,7 +138,7 @@ async def ask(
 
 @asynccontextmanager
 async def chatting(
-    store: SqlStore,
+    store: Store,
     *,
     approvers: Sequence[Approver] = PEOPLE,
     rooms: Sequence[tuple[str, int]] = (("ops", ROOM),),

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.envelopes import fault_of
 from support.estate import STAND_IN
 from support.operating import DUMMY_KEY
@@ -71,7 +71,7 @@ class Shell:
             PATH=os.defpath,
         )
 
-    def prepare(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
+    def prepare(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """Do something on the database before a command is called."""
 
         async def on_store() -> T:

@@ -17,6 +17,7 @@ from typing import cast
 import sqlalchemy as sa
 
 from claudeops import logs
+from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.calls import ActionLimit, ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
@@ -33,13 +34,12 @@ from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.engine.system import SystemClock
 from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import ModelAccess
 from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, tier_policy
 from claudeops.settings.files import packaged
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
 from support.migrated import write_migrated
 from support.policy_cases import POLICY
@@ -84,7 +84,7 @@ class Estate:
     """What a test can look at afterwards: rows, files, log lines."""
 
     root: Path
-    store: SqlStore
+    store: Store
     context: SessionContext
     url: str
     logged: io.StringIO
@@ -231,10 +231,10 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
     logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text)
     store = open_store(url)
     owner = this_owner()
-    await store.recovery.reconcile(owner, now=SystemClock().now(), alive=lambda _: True)
+    await store.recovery.reconcile(owner, now=Clock().now(), alive=lambda _: True)
     context = SessionContext(
         store=store,
-        clock=SystemClock(),
+        clock=Clock(),
         log=logs.get_logger(),
         redactor=redactor,
         completion=CompletionRules(schema=_schema()),

@@ -115,6 +115,15 @@ def functions(module: Module) -> Iterator[tuple[str, int]]:
             yield f"{module.name}.{node.name}", lines
 
 
+def protocols(module: Module) -> Iterator[str]:
+    """Return the classes of a module that are a `typing.Protocol`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and any(
+            isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases
+        ):
+            yield f"{module.name}.{node.name}"
+
+
 def forwarding(module: Module) -> Iterator[str]:
     """Return the methods that do nothing but call another function with their own arguments."""
     for holder in ast.walk(module.tree):

@@ -9,7 +9,7 @@ from claudeops.domain.chains.backfill import Backfilled
 from claudeops.domain.events import Level
 from claudeops.domain.report.report import Report, ReportedEvent, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Ending, Session, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from claudeops.store.tables import metadata
 from support.store_values import (
     NOW,

@@ -15,12 +15,15 @@ import msgspec
 from starlette.types import Message
 
 from claudeops import logs
+from claudeops.clock import Clock
 from claudeops.domain.access.tokens import ApiToken, digest_of, written
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Rules, SenderKind, Source
 from claudeops.domain.probes.probe import Verb
 from claudeops.engine.live.hub import Hub
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.access.tokens import Tokens
+from claudeops.store.probes import Probes
 from claudeops.text.redact import Redactor
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Table
@@ -76,7 +79,7 @@ def _secret(number: int) -> str:
 
 
 @dataclass
-class TestClock:
+class TestClock(Clock):
     """Both clocks, where a test puts them."""
 
     __test__ = False
@@ -96,7 +99,7 @@ class TestClock:
 
 
 @dataclass
-class HeldTokens:
+class HeldTokens(Tokens):
     """Tokens in memory."""
 
     kept: dict[int, ApiToken]
@@ -174,7 +177,7 @@ class HeldPresses:
 
 
 @dataclass
-class HeldPings:
+class HeldPings(Probes):
     """Hears the heartbeat ``backup``."""
 
     heard: list[tuple[str, Verb | None, str]] = field(default_factory=list)

@@ -18,7 +18,7 @@ from claudeops.domain.memories.stated import Declined
 from claudeops.domain.report.report import ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Session
 from claudeops.engine.session_log.writer import SessionLog
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.estate import report as stated
 from support.store_values import (
@@ -41,7 +41,7 @@ QUEUED: Final = 5
 """The session that waits."""
 
 
-async def something_of_everything(store: SqlStore) -> Session:
+async def something_of_everything(store: Store) -> Session:
     """Write something into most tables; return the first session."""
     session = await started(store)
     await recorded(store, session, "toolu_1", allow(restart()))
@@ -104,7 +104,7 @@ def log_of(session: Session, *, says: str = "I look.") -> bytes:
     return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
 
 
-async def with_log(store: SqlStore, session: Session, file: Path, content: bytes) -> None:
+async def with_log(store: Store, session: Session, file: Path, content: bytes) -> None:
     """Give a session a log, with its index."""
     log = SessionLog(file)
     log.extend(content.splitlines(), NOW)

@@ -12,10 +12,10 @@ import anyio
 from anyio.abc import ByteStream, Listener, SocketAttribute
 from anyio.streams.tls import TLSListener
 
+from claudeops.clock import Clock
 from claudeops.domain.probes.probe import AnyLook, Observation, Probe
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Address, Means, unverified_context
-from claudeops.engine.system import SystemClock
 from claudeops.logs import Logger
 
 Handler = Callable[[ByteStream], Awaitable[None]]
@@ -27,7 +27,7 @@ QUIET: Final = Logger({})
 
 def means(**given: Any) -> Means:
     """Return what looks share; the given parts replace the usual ones."""
-    return Means(**{"clock": SystemClock(), "verified": _NOBODY_TRUSTED, "unverified": _ANYBODY, **given})
+    return Means(**{"clock": Clock(), "verified": _NOBODY_TRUSTED, "unverified": _ANYBODY, **given})
 
 
 async def look(asked: AnyLook, *, timeout: float = 60.0, looker: Looker | None = None, **given: Any) -> Observation:  # noqa: ASYNC109 - the probe's

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import anyio
 
-from claudeops.engine.system import SystemClock
+from claudeops.clock import Clock
 from support.waiting import PATIENCE_SECONDS
 
 
@@ -44,7 +44,7 @@ def loop_time(*, slowness: float = 1.0) -> Iterator[LoopTime]:
         del loop.time  # the class has its own
 
 
-class LeapingClock(SystemClock):
+class LeapingClock(Clock):
     """The machine's clock, set forward by the test; it knows when somebody has looked at it since."""
 
     def __init__(self) -> None:

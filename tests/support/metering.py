@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import SocketStream
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.sessions import Session
 from claudeops.domain.spending.budget import Budgets
@@ -20,12 +21,12 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.ports import Spending, Store
-from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
+from claudeops.store.spend import ModelCalls
+from claudeops.store.store import Store
 from claudeops.text.redact import Redactor
 from support.loopback_http import Answer, ask
 from support.store_values import claimed, queued, rules, wanted
@@ -66,21 +67,21 @@ class Bench:
     stopped: list[int] = field(default_factory=list)  # sessions that were told that their money is spent
 
     async def session(self, model: str = "haiku") -> Session:
-        await queued(self.store, replace(wanted(1), model=model), at=SystemClock().now())
-        session = await claimed(self.store, at=SystemClock().now(), with_rules=self.rules)
+        await queued(self.store, replace(wanted(1), model=model), at=Clock().now())
+        session = await claimed(self.store, at=Clock().now(), with_rules=self.rules)
         assert session is not None
         return session
 
     async def claimable(self) -> AsyncIterator[Session]:
         """Claim sessions as long as there are any that may start."""
-        now = SystemClock().now()
+        now = Clock().now()
         while (session := await claimed(self.store, at=now, with_rules=self.rules)) is not None:
             yield session
 
     @asynccontextmanager
     async def account(self, *, model: str = "haiku", searches: bool = False) -> AsyncIterator[MeterAccount]:
         session = await self.session(model)
-        availability = Availability(holds=self.store.holds, clock=SystemClock(), log=get_logger())
+        availability = Availability(holds=self.store.holds, clock=Clock(), log=get_logger())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(availability.run)
             async with self.meter.account(
@@ -157,7 +158,7 @@ class Slowness:
 class FailingSpending:
     """A port whose database is away for the calls that are named, or slow."""
 
-    def __init__(self, spending: Spending, away: set[str], slow: Slowness) -> None:
+    def __init__(self, spending: ModelCalls, away: set[str], slow: Slowness) -> None:
         self._spending = spending
         self.away = away
         self.slow = slow
@@ -192,11 +193,11 @@ async def bench(
     async with opened(database) as store, serve(script(*steps), expected_key=KEY) as api:
         away: set[str] = set()
         slow = Slowness()
-        failing: Spending = FailingSpending(store.spending, away, slow)  # type: ignore[assignment]  # passes on what it is given
+        failing: ModelCalls = FailingSpending(store.spending, away, slow)  # type: ignore[assignment]  # passes on what it is given
         books = MeterDeps(
             spending=failing,
             rules=with_rules,
-            clock=SystemClock(),
+            clock=Clock(),
             log=get_logger(),
             redactor_with=lambda secret: Redactor((KEY, secret)),
         )

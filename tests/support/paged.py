@@ -19,7 +19,7 @@ from claudeops.domain.access.users import NewUser, User
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.store.glance import Glance, glance
 from claudeops.store.reading.calls import verdicts
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.web.acting import act_endpoints
 from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints
@@ -63,7 +63,7 @@ class SiteDoor:
     """A listener with pages, over a database."""
 
     door: Door
-    store: SqlStore
+    store: Store
     site: Site
     streams: Streams
 

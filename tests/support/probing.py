@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.owner import Owner
@@ -95,7 +96,7 @@ async def settled() -> None:
 
 
 @dataclass
-class Journey:
+class Journey(Clock):
     """A clock that stands until a test moves it, and those who sleep by it."""
 
     at: datetime = NOW
@@ -177,7 +178,7 @@ class Scripted:
 
 @dataclass
 class Memory:
-    """`claudeops.engine.ports.watching.Probes` without a database; it can be away, and it outlives a watch."""
+    """`claudeops.store.probes.Probes` without a database; it can be away, and it outlives a watch."""
 
     rows: dict[str, KeptProbe] = field(default_factory=dict)
     written: list[Observed] = field(default_factory=list)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.backfill import BackfillRejected, Part
 from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.control import Control
@@ -28,7 +29,7 @@ NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LOST_AT: Final = NOW + timedelta(days=1)
 
 
-class StillClock:
+class StillClock(Clock):
     """A wall clock that stands still, or goes on by a step each time somebody looks; the other one is real."""
 
     def __init__(self, step: timedelta = timedelta(0)) -> None:

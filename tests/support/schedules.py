@@ -13,6 +13,7 @@ import anyio
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from claudeops.clock import Clock
 from claudeops.domain.schedules import Interval, Schedule
 from claudeops.engine.schedules.scheduler import Scheduler
 from claudeops.errors import DatabaseUnavailableError
@@ -25,7 +26,7 @@ OFTEN = Schedule(name="watch", cadence=Interval(seconds=0.05))
 MOMENT = datetime(2020, 11, 21, 12, tzinfo=UTC)  # long over on APScheduler's own clock
 
 
-class MachineClock:
+class MachineClock(Clock):
     """The machine's clock, which APScheduler reads too, set forward or back by ``offset``."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.slack_api import SlackApi
 from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
 from claudeops.notify.slack_link import SlackLink
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.wording.notices.texts import Wording
 from support.chatting import KEY, SECRET, Clock, Elsewhere
 from support.slack import APP_TOKEN, BOT_TOKEN, CHANNEL, Posted, SlackServer, slack
@@ -39,7 +39,7 @@ BOSS: Final = ("boss", OTHER_CHANNEL)
 class Slacking:
     """Everything at once."""
 
-    store: SqlStore
+    store: Store
     server: SlackServer
     clock: Clock
     chat: SlackChat
@@ -111,7 +111,7 @@ class Slacking:
 
 @asynccontextmanager
 async def slacking(
-    store: SqlStore,
+    store: Store,
     *,
     approvers: Sequence[Approver] = PEOPLE,
     rooms: Sequence[tuple[str, str]] = (OPS,),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.sessions import NewSession, Session, Trigger
-from claudeops.engine.system import SystemClock
 from claudeops.store.store import open_store
 from support.estate import STAND_IN
 from support.operating import Daemon, Operator, operator, say
@@ -51,7 +51,7 @@ class StandInNode:
 
     async def queue(self, count: int) -> list[int]:
         """Queue sessions beside whatever runs, as an operator's command does; return their ids."""
-        store, clock = open_store(f"sqlite:///{self.operator.database}"), SystemClock()
+        store, clock = open_store(f"sqlite:///{self.operator.database}"), Clock()
         try:
             new = NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku")
             queued = [await store.queue.enqueue(new, rules=_RULES, now=clock.now()) for _ in range(count)]

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from claudeops.engine.ports import Store
 from claudeops.store.migrate import migrate
+from claudeops.store.store import Store
 from claudeops.store.tables import metadata
 from support.migrated import write_migrated
 from support.postgres import Server, running_server

@@ -12,7 +12,7 @@ from claudeops.domain.owner import Owner
 from claudeops.domain.report.evidence import Names, Proof
 from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Status, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OWNER: Final = Owner(name="node-1", pid=4711, process_started_at=1_772_000_000.5, boot_id="boot-1", isolation="user")

@@ -15,10 +15,9 @@ import sqlalchemy as sa
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.listing import Listing
 from claudeops.domain.live import EventRaised
-from claudeops.engine.ports import Store
 from claudeops.store.database import parse_url
 from claudeops.store.reading.approvals import listed
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.store.tables import metadata
 from support.store_values import NOW
 
@@ -39,7 +38,7 @@ class Database:
     url: str
     busy_seconds: float = 5.0
 
-    def open(self, raised: Callable[[EventRaised], None] = nobody) -> SqlStore:
+    def open(self, raised: Callable[[EventRaised], None] = nobody) -> Store:
         """Return a store over this database; it decides about all alerts that wait in one transaction."""
         return open_store(
             self.url, busy_seconds=self.busy_seconds, now=lambda: NOW, raised=raised, monotonic=lambda: 0.0
@@ -70,7 +69,7 @@ class Database:
 
 
 @asynccontextmanager
-async def opened(database: Database) -> AsyncIterator[SqlStore]:
+async def opened(database: Database) -> AsyncIterator[Store]:
     """Open a store for the length of a block."""
     store = database.open()
     try:
@@ -81,6 +80,6 @@ async def opened(database: Database) -> AsyncIterator[SqlStore]:
 
 async def approvals_of(store: Store, *, everything: bool = False) -> tuple[Approval, ...]:
     """Return the questions that wait for an answer, or all of them, as the command lists them; the newest first."""
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     found = await store.database.read(partial(listed, wanted=Listing(), everything=everything))
     return found.items

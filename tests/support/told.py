@@ -8,7 +8,7 @@ from claudeops.domain.alerts.alert import Alert, Delivery
 from claudeops.domain.alerts.register import Done, Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.alerts import SOURCE, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted
 

@@ -18,8 +18,7 @@ from claudeops.domain.notices.notice import Delivery
 from claudeops.domain.sessions import Decision, DecisionReason, Finished, Outcome
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.spending.tokens import CallState, TokenUsage
-from claudeops.engine.ports import SessionListener
-from claudeops.engine.ports.counting import Counting
+from claudeops.engine.ports import Counting, SessionListener
 from claudeops.metrics import DECLARED, ON_RECORD, Known, Live, Metrics
 from support.store_values import ending, running
 

@@ -16,6 +16,7 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
+from claudeops.clock import Clock
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import LISTED, SHARED, Cell, filtered_engine, workspace_places
@@ -28,8 +29,7 @@ from claudeops.engine.cell.own_files import bound_in_memory, room_for_files
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
 from claudeops.engine.kubernetes.kubeconfig import filtered_clusters
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.counting import Counting
+from claudeops.engine.ports import Counting
 from claudeops.engine.process.bounds import available_mb, fitting_slots, machine_mb
 from claudeops.engine.process.tree import kill_all, marked, marks_below
 from claudeops.engine.session.context import TierSetup

@@ -12,18 +12,18 @@ import anyio.to_thread
 from claudeops.app.daemon import command_runner, healthcheck_ping, run_housekeeping
 from claudeops.app.node import Node
 from claudeops.app.wiring import escalation_rules
+from claudeops.clock import Clock
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger
 from claudeops.engine.control import RunningSessions
-from claudeops.engine.ports import Store
 from claudeops.engine.session_log.reader import is_readable
-from claudeops.engine.system import Shutdown, SystemClock
+from claudeops.engine.system import Shutdown
 from claudeops.errors import AlreadyRunningError, ErrorKind, MissingInputError, NoDaemonError
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.locks import claim_watch, is_claimed
-from claudeops.store.store import open_store
+from claudeops.store.store import Store, open_store
 from claudeops.tasks import open_tasks
 
 FOLLOW_SECONDS: Final = 0.2
@@ -104,7 +104,7 @@ async def run_chain_beside(
             return await anyio.to_thread.run_sync(look)
 
         try:
-            now = SystemClock().now()
+            now = Clock().now()
             root = await queue_unless_held(store, new, rules=escalation_rules(settings), now=now)
             if isinstance(root, Suppressed):
                 log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
@@ -168,7 +168,7 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
     store = open_store(settings.database_url)
     try:
-        return await queue_unless_held(store, new, rules=escalation_rules(settings), now=SystemClock().now())
+        return await queue_unless_held(store, new, rules=escalation_rules(settings), now=Clock().now())
     finally:
         await store.close()
 
@@ -201,6 +201,6 @@ async def follow(
         if len(known) == len(sessions) or not being_served:
             break
         running = any(session.status is Status.RUNNING for session in sessions)
-        polls_held = 0 if running or not await store.holds.standing(SystemClock().now()) else polls_held + 1
+        polls_held = 0 if running or not await store.holds.standing(Clock().now()) else polls_held + 1
         await anyio.sleep(FOLLOW_SECONDS)
     return sessions

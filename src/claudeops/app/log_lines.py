@@ -16,12 +16,12 @@ from typing import Final
 import anyio
 
 from claudeops.domain.sessions import Session, Status
-from claudeops.engine.ports import Records
 from claudeops.engine.session_log.lines import LogLines
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import StoreError
 from claudeops.harness import HARNESSES
 from claudeops.store.reading.calls import CallVerdict
+from claudeops.store.sessions import Records
 from claudeops.tasks import Threads
 from claudeops.web.ports import LinesPart
 from claudeops.wording.stream import ShownLine, shown

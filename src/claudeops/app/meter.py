@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.ports import Clock, Spending
-from claudeops.engine.ports.counting import Counting
+from claudeops.engine.ports import Counting
 from claudeops.engine.system import raise_descriptor_limit
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
+from claudeops.store.spend import ModelCalls
 from claudeops.text.redact import Redactor
 
 
 @asynccontextmanager
 async def open_meter(
-    settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, counts: Counting, log: Logger
+    settings: Settings, *, spending: ModelCalls, rules: EscalationRules, clock: Clock, counts: Counting, log: Logger
 ) -> AsyncIterator[Meter | None]:
     """Run the meter while the block runs; yield ``None`` when the operator has switched it off.
 

@@ -6,32 +6,24 @@ import importlib.metadata
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import anyio.to_thread
 
 from claudeops.app.wiring import tier_policies
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.figures import Figures
-from claudeops.domain.spending.budget import Budgets
-from claudeops.engine.ports import Clock
 from claudeops.errors import StoreError
 from claudeops.metrics import Known, Live, Metrics
 from claudeops.settings import Settings
+from claudeops.store.reading.scraped import FiguresReader
 from claudeops.store.tables import HEAD
 
 READ_SECONDS: Final = 2.0
 """How long a scrape waits for the database; what the database knows is left out then."""
-
-
-class FiguresReader(Protocol):
-    """Reads what the database alone knows."""
-
-    async def read(self, *, lowest_tier: int, budgets: Budgets | None, now: datetime) -> Figures:
-        """Return how things stand. Raises `StoreError`."""
 
 
 def metrics_of(settings: Settings, *, rules: EscalationRules, cli_versions: Callable[[], Iterable[str]]) -> Metrics:

@@ -33,6 +33,7 @@ from claudeops.app.meter import open_meter
 from claudeops.app.metrics import Scrape, metrics_of
 from claudeops.app.stages import FILE, StageKeeper
 from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
+from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
@@ -42,25 +43,27 @@ from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import alive, this_owner
-from claudeops.engine.ports import Clock, SessionListener, Store
+from claudeops.engine.ports import SessionListener
 from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.engine.system import Shutdown, SystemClock
+from claudeops.engine.system import Shutdown
 from claudeops.errors import ConfigurationError, ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.metrics import Metrics
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.files import packaged
+from claudeops.store.access.tokens import Tokens
+from claudeops.store.access.users import Users
 from claudeops.store.database import Database
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.reading.calls import CallVerdict, verdicts
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
-from claudeops.web.ports import Logins, Tokens, Users
+from claudeops.web.ports import Logins
 
 T = TypeVar("T")
 
@@ -73,7 +76,7 @@ class Node:
     """Everything that a daemon, or one foreground chain, works with."""
 
     settings: Settings
-    store: SqlStore
+    store: Store
     database: Database  # for what only reads
     tokens: Tokens  # of programs that call
     logins: Logins  # of people
@@ -136,7 +139,7 @@ async def open_node(
     `StoppedError` when ``shutdown`` is requested before anything has started. After a later request the node is open,
     and the caller closes it.
     """
-    clock, shutdown = clock or SystemClock(), shutdown or Shutdown()
+    clock, shutdown = clock or Clock(), shutdown or Shutdown()
     shutdown.check()
     await answered(lambda: prepare_directories(settings), "making the state and results directories")
     owner = this_owner()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from claudeops.app.node import Node
+from claudeops.clock import Clock
 from claudeops.engine.meter.upstream import connection_pool, trusted_certificates
 from claudeops.formats.oidc import OidcClient
 from claudeops.settings import Settings
 from claudeops.web.oidc.login import OidcLogin
 from claudeops.web.oidc.provider import Provider
-from claudeops.web.ports import Clock
 
 
 def oidc_login(node: Node, client: OidcClient) -> OidcLogin:

@@ -14,6 +14,7 @@ from claudeops.app.node import Node
 from claudeops.app.policy import PolicyInForce, read_policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules, root_session
+from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.schedules.plan import Plan
 from claudeops.domain.sessions import LOWEST_TIER, Trigger
@@ -34,7 +35,7 @@ from claudeops.web.pages.site import NextFire, Site
 from claudeops.web.pages.table import page_endpoints
 from claudeops.web.passkeys import Passkeys
 from claudeops.web.password_login import PasswordLogin
-from claudeops.web.ports import Clock, Logins, LogLines, ProviderLogin
+from claudeops.web.ports import Logins, LogLines, ProviderLogin
 from claudeops.web.streams import Streams, stream_endpoints
 
 _GLANCE_SECONDS: Final = 5.0

@@ -11,6 +11,7 @@ import anyio
 from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, root_session, tier_policies
+from claudeops.clock import Clock
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.news import Chain
@@ -18,7 +19,6 @@ from claudeops.domain.probes.probe import Probe
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.cell.cell import Cell
 from claudeops.engine.estate import UnboundRules
-from claudeops.engine.ports import Clock
 from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
@@ -93,9 +93,9 @@ def probe_watch(
 
     return Watch(
         database=node.store.probes,
-        looker=looker(
+        look=looker(
             settings, clock=node.clock, log=node.log, cell=context.confinement.cell, looks=node.looks, estate=estate
-        ),
+        ).look,
         reading=replace(probe_reading(settings, estate), others=others),
         alarm=Alarm(session=session, rules=context.current_rules, announce=node.dispatcher.announce, failed=failed),
         owner=node.owner,

@@ -35,7 +35,6 @@ from claudeops.domain.schedules import Interval, Schedule
 from claudeops.domain.schedules.plan import Plan
 from claudeops.domain.sessions import Session, Status
 from claudeops.engine.live.hub import Hub, Subscription
-from claudeops.engine.ports import Store
 from claudeops.engine.system import Shutdown
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import Logger
@@ -47,7 +46,7 @@ from claudeops.rehearsal.stage import KEY, Stage, set_up
 from claudeops.rehearsal.verdict import ProbeTurn, Record, may_still_come, shortfalls
 from claudeops.settings import Settings
 from claudeops.settings.model import TelegramChat
-from claudeops.store.store import open_store
+from claudeops.store.store import Store, open_store
 from claudeops.tasks import open_tasks
 
 LONGEST_SECONDS: Final = 600.0

@@ -23,16 +23,16 @@ from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.pages import site_of
 from claudeops.app.web import FileSources
+from claudeops.clock import Clock
 from claudeops.domain.access.logins import LONGEST, Login, LoginLink, NewLogin, Role
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.domain.access.users import User
 from claudeops.engine.live.hub import Hub
-from claudeops.engine.system import SystemClock
 from claudeops.http_server import ConnectionLimits, Crowd, listen
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.reading.calls import verdicts
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.tasks import open_tasks
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
@@ -108,10 +108,10 @@ class RehearsalPages:
     say: Callable[[str], None]  # writes the line with the link, once
     hub: Hub = field(default_factory=Hub)  # for all rehearsals
     _logins: HeldLogins = field(default_factory=HeldLogins)
-    _clock: SystemClock = field(default_factory=SystemClock)
+    _clock: Clock = field(default_factory=Clock)
     _tasks: TaskGroup
     _listener: Listener | None = None  # None: nothing was shown yet
-    _shown: tuple[SqlStore, Streams] | None = None
+    _shown: tuple[Store, Streams] | None = None
 
     async def show(self, node: Node) -> None:
         """Show a rehearsal from now on; what was shown before is not any more."""

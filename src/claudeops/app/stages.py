@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.engine.ports import Clock
+from claudeops.clock import Clock
 from claudeops.errors import ClaudeopsError, ConfigurationError, StoppedError
 
 FILE: Final = "startup.json"

@@ -17,30 +17,22 @@ import anyio
 from starlette.responses import Response
 
 from claudeops.app.node import Node
+from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
 from claudeops.engine.meter.meter import Meter
 from claudeops.errors import ConfigurationError
 from claudeops.http_server import ConnectionLimits, Crowd, listen
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
+from claudeops.store.access.tokens import Tokens
+from claudeops.store.access.users import Users
+from claudeops.store.probes import Probes
 from claudeops.tasks import open_tasks
 from claudeops.web.connection import ConnectionRules
 from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Endpoint, Table
 from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import (
-    Check,
-    Clock,
-    Intake,
-    Interactions,
-    Logins,
-    Metrics,
-    Pings,
-    Readiness,
-    Sources,
-    Tokens,
-    Users,
-)
+from claudeops.web.ports import Check, Intake, Interactions, Logins, Metrics, Readiness, Sources
 from claudeops.web.problems import RefusedError
 from claudeops.web.table import Rooms, table_of
 
@@ -100,7 +92,7 @@ class Web:
     clock: Clock
     log: Logger
     tokens: Tokens
-    pings: Pings
+    pings: Probes
     readiness: Readiness
     sources: Sources = FileSources()
     redact: Callable[[str], str] = str  # takes secrets out of a text

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.estate.estate import NO_ESTATE, Estate, Probed
@@ -23,8 +24,7 @@ from claudeops.engine.gate.view import SessionView
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.ports import Clock, Store
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
+from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.engine.probes.declared import Reading, read_file
 from claudeops.engine.probes.hosts import ProbedHosts
 from claudeops.engine.prompt_files import PromptFiles, Template
@@ -51,6 +51,9 @@ from claudeops.settings.files import library_dir, read_prompt
 from claudeops.settings.names import prompt_variable
 from claudeops.text.redact import Redactor
 from claudeops.wording.prompt import template_fault
+
+if TYPE_CHECKING:  # SQL: commands that only read the wiring do without
+    from claudeops.store.store import Store
 
 SCHEDULE: Final = "default"
 SESSIONS: Final = "sessions"

@@ -16,14 +16,14 @@ from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, incidents, silences
 from claudeops.store.acts.incidents import IncidentAct
 from claudeops.store.acts.silences import SilenceAct
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.text import join_names
 
 
 def acknowledge(number: int, *, as_json: bool) -> int:
     """Note that whoever asks is on an incident; return the exit status."""
 
-    async def note(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def note(_settings: Settings, store: Store) -> CommandResult:
         done = await incidents.acknowledge(store, number, by=operators_name(), now=now())
         if isinstance(done, Refusal):
             return not_done("ack", done)
@@ -35,7 +35,7 @@ def acknowledge(number: int, *, as_json: bool) -> int:
 def resolve(number: int, *, as_json: bool) -> int:
     """Note that whoever asks says that an incident is over; return the exit status."""
 
-    async def note(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def note(_settings: Settings, store: Store) -> CommandResult:
         done = await incidents.resolve(store, number, by=operators_name(), now=now())
         return not_done("resolve", done) if isinstance(done, Refusal) else _changed(done, "it is over")
 
@@ -45,7 +45,7 @@ def resolve(number: int, *, as_json: bool) -> int:
 def silence(matchers: tuple[Matcher, ...], *, lasts: timedelta, comment: str, only_preview: bool, as_json: bool) -> int:
     """Silence what fits the matchers for a while, or only say what that would be; return the exit status."""
 
-    async def add(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def add(_settings: Settings, store: Store) -> CommandResult:
         done = await silences.silence(
             store,
             matchers,
@@ -63,7 +63,7 @@ def silence(matchers: tuple[Matcher, ...], *, lasts: timedelta, comment: str, on
 def end_silence(number: int, *, as_json: bool) -> int:
     """End a silence before its time; return the exit status."""
 
-    async def end(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def end(_settings: Settings, store: Store) -> CommandResult:
         done = await silences.end_silence(store, number, by=operators_name(), now=now())
         if isinstance(done, Refusal):
             return not_done("end-silence", done)

@@ -33,7 +33,7 @@ from claudeops.store.acts import Refusal
 from claudeops.store.acts.approvals import Unseen, answer_approval
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _NAME: Final = "list-approvals"
 
@@ -153,7 +153,7 @@ async def _decide(
     status: ApprovalStatus,
     unseen: bool,  # noqa: FBT001 - bound
     settings: Settings,
-    store: SqlStore,
+    store: Store,
 ) -> CommandResult:
     key, who, at = read_key(settings.state_dir), operators_name(), now()
     done = await answer_approval(store, key, approval_id, status=status, by=who, now=at, unseen=unseen)

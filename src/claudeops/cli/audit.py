@@ -12,7 +12,7 @@ from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent
 from claudeops.settings import Settings
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.store.verify import Logged
 
 
@@ -23,7 +23,7 @@ def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> 
     )
 
 
-async def _verify(session_id: int | None, log: Path | None, settings: Settings, store: SqlStore) -> CommandResult:
+async def _verify(session_id: int | None, log: Path | None, settings: Settings, store: Store) -> CommandResult:
     logged = {} if log is None else heads(log)
     key, keyless = _approval_key(settings)
     found = await store.audit.verify(session_id=session_id, logged=logged, key=key)

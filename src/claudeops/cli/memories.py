@@ -18,7 +18,7 @@ from claudeops.store.acts import Refusal
 from claudeops.store.acts import memories as acts
 from claudeops.store.acts.memories import MemoryAct, MemoryVerb
 from claudeops.store.reading.memories import MemoryEntry, is_shown, state_of, to_entry
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _LIST: Final = "memories list"
 _DAY: Final = timedelta(days=1)
@@ -37,7 +37,7 @@ def print_memories(*, service: str | None, everything: bool, as_json: bool) -> i
 def add_memory(memory: ReportedMemory, *, as_json: bool) -> int:
     """Write an operator's own memory; return the exit status."""
 
-    async def add(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def add(_settings: Settings, store: Store) -> CommandResult:
         return _answer("memories add", await acts.add_memory(store, memory, by=operators_name(), now=now()), "added")
 
     return run_on_database("memories add", add, as_json=as_json)
@@ -46,14 +46,14 @@ def add_memory(memory: ReportedMemory, *, as_json: bool) -> int:
 def change_memory(verb: MemoryVerb, number: int, *, as_json: bool) -> int:
     """Forget, restore or confirm a memory; return the exit status."""
 
-    async def change(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def change(_settings: Settings, store: Store) -> CommandResult:
         done = await acts.change_memory(store, verb, number, by=operators_name(), now=now())
         return _answer(f"memories {verb}", done, _DONE[verb])
 
     return run_on_database(f"memories {verb}", change, as_json=as_json, target=str(number))
 
 
-async def _listed(service: str | None, everything: bool, _settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound by name
+async def _listed(service: str | None, everything: bool, _settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound by name
     at = now()
     known = await store.memories.known(service=service, everything=everything)
     shown = [to_entry(one, at) for one in known if everything or is_shown(one, at)]

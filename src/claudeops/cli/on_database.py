@@ -20,7 +20,7 @@ from claudeops.cli.text.screen import progress
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, RefusalKind
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 
 _LOOK_AGAIN: Final = "Look at how it stands now; the message says what is in the way."
 
@@ -36,7 +36,7 @@ class CommandResult:
 
 
 def run_on_database(
-    command: str, work: Callable[[Settings, SqlStore], Awaitable[CommandResult]], *, as_json: bool, target: str = ""
+    command: str, work: Callable[[Settings, Store], Awaitable[CommandResult]], *, as_json: bool, target: str = ""
 ) -> int:
     """Open the operator's database, do the work on it, print the result and return the exit status."""
 
@@ -91,7 +91,7 @@ def now() -> datetime:
 
 
 @asynccontextmanager
-async def _opened() -> AsyncIterator[tuple[Settings, SqlStore]]:
+async def _opened() -> AsyncIterator[tuple[Settings, Store]]:
     settings = read_settings()
     store = open_store(settings.database_url)
     try:

@@ -27,7 +27,7 @@ from claudeops.store.acts.sessions import MARGIN_SECONDS, stop_session
 from claudeops.store.database import parse_url
 from claudeops.store.migrate import back_up_to
 from claudeops.store.reading import session_ids
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _BACKUP: Final = "backup"
 _STOP: Final = "stop"
@@ -46,7 +46,7 @@ def resume_sessions(*, as_json: bool) -> int:
     return run_on_database("resume", _resume, as_json=as_json)
 
 
-async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound
+async def _pause(reason: str | None, stop: bool, settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound
     async with served_by_another(settings.database_url) as served:
         done = await holds.pause(store, reason=reason or "", stop=stop, by=operators_name(), served=served, now=now)
     after = "running sessions finish" if done.daemon_running else "no daemon runs"
@@ -58,7 +58,7 @@ async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlS
     return CommandResult(text=f"{done.reason}; {after}", body=document(done), exit_code=code)
 
 
-async def _resume(_settings: Settings, store: SqlStore) -> CommandResult:
+async def _resume(_settings: Settings, store: Store) -> CommandResult:
     done = await holds.resume(store, now=now())
     lines = ["sessions are started again" if done.handled else "it was not paused"]
     lines += [f"still held ({hold.kind.value}): {hold.reason}" for hold in done.holds]
@@ -92,7 +92,7 @@ def stop_sessions(wanted: Reference, *, written: str, chain: bool, wait: bool, a
 
 
 async def _stop(
-    settings: Settings, store: SqlStore, *, wanted: Reference, written: str, chain: bool, wait: bool
+    settings: Settings, store: Store, *, wanted: Reference, written: str, chain: bool, wait: bool
 ) -> CommandResult:
     found = await store.database.read(partial(session_ids, wanted=wanted))
     session = await store.records.session(found[0]) if len(found) == 1 else None

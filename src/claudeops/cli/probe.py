@@ -20,6 +20,7 @@ import click
 from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
 from claudeops.cli.text.layout import Cell, Column, Looks, Style, status_cell, table
 from claudeops.cli.text.screen import looks_of
+from claudeops.clock import Clock
 from claudeops.domain.probes.machine import due
 from claudeops.domain.probes.probe import (
     CommandLook,
@@ -38,7 +39,7 @@ from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
 from claudeops.settings.environ import names_a_secret
 from claudeops.settings.where import database_url
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
 
 _PROBE: Final = "probe"
@@ -131,12 +132,11 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, KeptProbe])
     from claudeops import logs  # noqa: PLC0415 - as above
     from claudeops.app.cell import NO_LOOKS, choose_cell, choose_looks  # noqa: PLC0415 - as above
     from claudeops.app.probes import looker  # noqa: PLC0415 - as above
-    from claudeops.engine.system import SystemClock  # noqa: PLC0415 - as above
 
     log = logs.get_logger()
     cell = await choose_cell(settings, log) if isinstance(probe.look, CommandLook) else None
     looks = NO_LOOKS if cell is None else await choose_looks(settings, cell, log)
-    return await looker(settings, clock=SystemClock(), log=log, cell=cell, looks=looks).look(probe)
+    return await looker(settings, clock=Clock(), log=log, cell=cell, looks=looks).look(probe)
 
 
 def _seen(probe: Probe, observation: Observation) -> tuple[str, Body, Exit]:
@@ -230,7 +230,7 @@ def _redactor() -> Redactor:
 
 
 async def _ping(name: str, verb: Verb | None, text: str) -> bool:
-    store: SqlStore = open_store(database_url(os.environ, cwd=Path.cwd()))
+    store: Store = open_store(database_url(os.environ, cwd=Path.cwd()))
     try:
         return await store.probes.ping(name, verb, text=text, at=datetime.now(UTC))
     finally:

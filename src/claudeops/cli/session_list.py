@@ -13,7 +13,7 @@ from claudeops.domain.listing import reference
 from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import Connection, session_ids
 from claudeops.store.reading.session_rows import ListedSession
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 NOT_FOUND: Final = "session_not_found"
 
@@ -34,7 +34,7 @@ def find(connection: Connection, written: str) -> int | str:
     return found[0]
 
 
-async def find_in(store: SqlStore, written: str) -> int | CommandResult:
+async def find_in(store: Store, written: str) -> int | CommandResult:
     """Return the id of the session that a person means, or the answer that says why there is none."""
     found = await store.database.read(partial(find, written=written))
     return not_found(NOT_FOUND, written, found) if isinstance(found, str) else found

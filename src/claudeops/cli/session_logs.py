@@ -18,6 +18,7 @@ from claudeops.cli import reply
 from claudeops.cli.on_database import CommandResult, now, run_on_database
 from claudeops.cli.reply import ErrorKind, Exit, print_failure
 from claudeops.cli.session_list import find_in
+from claudeops.clock import Clock
 from claudeops.domain.answers import plain
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.chains.consequences import Consequences, conclude
@@ -29,11 +30,10 @@ from claudeops.engine.live.hub import Hub
 from claudeops.engine.recovery.replay import LogRead, named_session, read_log, replay_log
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session_log.reader import open_log
-from claudeops.engine.system import SystemClock
 from claudeops.errors import MissingInputError, OutputError
 from claudeops.settings import Settings
 from claudeops.store.finish import end_facts
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _FLUSH: Final = "flush-transcript"
 _REPLAY: Final = "replay"
@@ -57,7 +57,7 @@ def flush_transcript(written: str, *, target: Path | None, as_json: bool) -> int
     return run_on_database(_FLUSH, partial(_flushed, written, target), as_json=as_json, target=written)
 
 
-async def _flushed(written: str, target: Path | None, settings: Settings, store: SqlStore) -> CommandResult:
+async def _flushed(written: str, target: Path | None, settings: Settings, store: Store) -> CommandResult:
     number = await find_in(store, written)
     if isinstance(number, CommandResult):
         return number
@@ -154,7 +154,7 @@ def replay(log: Path, *, tier: int | None, as_json: bool) -> int:
     return run_on_database(_REPLAY, partial(_replayed, log.absolute(), tier), as_json=as_json, target=str(log))
 
 
-async def _replayed(log: Path, tier: int | None, settings: Settings, store: SqlStore) -> CommandResult:
+async def _replayed(log: Path, tier: int | None, settings: Settings, store: Store) -> CommandResult:
     context = await _context(settings, store)
     try:
         named = await named_session(log, context)
@@ -178,7 +178,7 @@ async def _replayed(log: Path, tier: int | None, settings: Settings, store: SqlS
     return _told(log, read, session, conclude(read.ending, facts, rules=rules), known)
 
 
-async def _on_record(log: Path, named: str | None, store: SqlStore) -> Session | None:
+async def _on_record(log: Path, named: str | None, store: Store) -> Session | None:
     """Return the row of the session that wrote a log; ``None``: it is not of this database."""
     number = log_id(log.name)
     session = None if number is None else await store.records.session(number)
@@ -271,10 +271,10 @@ def _in_one_line(value: object) -> str:
     return " ".join(str(value).split())
 
 
-async def _context(settings: Settings, store: SqlStore) -> SessionContext:
+async def _context(settings: Settings, store: Store) -> SessionContext:
     """Return what a session works with, here only to read logs as one would: with the estate as it is now."""
     log = logs.get_logger()
     rules: EscalationRules = escalation_rules(settings)
-    context = build_context(settings, store=store, rules=rules, clock=SystemClock(), hub=Hub(), log=log)
+    context = build_context(settings, store=store, rules=rules, clock=Clock(), hub=Hub(), log=log)
     await context.estates.look(log)
     return context

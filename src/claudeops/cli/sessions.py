@@ -22,7 +22,7 @@ from claudeops.settings.where import results_dir
 from claudeops.store.housekeeping import Deletion, Kept
 from claudeops.store.reading import opened
 from claudeops.store.reading.session_rows import ListedSession, WholeSession, listed, whole
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _LIST: Final = "list-sessions"
 _LOAD: Final = "load-session"
@@ -149,7 +149,7 @@ def delete_session(written: str, *, chain: bool, as_json: bool) -> int:
     return run_on_database(_DELETE, partial(_deleted, written, chain), as_json=as_json, target=written)
 
 
-async def _deleted(written: str, chain: bool, settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound
+async def _deleted(written: str, chain: bool, settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound
     number = await find_in(store, written)
     if isinstance(number, CommandResult):
         return number

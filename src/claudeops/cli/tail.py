@@ -32,11 +32,11 @@ from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, Sessi
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.engine.live.follower import LogFollower, in_order
 from claudeops.engine.live.hub import session_began
-from claudeops.engine.ports import Records
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError
 from claudeops.harness import HARNESSES
 from claudeops.store.reading import session_ids
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.sessions import Records
+from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
 from claudeops.wording.live import Redact
 
@@ -120,7 +120,7 @@ async def _tail(
     return first[0] if first else None
 
 
-async def _named(store: SqlStore, wanted: Reference) -> list[Session]:
+async def _named(store: Store, wanted: Reference) -> list[Session]:
     """Return the one session that a person named; none where several fit."""
     found = await store.database.read(partial(session_ids, wanted=wanted))
     session = await store.records.session(found[0]) if len(found) == 1 else None

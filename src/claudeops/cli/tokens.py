@@ -24,7 +24,7 @@ from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import tokens as acts
 from claudeops.store.acts.tokens import TokenEntry
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _CREATE: Final = "token create"
 _LIST: Final = "token list"
@@ -51,7 +51,7 @@ def revoke(token_id: int, *, as_json: bool) -> int:
 
 
 async def _made(
-    name: str, scopes: Sequence[str], expires_at: datetime | None, _settings: Settings, store: SqlStore
+    name: str, scopes: Sequence[str], expires_at: datetime | None, _settings: Settings, store: Store
 ) -> CommandResult:
     done = await acts.make_token(store, name=name, scopes=scopes, expires_at=expires_at, by=operators_name(), now=now())
     if isinstance(done, Refusal):
@@ -66,14 +66,14 @@ async def _made(
     return CommandResult(text="\n".join(lines), body=document(done))
 
 
-async def _listed(everything: bool, _settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound by name
+async def _listed(everything: bool, _settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound by name
     shown = await acts.list_tokens(store, everything=everything, now=now())
     return CommandResult(
         text=_table(shown), body={"tokens_count": len(shown), "tokens": [document(one) for one in shown]}
     )
 
 
-async def _revoked(token_id: int, _settings: Settings, store: SqlStore) -> CommandResult:
+async def _revoked(token_id: int, _settings: Settings, store: Store) -> CommandResult:
     done = await acts.revoke_token(store, token_id, by=operators_name(), now=now())
     if isinstance(done, Refusal):
         return not_done(_REVOKE, done)
@@ -113,7 +113,7 @@ def print_link(name: str | None, *, as_json: bool) -> int:
     return run_on_database(_LINK, partial(_linked, name), as_json=as_json, target=name or "")
 
 
-async def _linked(name: str | None, settings: Settings, store: SqlStore) -> CommandResult:
+async def _linked(name: str | None, settings: Settings, store: Store) -> CommandResult:
     if not (settings.listener and settings.dashboard):
         return refused(_LINK, _LINK, _OFF, hint="Switch both on, and start the daemon again.")
     if settings.public_url is None and not settings.dashboard_port:
@@ -134,7 +134,7 @@ async def _linked(name: str | None, settings: Settings, store: SqlStore) -> Comm
     )
 
 
-async def make_link(store: SqlStore, base: str, *, user: User | None = None) -> tuple[LoginLink, str]:
+async def make_link(store: Store, base: str, *, user: User | None = None) -> tuple[LoginLink, str]:
     """Keep a new link; return it, and its address below ``base``. ``None``: whoever runs the command, as admin."""
     secret, at = secrets.token_urlsafe(SECRET_BYTES), now()
     link = LoginLink(

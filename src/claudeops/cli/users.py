@@ -16,7 +16,7 @@ from claudeops.domain.access.logins import Role
 from claudeops.domain.access.users import NewUser, User, password_fault, user_name_fault
 from claudeops.domain.gate.approval import visible
 from claudeops.settings import Settings
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 _ADD: Final = "user add"
 _LIST: Final = "user list"
@@ -52,7 +52,7 @@ def user_not_found(name: str) -> CommandResult:
     )
 
 
-async def _added(name: str, role: Role, password: str | None, _settings: Settings, store: SqlStore) -> CommandResult:
+async def _added(name: str, role: Role, password: str | None, _settings: Settings, store: Store) -> CommandResult:
     if fault := user_name_fault(name):
         return refused(_ADD, visible(name), fault, hint="Write a name like ada or ada@example.com.")
     if password is not None and (fault := password_fault(password)):
@@ -67,7 +67,7 @@ async def _added(name: str, role: Role, password: str | None, _settings: Setting
     return CommandResult(text=f"user {user.name} ({user.role}): {way}", body={"handled": True, **_document(user)})
 
 
-async def _listed(_settings: Settings, store: SqlStore) -> CommandResult:
+async def _listed(_settings: Settings, store: Store) -> CommandResult:
     users = list((await store.users.active()).values())
     return CommandResult(
         text=_table(users), body={"users_count": len(users), "users": [_document(user) for user in users]}
@@ -75,7 +75,7 @@ async def _listed(_settings: Settings, store: SqlStore) -> CommandResult:
 
 
 async def _changed(
-    name: str, role: Role | None, password: str | None, _settings: Settings, store: SqlStore
+    name: str, role: Role | None, password: str | None, _settings: Settings, store: Store
 ) -> CommandResult:
     if password is not None and (fault := password_fault(password)):
         return refused(_SET, visible(name), fault, hint="Take another password; a sentence is easy to remember.")
@@ -87,7 +87,7 @@ async def _changed(
     return CommandResult(text=f"user {user.name}: {user.role}{after}", body={"handled": True, **_document(user)})
 
 
-async def _removed(name: str, _settings: Settings, store: SqlStore) -> CommandResult:
+async def _removed(name: str, _settings: Settings, store: Store) -> CommandResult:
     user = await store.users.remove(name, by=operators_name(), now=now())
     if user is None:
         return user_not_found(name)

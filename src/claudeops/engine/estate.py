@@ -18,19 +18,21 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from claudeops.clock import Clock
 from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Probed, Source
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import visible
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.watching import Probes
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import Compose, parse_compose, with_compose
 from claudeops.formats.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads, check_abandoned
 from claudeops.text import regex
+
+if TYPE_CHECKING:  # SQL: commands that only read the manifests do without
+    from claudeops.store.probes import Probes
 
 MOST_REPOSITORIES: Final = 64
 MOST_BYTES: Final = MOST_CHARACTERS

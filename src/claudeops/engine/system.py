@@ -1,4 +1,4 @@
-"""The machine and this process: the clock, the limit of descriptors, and the wish to stop.
+"""The machine and this process: the limit of descriptors, and the wish to stop.
 
 `Shutdown` is the wish to stop as a value on which everything that waits can wait.
 """
@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Final
 
 import anyio
@@ -22,18 +20,6 @@ MOST_DESCRIPTORS: Final = 65_536
 
 
 BEFORE_ANYTHING: Final = "stopped before anything was started."
-
-
-class SystemClock:
-    """The `Clock` port over the machine's own clocks."""
-
-    def now(self) -> datetime:
-        """Return the wall clock, UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        return time.monotonic()
 
 
 def raise_descriptor_limit() -> int:

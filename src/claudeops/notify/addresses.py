@@ -15,10 +15,10 @@ import anyio
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import ADDRESS
-from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Courier
+from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import clip, one_line
 

@@ -16,11 +16,11 @@ from typing import Final
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.notices.approvers import Approver, approver_of
 from claudeops.domain.notices.notice import TargetKind
-from claudeops.engine.ports.telling import Questions
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.acts.approvals import AnswerResult, answer_question
-from claudeops.store.verdicts import SqlVerdicts
+from claudeops.store.notify.questions import Questions
+from claudeops.store.verdicts import Verdicts
 from claudeops.wording.notices.approving import (
     NO,
     REFUSALS,
@@ -78,7 +78,7 @@ class Asking:
     """Asks people in chats, and takes their answers."""
 
     questions: Questions
-    verdicts: SqlVerdicts
+    verdicts: Verdicts
     key: bytes = field(repr=False)  # proves answers
     approvers: Sequence[Approver]
     wording: Wording

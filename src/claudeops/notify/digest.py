@@ -10,9 +10,9 @@ from typing import Final
 import anyio
 
 from claudeops.domain.schedules import Cron
-from claudeops.engine.ports.telling import Outbox
 from claudeops.errors import StoreError
 from claudeops.logs import Logger
+from claudeops.store.notify.outbox import Outbox
 from claudeops.tasks import DatabaseTrouble
 from claudeops.wording.notices.digest import digest, due, key_of
 

@@ -16,8 +16,8 @@ import anyio
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import DEAF
-from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
+from claudeops.store.probes import Probes
 from claudeops.text import clip, join_names, one_line
 
 MOST_FAILURES: Final = 3

@@ -16,10 +16,10 @@ import anyio
 from claudeops.domain.notices.notice import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT
 from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, Plan, is_dead, plan, wait_seconds
-from claudeops.engine.ports.telling import Outbox
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Told
+from claudeops.store.notify.outbox import Outbox
 from claudeops.tasks import DatabaseTrouble
 from claudeops.wording.notices.texts import Message, Wording, folded, message
 

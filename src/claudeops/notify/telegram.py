@@ -20,14 +20,14 @@ import msgspec
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.notices.notice import MOVED, Delivery, TargetKind
 from claudeops.domain.notices.refusals import of_telegram, telegram_deafness
-from claudeops.engine.ports.telling import Questions
-from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.asking import Asking, Buttons, Question, Taken, status_of, with_count
 from claudeops.notify.bot_api import BotApi, Came, Reply
 from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
 from claudeops.notify.hearing import Hearing, by_command
+from claudeops.store.notify.questions import Questions
+from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import clip
 from claudeops.wording.notices.approving import Asked, Card, Tap, Unedited, shown, uncalled, units

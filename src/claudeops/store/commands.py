@@ -20,8 +20,8 @@ _UNTAKEN: Final = _UNENDED.where(commands.c.taken_at.is_(None))
 _ONE: Final = select(commands).where(commands.c.id == bindparam("command"))
 
 
-class SqlCommands:
-    """`claudeops.engine.ports.Commands`, over SQLite or PostgreSQL."""
+class Commands:
+    """What operators ask of the running daemon, from other processes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class SqlCommands:
     async def request(
         self, name: CommandName, *, by: str, now: datetime, arguments: Mapping[str, object] | None = None
     ) -> int:
-        """Write what is asked for."""
+        """Write a command to the daemon; return its id."""
         encoded = msgspec.json.encode(dict(arguments or {})).decode()
         asked = {"name": name.value, "arguments": encoded, "requested_by": by, "requested_at": now}
 
@@ -42,7 +42,7 @@ class SqlCommands:
         return await self._database.write(write)
 
     async def find(self, command_id: int) -> Command | None:
-        """Return one row as it is now."""
+        """Return a command as it stands; ``None`` if there is none."""
 
         def look(connection: Connection) -> Command | None:
             row = connection.execute(_ONE, {"command": command_id}).one_or_none()
@@ -51,7 +51,7 @@ class SqlCommands:
         return await self._database.read(look)
 
     async def withdraw(self, command_id: int, *, why: str, now: datetime) -> bool:
-        """End a command unless it was taken meanwhile."""
+        """End a command that no daemon has taken, with ``why`` as its error; ``False``: one was faster."""
         ended = (
             update(commands)
             .where(commands.c.id == command_id, commands.c.taken_at.is_(None), commands.c.ended_at.is_(None))
@@ -60,7 +60,11 @@ class SqlCommands:
         return await self._database.write(lambda connection: connection.execute(ended).rowcount == 1)
 
     async def take(self, *, now: datetime, again: bool = False) -> Sequence[Command]:
-        """Take what waits; where nothing waits nothing is written, for this is asked all the time."""
+        """Take the commands that were not taken yet, oldest first; no other caller gets them.
+
+        ``again`` also takes those that an earlier daemon took and never ended; in them ``taken_at`` is set. Where
+        nothing waits nothing is written, for this is asked all the time.
+        """
         waiting = _UNENDED if again else _UNTAKEN
 
         def is_anything_asked(connection: Connection) -> bool:
@@ -74,7 +78,7 @@ class SqlCommands:
         return await self._database.write(take) if await self._database.read(is_anything_asked) else ()
 
     async def finish(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
-        """Write what came of a command."""
+        """Write what came of a command, or why nothing did."""
         ended = update(commands).where(commands.c.id == command_id).values(ended_at=now, result=result, error=error)
         await self._database.write(lambda connection: connection.execute(ended))
 

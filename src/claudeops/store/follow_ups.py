@@ -28,14 +28,18 @@ _ALARMED: Final = (
 _RUNNING: Final = select(sessions.c.id).where(sessions.c.status == Status.RUNNING.value).limit(1)
 
 
-class SqlFollowUps:
-    """`claudeops.engine.ports.watching.FollowUps`, over SQLite or PostgreSQL."""
+class FollowUps:
+    """Looks at what actions have left."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def answer_due(self, *, rules: EscalationRules, now: datetime) -> FollowedUp:
-        """Have the probes answer the follow-ups that are due, and tell of relapses; else nothing is written."""
+        """Have the daemon's probes answer the follow-ups that are due, and queue what follows, in one transaction.
+
+        What the probes cannot tell a session of the lowest tier is asked; a relapse escalates at once. With none due
+        nothing is written.
+        """
         is_due = changes.due(now).limit(1)
 
         def look(connection: Connection) -> bool:

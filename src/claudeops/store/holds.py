@@ -39,26 +39,30 @@ _STANDING: Final = select(flags).where(flags.c.name.in_(_KINDS))
 _LAPSED: Final = _STANDING.where(flags.c.until <= bindparam("now"))
 
 
-class SqlHolds:
-    """`claudeops.engine.ports.Holds`, over SQLite or PostgreSQL."""
+class Holds:
+    """What stops claims."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def hold(self, hold: Hold, *, now: datetime) -> None:
-        """Set a hold in the place of one of the same kind."""
+        """Stop claims; replaces a hold of the same kind.
+
+        The first hold of its kind writes one event (its ``reason``), which is resolved when the hold is released or
+        over.
+        """
         await self._database.write(partial(set_hold, hold=hold, now=now))
 
     async def release(self, kind: HoldKind, *, now: datetime) -> bool:
-        """Remove a hold and resolve its event."""
+        """Lift a hold; ``False`` if there was none of this kind."""
         return await self._database.write(partial(release, kind=kind, now=now))
 
     async def standing(self, now: datetime) -> Sequence[Hold]:
-        """Return the holds in force, the longest standing first."""
+        """Return the holds that are not over at ``now``, the oldest first."""
         return await self._database.read(partial(standing, now=now))
 
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
-        """Write what follows from a refusal of the model API."""
+        """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``)."""
 
         def refuse(connection: Connection) -> None:
             changes = when_refused(standing(connection, now), refusal, now)
@@ -67,7 +71,10 @@ class SqlHolds:
         await self._database.write(refuse)
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
-        """Release the holds whose trial session was answered; there are rarely any, so a reader looks first."""
+        """Release the holds whose trial a session is, because the model API has answered it; return their kinds.
+
+        There are rarely any, so a reader looks first.
+        """
         if not any(hold.trial == session_id for hold in await self.standing(now)):
             return ()
 
@@ -79,7 +86,7 @@ class SqlHolds:
         return await self._database.write(answer)
 
 
-async def start_refusal(holds: SqlHolds, now: datetime) -> Suppressed | None:
+async def start_refusal(holds: Holds, now: datetime) -> Suppressed | None:
     """Return why no chain can start now, if nothing can; the holds' own events say so already.
 
     For a caller that wants a chain now and does not wait for the end of the hold.

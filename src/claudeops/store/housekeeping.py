@@ -76,14 +76,21 @@ _GROWTH_BYTES: Final = 6_000_000  # 2 MB stay in the connection's memory, and SQ
 _CUT_MILLISECONDS: Final = 100  # how long the cut of the log waits for readers
 
 
-class SqlHousekeeping:
-    """`claudeops.engine.ports.Housekeeping`, over SQLite or PostgreSQL."""
+class Retention:
+    """What keeps the database small and quick."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
-        """Remove expired rows of one kind in a short transaction, after a reader has found them."""
+        """Remove what is older than ``cutoffs`` of a kind, in one short transaction that gives way to verdicts.
+
+        A reader has found the rows before. At most about ``rows`` rows are written; call it again for as long as there
+        is more. A chain is removed with everything that belongs to it once all its sessions ended before
+        ``cutoffs.audit``, over several calls if it is long; of its tool calls tombstones stay. Sessions that ended
+        before ``cutoffs.details`` lose their long texts. The latest check of a service, the latest fire of a schedule
+        and open events always stay.
+        """
         found = await self._database.read(partial(look, aged=aged, cutoffs=cutoffs, limit=rows))
         if not found:
             return Expired()
@@ -95,7 +102,10 @@ class SqlHousekeeping:
         return await self._database.write(step)
 
     async def checkpoint(self) -> bool:
-        """Write SQLite's log back into the database and cut it to its usual length; ``False``: a reader blocked it."""
+        """Write the database's own log back into it; ``False`` if another connection was in the way, so try again.
+
+        SQLite's log is cut to its usual length as well.
+        """
         if sqlite_file(self._database.url) is None:
             return True
         await self._database.read(_copy_log)  # most of the work, while others write
@@ -105,9 +115,10 @@ class SqlHousekeeping:
         return True
 
     async def make_room(self) -> None:
-        """Grow SQLite's write-ahead log to its later length at once; nothing is kept of what is written for that.
+        """Prepare the database so that the first writes are as quick as later ones; failing that, they are slower.
 
-        A commit that makes the file grow also waits for the file system's journal, which takes many times as long on a
+        SQLite's write-ahead log grows to its later length at once; nothing is kept of what is written for that. A
+        commit that makes the file grow also waits for the file system's journal, which takes many times as long on a
         shared disk. SQLite overwrites the log from its beginning again and again, so growing it once is enough.
         """
         if sqlite_file(self._database.url) is not None:
@@ -367,7 +378,7 @@ class Deletion:
     log_paths: tuple[str, ...] = ()  # of those that are gone
 
 
-class SqlDeletion:
+class Deletions:
     """Deletes sessions; for operators, over SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:

@@ -74,14 +74,18 @@ _SEEN_STRETCH: Final = select(probe_history).where(_STRETCH)
 _CHANGE_STRETCH: Final = update(probe_history).where(_STRETCH)
 
 
-class SqlProbes:
-    """`claudeops.engine.ports.watching.Probes`, over SQLite or PostgreSQL."""
+class Probes:
+    """How services are seen by the daemon's own probes, and what follows from that."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def enrol(self, declared: Sequence[Probe], owner: Owner, *, now: datetime) -> Mapping[str, KeptProbe]:
-        """Make the rows those of the declared probes; return how they stand."""
+        """Make the probes on record those that are ``declared``, and return how each stands, by name.
+
+        A new one is unknown. One of another kind than before begins anew. One that is no longer declared goes, and its
+        event is over; its history stays.
+        """
 
         def make(connection: Connection) -> Mapping[str, KeptProbe]:
             known = {row.name: row for row in connection.execute(select(probes))}
@@ -109,11 +113,16 @@ class SqlProbes:
         return await self._database.write(make)
 
     async def kept(self) -> Mapping[str, KeptProbe]:
-        """Return every probe on record."""
+        """Return every probe on record, by name."""
         return await self._database.read(_kept)
 
     async def observed(self, batch: Sequence[Observed], *, owner: Owner, rules: EscalationRules, now: datetime) -> None:
-        """Write how some probes stand, and what their changes lead to, in one transaction."""
+        """Write how some probes stand, with what its changes tell, in one transaction.
+
+        A telling raises or ends its events and writes the state of the service, by all its probes, as a service check.
+        The cooldown counters of a service clear once all its probes have seen it up since the last action, twice and
+        for `HELD_SECONDS` without a break. A probe that is not on record is passed over.
+        """
 
         def write(connection: Connection) -> None:
             known = _on_record(connection, [each for each in batch if each.tellings or _is_untold(each.standing)])
@@ -130,7 +139,11 @@ class SqlProbes:
     async def start_chain(
         self, names: Sequence[str], incident: str, new: NewSession, *, rules: EscalationRules, now: datetime
     ) -> Session | Suppressed | None:
-        """Queue one chain because of some probes, unless their failures belong to one already."""
+        """Queue one chain because of the failures of some probes, as `Queue.enqueue` does, and note that they are told.
+
+        ``None`` with nothing queued, if all of them belong to an incident already, or to a chain that the same probe
+        has started and that has not ended. So however often this is called, a failure starts one chain.
+        """
 
         def start(connection: Connection) -> Session | Suppressed | None:
             starting = [change.probe for change in claim_untold(connection, names, incident, now=now)]
@@ -145,7 +158,7 @@ class SqlProbes:
         return await self._database.write(start)
 
     async def join(self, incidents: Mapping[str, str]) -> None:
-        """Note that the failures of some probes belong to incidents that others began."""
+        """Note to which incidents, which others began, the failures of some probes belong."""
 
         def note(connection: Connection) -> None:
             for name, incident in incidents.items():
@@ -154,7 +167,10 @@ class SqlProbes:
         await self._database.write(note)
 
     async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
-        """Note what a heartbeat says; ``False``, with nothing written, if there is none of this name."""
+        """Note what a heartbeat says; ``False``, with nothing written, if there is no heartbeat of this name.
+
+        Without a verb it is a line for people, and says nothing about how it is.
+        """
         named = (probes.c.name == clip(name), probes.c.kind == _HEARTBEAT)
 
         def note(connection: Connection) -> bool:
@@ -177,14 +193,14 @@ class SqlProbes:
         return await self._database.write(note)
 
     async def pings(self) -> Mapping[str, Pings]:
-        """Return when every heartbeat was last heard."""
+        """Return when each heartbeat was last heard, by name."""
         beating = select(probes).where(probes.c.kind == _HEARTBEAT)
         return await self._database.read(
             lambda connection: {row.name: _to_pings(row) for row in connection.execute(beating)}
         )
 
     async def note(self, event: NewEvent, *, over: bool, now: datetime) -> None:
-        """Raise an event of the probes' own, or end it."""
+        """Raise an event that concerns the probes as a whole, or end the open one with the same fingerprint."""
 
         def write(connection: Connection) -> None:
             if over:
@@ -195,7 +211,7 @@ class SqlProbes:
         await self._database.write(write)
 
     async def add_history(self, stretches: Sequence[Stretch]) -> None:
-        """Write stretches of five minutes, and what they add to their hours."""
+        """Write stretches of five minutes, and what they add to their hours; one on record already grows."""
 
         def write(connection: Connection) -> None:
             for stretch in stretches:
@@ -205,7 +221,7 @@ class SqlProbes:
         await self._database.write(write)
 
     async def history(self, probe: str, *, width: timedelta, since: datetime) -> Sequence[Stretch]:
-        """Return a probe's stretches of a length, oldest first."""
+        """Return the stretches of one length of a probe that began at ``since`` or later, oldest first."""
         columns = probe_history.c
         query = (
             select(probe_history)

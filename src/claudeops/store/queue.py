@@ -47,15 +47,18 @@ _INHERIT: Final = (  # a chain belongs to one incident as a whole
 _BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
 
-class SqlQueue:
-    """`claudeops.engine.ports.Queue`, over SQLite or PostgreSQL."""
+class Queue:
+    """Sessions from the queue to their ends."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._one = anyio.CapacityLimiter(1)  # threads that a directory of logs can keep waiting
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
-        """Queue a session, or write the event that says why not."""
+        """Queue a chain's first session, unless maximum tier, dry run or cooldown forbid it.
+
+        A suppressed session leaves an event and no row. A root's ``root_session_id`` is its own id.
+        """
         return await self._database.write(partial(queue_chain, new=new, rules=rules, now=now))
 
     async def claim(
@@ -69,7 +72,20 @@ class SqlQueue:
         chain: int | None = None,
         room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
-        """Take the oldest sessions that are due.
+        """Claim the oldest queued sessions that are due; sets ``running``, attempt + 1, owner, ids, ``started_at``.
+
+        Claims as many as there is ``room`` for, in one transaction; returns none if there is nothing to do. What each
+        may spend is reserved for it, as ``allowance_usd``. Two claimers never get the same session. ``chain`` restricts
+        the claim to one root. ``log_path`` may ask a file system: it is called in a thread, before the transaction, and
+        also for sessions that are not taken then. A row that the rules forbid by now (dry run switched on, maximum tier
+        lowered) ends as ``blocked`` with its reason and event, and the next one is tried.
+
+        Sessions that were claimed for a claimer that no longer waits (cancelled, or out of time) are given back: they
+        wait again as before, with their attempt raised.
+
+        While a hold stands nothing is claimed, and queued sessions stay queued; a hold that has expired is cleared on
+        the way. If a trial session may start (``domain.holds``), one session of the lowest tier is claimed and noted as
+        the trial; if only higher tiers wait, one is queued for it, as ``retry``, but not with ``chain``.
 
         Claimers look often and mostly in vain, so they look without the write lock first. Where logs go is decided
         after that look, before the transaction: a directory that gives no answer holds up no verdict. What the look has
@@ -121,7 +137,10 @@ class SqlQueue:
         raise DatabaseUnavailableError(f"nothing was claimed: the directory of the logs gave no answer within {wait}.")
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
-        """Write the session id that a CLI chose itself; only for a running session."""
+        """Write the session id that a CLI chose itself, as soon as the CLI reports it; only for a running session.
+
+        After a crash a log counts as a row's only if both name the same session.
+        """
 
         def name(connection: Connection) -> None:
             named = {"cli_session_id": cli_session_id}
@@ -131,7 +150,11 @@ class SqlQueue:
         await self._database.write(name)
 
     async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
-        """End a session.
+        """End a session and write everything that follows from it, in one transaction.
+
+        Session row, events, memories merged, service checks, tool ends, calls that the CLI refused, ledger settled,
+        spend booked, open questions to people expired, decision, and the next tier's queued session, or the retry's;
+        and what the end means for holds.
 
         Raises `StaleAttemptError`, with nothing written, when it is not running as ``ending.attempt``.
         """
@@ -156,7 +179,10 @@ class SqlQueue:
     async def end_queued(
         self, target: StopTarget, *, why: str, rules: EscalationRules, now: datetime
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """End what is queued of a session or chain; return those ended, and those that run."""
+        """End what is queued of a session or chain, as ``cancelled`` with ``why`` as its error, in one transaction.
+
+        Returns the ids of the sessions that it has ended, and of those that run.
+        """
         column, key = (
             (sessions.c.root_session_id, target.chain)
             if target.session_id is None

@@ -47,14 +47,19 @@ _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
 
 
-class SqlRecovery:
-    """`claudeops.engine.ports.Recovery`, over SQLite or PostgreSQL."""
+class Recovery:
+    """Which daemon runs what, and the sessions that dead daemons have left."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
-        """Register an owner, forget dead ones and take over their sessions; ``alive`` runs in the writer's thread."""
+        """Register ``owner`` and take over the running sessions of dead owners.
+
+        Their attempt is raised, so that the old owners can write no more. Returns the sessions taken over, still
+        ``running``; end them with `Queue.finish` or `mark_lost`. A standing breaker may be probed at once. ``alive``
+        runs in the writer's thread.
+        """
         registered = insert(instances).values(
             owner=owner.name,
             pid=owner.pid,
@@ -87,7 +92,12 @@ class SqlRecovery:
         tool_ends: Sequence[ToolEnd] = (),
         events: Sequence[NewEvent] = (),
     ) -> Session:
-        """End a session of which no result is known, and queue what follows."""
+        """End a session whose daemon is gone as ``lost``, with an event, and queue what follows, in one transaction.
+
+        ``tool_ends`` are the results that its log shows, ``events`` further events about it. A session of the lowest
+        tier is followed by the same look once more (``recovery``), unless it was a recovery itself; a session of a
+        higher tier by a look of the lowest tier, whose handover says what was under way. Returns the row as it is then.
+        """
 
         def mark(connection: Connection) -> Session:
             _end_calls(connection, session, tool_ends)
@@ -115,7 +125,7 @@ class SqlRecovery:
         return await self._database.write(mark)
 
     async def unrecovered_sessions(self) -> Sequence[Session]:
-        """Return the lost sessions that no complete log has been found for, newest first."""
+        """Return lost sessions that were not backfilled from a complete log, newest first; at most some hundreds."""
         column = sessions.c
         query = select(sessions).where(
             column.outcome == Outcome.LOST.value,
@@ -127,7 +137,25 @@ class SqlRecovery:
         return await self._database.read(lambda connection: tuple(map(to_session, connection.execute(newest))))
 
     async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
-        """Complete a lost session from its log; an ending that is not this row's is rejected, with nothing written."""
+        """Write what a session's log says and the database does not know yet, in one transaction.
+
+        For a session that has ended before its log was read (a ``lost`` one), or before it was read completely.
+        Everything that is written gets the time ``ending.ended_at``, or the row's own end if that is earlier. Each part
+        is written once, however often this is called:
+
+        - the report (method, summary, events, memories, service checks), when the row has none;
+        - cost and settled spend, when the row's cost is unknown;
+        - with either of them, or if the row has nothing from its stream yet: response, tokens, turns,
+          counters, warnings;
+        - results of tool calls that have none, and the actions that were settled as never seen to end.
+
+        What was settled stays: outcome, error, decision, end, exit. Nothing follows: no decision, no next session, no
+        cooldown counter cleared. What is known from later sessions takes precedence: a backfill moves no ``last_seen``
+        or ``updated_at`` back, reopens no condition that is over and contradicts no memory that was confirmed since.
+
+        Refuses with `UNKNOWN_SESSION`, `NOT_ENDED` or `OTHER_SESSION` (``ending.cli_session_id`` is not the row's).
+        After a `Queue.finish` with the same ending it changes nothing.
+        """
 
         def fill(connection: Connection) -> Backfilled | BackfillRejected:
             session = backfillable(queries.session(connection, ending.session_id), ending)
@@ -146,7 +174,7 @@ class SqlRecovery:
         return await self._database.write(fill)
 
     async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
-        """Write an owner's sign of life and renew its leases; return the sessions it runs, as id and attempt."""
+        """Note that ``owner`` lives and renew its leases; return the id and attempt of each session it runs."""
         own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
 
         def renew(connection: Connection) -> frozenset[tuple[int, int]]:
@@ -157,7 +185,7 @@ class SqlRecovery:
         return await self._database.write(renew)
 
     async def skip_ids(self, highest: int) -> None:
-        """Let no new session get an id up to ``highest``."""
+        """Give new sessions only ids above ``highest``: a restored database does not know which ids have logs."""
 
         def skip(connection: Connection) -> None:
             if connection.dialect.name == "sqlite":
@@ -170,7 +198,7 @@ class SqlRecovery:
         await self._database.write(skip)
 
     async def depart(self, owner: Owner) -> None:
-        """Forget an owner that stops in good order."""
+        """Remove ``owner`` from the running instances."""
         gone = delete(instances).where(instances.c.owner == owner.name)
         await self._database.write(lambda connection: connection.execute(gone))
 

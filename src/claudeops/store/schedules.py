@@ -22,8 +22,8 @@ _SAMPLED_CHAINS: Final = 20
 _FIRES: Final = schedule_fires.c
 
 
-class SqlSchedules:
-    """`claudeops.engine.ports.watching.Schedules`, over SQLite or PostgreSQL."""
+class Schedules:
+    """What became of the due times of schedules."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,7 +31,13 @@ class SqlSchedules:
     async def fire(
         self, fire: Fire, new: NewSession, *, rules: EscalationRules, now: datetime
     ) -> Session | SkipReason | None:
-        """Record a due time once, with the session it queued or the reason why it queued none."""
+        """Record that a schedule was due and queue its chain, in one transaction.
+
+        Returns the queued session; or the reason why none was queued (``fire.skip``, or for instance a chain of this
+        schedule has a session that has not ended), which is recorded; or ``None`` if this same fire (schedule and due
+        time) was recorded before, in which case nothing is written. With `Overlap.QUEUE` one chain is queued beside an
+        unfinished one, and is claimed only when that has ended.
+        """
         seen = select(_FIRES.fired_at).where(_FIRES.schedule == fire.schedule, _FIRES.due_at == fire.due_at)
 
         def record(connection: Connection) -> Session | SkipReason | None:
@@ -54,7 +60,7 @@ class SqlSchedules:
         return await self._database.write(record)
 
     async def last_fires(self) -> Mapping[str, LastFire]:
-        """Return the latest fires of every schedule that has fired."""
+        """Return the latest recorded fires, by schedule."""
         latest = select(_FIRES.schedule, func.max(_FIRES.due_at).label("due_at")).group_by(_FIRES.schedule)
         started = latest.where(_FIRES.skipped_reason.is_(None)).subquery()
         chains = select(_FIRES.schedule, _FIRES.due_at, _FIRES.fired_at).join(
@@ -75,7 +81,7 @@ class SqlSchedules:
         return await self._database.read(find)
 
     async def last_round(self, schedule: str) -> LastRound | None:
-        """Return how the last chain of a schedule ended, unless it goes on."""
+        """Return the last chain that a schedule started; ``None`` if there is none, or it has not ended."""
         newest = (
             select(_FIRES.session_id)
             .where(_FIRES.schedule == schedule, _FIRES.skipped_reason.is_(None))
@@ -99,7 +105,7 @@ class SqlSchedules:
         return await self._database.read(find)
 
     async def mean_cost(self, schedule: str) -> float | None:
-        """Return what a chain of a schedule costs on average, by its last ones; ``None``: not known of any."""
+        """Return what a chain of a schedule costs on average, in US dollars, by its last ones; ``None``: unknown."""
         chains = (
             select(_FIRES.session_id)
             .where(_FIRES.schedule == schedule, _FIRES.session_id.is_not(None))
@@ -135,7 +141,7 @@ class SqlSchedules:
         return await self._database.read(find)
 
     async def note(self, event: NewEvent, *, over: bool, now: datetime) -> None:
-        """Raise an event about the schedules as a whole, or end it."""
+        """Raise an event about the schedules as a whole, or end the open one with the same fingerprint."""
 
         def write(connection: Connection) -> None:
             if over:

@@ -30,25 +30,25 @@ from claudeops.store.rows import TableRow, to_session
 from claudeops.store.tables import cooldown_actions, events, memories, sessions, tool_calls
 
 
-class SqlRecords:
-    """`claudeops.engine.ports.Records`, over SQLite or PostgreSQL."""
+class Records:
+    """What is on record, read-only."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def session(self, session_id: int) -> Session | None:
-        """Return one session, if it exists."""
+        """Return one session; ``None`` if there is none."""
         return await self._database.read(partial(queries.session, session_id=session_id))
 
     async def newest(self) -> Session | None:
-        """Return the running session that was queued last, else the newest of all."""
+        """Return the running session that was queued last, else the newest of all; ``None`` if there is none."""
         running_first = case((sessions.c.status == Status.RUNNING.value, 0), else_=1)
         query = select(sessions).order_by(running_first, sessions.c.id.desc()).limit(1)
         row = await self._database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else to_session(row)
 
     async def under_way(self, after: int) -> Sequence[SessionPosition]:
-        """Return the sessions that have not ended, and all with an id above ``after``, oldest first."""
+        """Return the sessions that have not ended and all sessions with an id above ``after``, oldest first."""
         query = (
             select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
             # An index serves each half: pollers ask again and again.
@@ -61,7 +61,7 @@ class SqlRecords:
         )
 
     async def session_record(self, session_id: int) -> SessionRecord:
-        """Return the verdicts, events and actions of a session."""
+        """Return what is on record about a session besides its row: verdicts, events and actions."""
         calls = select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
         raised = (
             select(events)
@@ -89,7 +89,7 @@ class SqlRecords:
         return await self._database.read(lambda connection: tuple(map(to_session, connection.execute(query))))
 
     async def chain_record(self, root_session_id: int) -> ChainRecord:
-        """Return a chain's tool calls, actions and events."""
+        """Return a chain's tool calls, its actions, and the events first written by its sessions."""
 
         def of(table: Table, connection: Connection) -> Sequence[TableRow]:
             query = select(table).join(sessions, sessions.c.id == table.c.session_id)
@@ -106,7 +106,10 @@ class SqlRecords:
         return await self._database.read(find)
 
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
-        """Return the memories that prompts may show, with the confidence left to them now, best first."""
+        """Return the memories that prompts may show, with the confidence left to them now, best first.
+
+        They are active, not faded, and not in quarantine.
+        """
         query = select(memories).where(memories.c.active)
 
         def find(connection: Connection) -> Sequence[Memory]:

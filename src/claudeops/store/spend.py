@@ -132,8 +132,8 @@ _BEGIN = insert(model_calls)
 _BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPEN)
 
 
-class SqlSpending:
-    """`claudeops.engine.ports.Spending`, over SQLite or PostgreSQL; its writes are urgent, as calls wait for them."""
+class ModelCalls:
+    """What model calls cost, and whether that may be spent. Its writes are urgent, as calls wait for them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -148,7 +148,13 @@ class SqlSpending:
         now: datetime,
         owed: Sequence[CallState] = (),
     ) -> CallBegun | CallWaits | BudgetDenied:
-        """Put a model call on record before it starts, unless a budget forbids it; ``owed`` ends are written first."""
+        """Record a model call before it starts, unless a budget forbids it.
+
+        ``worst_usd`` is the most that it can cost; budgets count it while the call is open. Calls that begin at the
+        same time are checked one after the other, so they cannot spend the same money. ``owed`` are ends of calls,
+        which are written before budgets are checked. A call that was recorded after its caller had stopped waiting is
+        ended again, and costs nothing.
+        """
         timezone = rules.budgets.timezone if rules.budgets else "UTC"
         caller = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
 
@@ -175,7 +181,7 @@ class SqlSpending:
         return await self._database.write(begin, urgent=True, undo=withdraw)
 
     async def book_model_call(self, state: CallState) -> None:
-        """Write what is known of a call; a call that is over no longer changes."""
+        """Write what is known of a call that was begun; a call that is over is not changed any more."""
         await self._database.write(partial(book_call, state=state), urgent=True)
 
 

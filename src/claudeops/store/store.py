@@ -10,30 +10,30 @@ from functools import partial
 from typing import Final
 
 from claudeops.domain.live import EventRaised
-from claudeops.store.access.idempotency import SqlIdempotency
-from claudeops.store.access.logins import SqlLogins
-from claudeops.store.access.passkeys import SqlPasskeys
-from claudeops.store.access.tokens import SqlTokens
-from claudeops.store.access.users import SqlUsers
-from claudeops.store.alerts.desk import SqlAlerts
-from claudeops.store.commands import SqlCommands
+from claudeops.store.access.idempotency import Idempotency
+from claudeops.store.access.logins import Logins
+from claudeops.store.access.passkeys import PasskeyStore
+from claudeops.store.access.tokens import Tokens
+from claudeops.store.access.users import Users
+from claudeops.store.alerts.desk import Alerts
+from claudeops.store.commands import Commands
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
-from claudeops.store.follow_ups import SqlFollowUps
-from claudeops.store.holds import SqlHolds
-from claudeops.store.housekeeping import SqlDeletion, SqlHousekeeping
-from claudeops.store.knowledge.briefings import SqlBriefings
-from claudeops.store.knowledge.memories import SqlMemories
+from claudeops.store.follow_ups import FollowUps
+from claudeops.store.holds import Holds
+from claudeops.store.housekeeping import Deletions, Retention
+from claudeops.store.knowledge.briefings import Briefings
+from claudeops.store.knowledge.memories import Memories
 from claudeops.store.migrate import require_head
-from claudeops.store.notify.outbox import SqlOutbox
-from claudeops.store.notify.questions import SqlQuestions
-from claudeops.store.probes import SqlProbes
-from claudeops.store.queue import SqlQueue
-from claudeops.store.reading.scraped import SqlFigures
-from claudeops.store.recovery import SqlRecovery
-from claudeops.store.schedules import SqlSchedules
-from claudeops.store.sessions import SqlRecords
-from claudeops.store.spend import SqlSpending
-from claudeops.store.verdicts import SqlVerdicts
+from claudeops.store.notify.outbox import Outbox
+from claudeops.store.notify.questions import Questions
+from claudeops.store.probes import Probes
+from claudeops.store.queue import Queue
+from claudeops.store.reading.scraped import FiguresReader
+from claudeops.store.recovery import Recovery
+from claudeops.store.schedules import Schedules
+from claudeops.store.sessions import Records
+from claudeops.store.spend import ModelCalls
+from claudeops.store.verdicts import Verdicts
 from claudeops.store.verify import AuditTrail
 
 _wall_clock: Final = partial(datetime.now, UTC)
@@ -52,34 +52,40 @@ def _nobody_waits(_approval_id: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SqlStore:
-    """`claudeops.engine.ports.Store`: an open database and every port to it."""
+class Store:
+    """An open database by subject, for code that passes it on; code that needs one subject takes that class only.
+
+    Each of their methods is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full,
+    unreachable: the same call may work later) and bounds its own wait. A cancelled caller never cuts a transaction: it
+    is committed whole or not at all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`,
+    and write nothing, if the row has another attempt or has ended.
+    """
 
     database: Database
-    queue: SqlQueue
-    commands: SqlCommands
-    schedules: SqlSchedules
-    follow_ups: SqlFollowUps
-    holds: SqlHolds
-    verdicts: SqlVerdicts
-    spending: SqlSpending
-    recovery: SqlRecovery
-    probes: SqlProbes
-    alerts: SqlAlerts
-    records: SqlRecords
-    briefings: SqlBriefings
-    housekeeping: SqlHousekeeping
-    outbox: SqlOutbox
-    questions: SqlQuestions
+    queue: Queue
+    commands: Commands
+    schedules: Schedules
+    follow_ups: FollowUps
+    holds: Holds
+    verdicts: Verdicts
+    spending: ModelCalls
+    recovery: Recovery
+    probes: Probes
+    alerts: Alerts
+    records: Records
+    briefings: Briefings
+    housekeeping: Retention
+    outbox: Outbox
+    questions: Questions
     audit: AuditTrail  # for operators
-    memories: SqlMemories  # for operators
-    deletion: SqlDeletion  # for operators
-    figures: SqlFigures  # for the daemon's own metrics
-    tokens: SqlTokens  # for operators, and for who calls the daemon
-    logins: SqlLogins  # of people
-    idempotency: SqlIdempotency  # of programs that call
-    users: SqlUsers  # people with a role
-    passkeys: SqlPasskeys  # by which they sign
+    memories: Memories  # for operators
+    deletion: Deletions  # for operators
+    figures: FiguresReader  # for the daemon's own metrics
+    tokens: Tokens  # for operators, and for who calls the daemon
+    logins: Logins  # of people
+    idempotency: Idempotency  # of programs that call
+    users: Users  # people with a role
+    passkeys: PasskeyStore  # by which they sign
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -96,7 +102,7 @@ def open_store(
     answered: Callable[[int], None] = _nobody_waits,
     wrote: Callable[[float | None], None] = _uncounted,
     monotonic: Callable[[], float] = time.monotonic,
-) -> SqlStore:
+) -> Store:
     """Open a database that has been migrated.
 
     ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole. ``now`` decides
@@ -114,30 +120,30 @@ def open_store(
     database = Database(
         parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote
     )
-    return SqlStore(
+    return Store(
         database=database,
-        queue=SqlQueue(database),
-        commands=SqlCommands(database),
-        schedules=SqlSchedules(database),
-        follow_ups=SqlFollowUps(database),
-        holds=SqlHolds(database),
-        verdicts=SqlVerdicts(database, answered=answered),
-        spending=SqlSpending(database),
-        recovery=SqlRecovery(database),
-        probes=SqlProbes(database),
-        alerts=SqlAlerts(database, monotonic=monotonic),
-        records=SqlRecords(database),
-        briefings=SqlBriefings(database),
-        housekeeping=SqlHousekeeping(database),
-        outbox=SqlOutbox(database, unheard=answered),
-        questions=SqlQuestions(database),
+        queue=Queue(database),
+        commands=Commands(database),
+        schedules=Schedules(database),
+        follow_ups=FollowUps(database),
+        holds=Holds(database),
+        verdicts=Verdicts(database, answered=answered),
+        spending=ModelCalls(database),
+        recovery=Recovery(database),
+        probes=Probes(database),
+        alerts=Alerts(database, monotonic=monotonic),
+        records=Records(database),
+        briefings=Briefings(database),
+        housekeeping=Retention(database),
+        outbox=Outbox(database, unheard=answered),
+        questions=Questions(database),
         audit=AuditTrail(database),
-        memories=SqlMemories(database),
-        deletion=SqlDeletion(database),
-        figures=SqlFigures(database),
-        tokens=SqlTokens(database),
-        logins=SqlLogins(database),
-        idempotency=SqlIdempotency(database),
-        users=SqlUsers(database),
-        passkeys=SqlPasskeys(database),
+        memories=Memories(database),
+        deletion=Deletions(database),
+        figures=FiguresReader(database),
+        tokens=Tokens(database),
+        logins=Logins(database),
+        idempotency=Idempotency(database),
+        users=Users(database),
+        passkeys=PasskeyStore(database),
     )

@@ -78,11 +78,8 @@ def _nobody_waits(_approval_id: int) -> None:
     return
 
 
-class SqlVerdicts:
-    """`claudeops.engine.ports.Verdicts`, over SQLite or PostgreSQL.
-
-    Somebody waits for most of these writes, so they overtake the other ones in the writer's queue.
-    """
+class Verdicts:
+    """Tool calls with the answers of gate and people. Calls wait for these writes, so most overtake others queued."""
 
     def __init__(self, database: Database, *, answered: Callable[[int], None] = _nobody_waits) -> None:
         self._database = database
@@ -101,7 +98,15 @@ class SqlVerdicts:
         redacted_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
-        """Write a call and reserve its actions; return the verdict that counts: a limit may have made it a no."""
+        """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
+
+        An allow or ask that carries actions is checked in the same transaction, against the chain's findings and the
+        cooldown ledger: an action that is not granted makes it a deny (recorded as such; over a limit with a warning
+        event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
+        ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs instead, if it
+        differs. With an ``approval``, whose proof the caller has checked, the allow uses it up; it becomes a deny if
+        the row is no longer approved.
+        """
 
         def record(connection: Connection) -> Verdict:
             current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
@@ -134,7 +139,7 @@ class SqlVerdicts:
         return await self._database.write(record, urgent=True, undo=undo)
 
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
-        """Return the ids of a session's calls that the gate allowed."""
+        """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
         calls = tool_calls.c
         of_session = select(calls.tool_use_id).where(calls.session_id == session_id)
 
@@ -146,7 +151,7 @@ class SqlVerdicts:
         return await self._database.read(find)
 
     async def request_approval(self, new: NewApproval) -> Approval:
-        """Write a question to people, and the event that tells of it."""
+        """Write a question to people, with the event that announces it."""
 
         def request(connection: Connection) -> Approval:
             key = connection.execute(insert(approvals).values(_new_values(new))).inserted_primary_key
@@ -158,11 +163,11 @@ class SqlVerdicts:
         return await self._database.write(request, urgent=True)
 
     async def approval(self, approval_id: int) -> Approval | None:
-        """Return one question, if it exists."""
+        """Return a question as it is now; ``None`` if there is none."""
         return await self._database.read(partial(_find, approval_id=approval_id))
 
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
-        """Expire a question that nobody answered; return it as it is now, since an answer may have come first."""
+        """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
 
         def close(connection: Connection) -> Approval:
             connection.execute(
@@ -182,7 +187,16 @@ class SqlVerdicts:
     ) -> Answered:
         """Write a person's answer, and decide the question if it is a no, or the last yes that was needed.
 
-        ``assertion`` is the passkey's signature that the answer names; it is kept with the answer.
+        Answers that come at the same time are taken one after the other: each counts once a person, and one decides.
+        Nothing is written but for `Answered.DECIDED` and `Answered.COUNTED`.
+
+        ``token`` is the digest of the button by which the answer came. It is used up with the answer that decides, in
+        the same transaction; after a counted yes the next person may use it. Where it says something else, or belongs
+        to another question, the answer is `Answered.UNKNOWN`.
+
+        ``assertion`` is the passkey's signature that the answer names, kept in the same transaction. A yes without one
+        is `Answered.NEEDS_PASSKEY` where the question demands it; one that was kept before, or of a passkey that is
+        gone or has signed since, is `Answered.SIGNED_BEFORE`.
         """
         answer = partial(_answer, approval_id=approval_id, said=said, token=token, assertion=assertion)
         answered = await self._database.write(answer, urgent=True)

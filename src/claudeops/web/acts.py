@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
+from claudeops.clock import Clock
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.gate.approval import UNSEEN, ApprovalStatus
@@ -30,11 +31,10 @@ from claudeops.store.acts.silences import EndedSilence, SilenceAct
 from claudeops.store.acts.tokens import MadeToken, TokenAct
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.web.endpoints import PREFER, Call
 from claudeops.web.listings import Length
 from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, Passkeys, SignatureChallenge
-from claudeops.web.ports import Clock
 from claudeops.web.problems import RefusedError
 
 PROMPT_LENGTH: Final = 100_000
@@ -65,7 +65,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 class Acting:
     """What acts need of the daemon."""
 
-    store: SqlStore
+    store: Store
     key: bytes | None  # by which answers to approvals are proven; None: there is none
     rules: Callable[[], EscalationRules]  # as they are now
     root: Callable[[int, str], NewSession]  # the first session of a chain, by its tier and the request

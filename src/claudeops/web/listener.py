@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from claudeops.clock import Clock
 from claudeops.domain.access.logins import Role
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.http_server import Crowd
@@ -31,7 +32,6 @@ from claudeops.web.bodies import AGAIN_SECONDS, UnprovenBodies, read_body
 from claudeops.web.connection import SECRET_HEADER, ConnectionRules, peer_key
 from claudeops.web.doorkeeper import Complaints, Doorkeeper, Rate
 from claudeops.web.endpoints import Call, Caller, Connection, Found, Table, query_of
-from claudeops.web.ports import Clock
 from claudeops.web.problems import RefusedError, answer, later, problem
 
 MOST_BYTES: Final = bodies.MOST_BYTES

@@ -31,7 +31,7 @@ from claudeops.domain.gate.passkey import (
     unpacked,
 )
 from claudeops.errors import ErrorKind
-from claudeops.store.access.passkeys import MOST, SqlPasskeys
+from claudeops.store.access.passkeys import MOST, PasskeyStore
 from claudeops.web.endpoints import Call
 from claudeops.web.problems import RefusedError
 
@@ -109,7 +109,7 @@ class _Waiting:
 class Passkeys:
     """The passkeys of whoever is logged in."""
 
-    store: SqlPasskeys
+    store: PasskeyStore
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
     draw: Callable[[int], bytes] = secrets.token_bytes
     is_installed: Callable[[], bool] = lambda: find_spec("webauthn") is not None

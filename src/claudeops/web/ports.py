@@ -6,15 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from claudeops.domain.access.logins import Login, NewLogin
-from claudeops.domain.access.tokens import ApiToken
 from claudeops.domain.access.users import User
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.live import LiveFact
-from claudeops.domain.probes.probe import Verb
 from claudeops.formats.oidc import Begun, Ended, NotLoggedIn, Returned
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
@@ -46,26 +44,6 @@ class PolicyInForce(Protocol):
         """
 
 
-class Clock(Protocol):
-    """Time, injected so that tests own it."""
-
-    def now(self) -> datetime:
-        """Return the wall clock, timezone-aware UTC. May jump."""
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-
-
-class Tokens(Protocol):
-    """Who may call."""
-
-    async def active(self, now: datetime) -> Mapping[int, ApiToken]:
-        """Return the tokens that open something now, by id. Raises `StoreError`."""
-
-    async def used(self, last: Mapping[int, datetime]) -> None:
-        """Note when tokens were last used, by id. Raises `StoreError`."""
-
-
 class Logins(Protocol):
     """Who has logged in. Every method raises `StoreError`."""
 
@@ -89,16 +67,6 @@ class Logins(Protocol):
 
     async def end(self, login_id: int, *, now: datetime) -> None:
         """Let a login open nothing from now on."""
-
-
-class Users(Protocol):
-    """Which people may log in, in which role. Every method raises `StoreError`."""
-
-    async def active(self) -> Mapping[str, User]:
-        """Return the users in force by `claudeops.domain.access.users.name_key`."""
-
-    async def named(self, name: str) -> User | None:
-        """Return the user in force of a name, whatever its capitals."""
 
 
 class ProviderLogin(Protocol):
@@ -142,11 +110,8 @@ class Intake(Protocol):
         """
 
 
-class Metrics(Protocol):
-    """What the daemon counts of itself."""
-
-    async def __call__(self) -> bytes:
-        """Return all of it as text for Prometheus; bounded, with what is known by then."""
+Metrics: TypeAlias = Callable[[], Awaitable[bytes]]
+"""Returns what the daemon counts of itself, as text for Prometheus; bounded, with what is known by then."""
 
 
 class Interactions(Protocol):
@@ -159,16 +124,6 @@ class Interactions(Protocol):
         """
 
 
-class Pings(Protocol):
-    """Where heartbeats are heard."""
-
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
-        """Note what a heartbeat says, and about which run; ``False`` if there is none of this name.
-
-        Raises `StoreError`.
-        """
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """One thing that must be well for the daemon to do its work."""
@@ -178,11 +133,8 @@ class Check:
     detail: str = ""  # one sentence, for those who may read it
 
 
-class Readiness(Protocol):
-    """How the daemon is, out of memory: whoever asks waits for nothing."""
-
-    def __call__(self) -> Sequence[Check]:
-        """Return all checks, the same ones every time."""
+Readiness: TypeAlias = Callable[[], Sequence[Check]]
+"""Returns all checks, the same ones every time, out of memory: whoever asks waits for nothing."""
 
 
 class LiveFacts(Protocol):

@@ -22,10 +22,11 @@ from claudeops.domain.alerts.rules import SenderKind
 from claudeops.domain.probes.probe import Verb
 from claudeops.domain.probes.record import ping_line
 from claudeops.errors import ErrorKind
+from claudeops.store.probes import Probes
 from claudeops.text import regex
 from claudeops.web.doorkeeper import SLACK, WEBHOOK
 from claudeops.web.endpoints import ANY, Call, Endpoint, Network
-from claudeops.web.ports import Intake, Interactions, Metrics, Pings, Readiness, Sources
+from claudeops.web.ports import Intake, Interactions, Metrics, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
 from claudeops.wording.notices.slack import payload_of
 
@@ -76,7 +77,7 @@ class Rooms:
     """What the endpoints lead to."""
 
     readiness: Readiness
-    pings: Pings
+    pings: Probes
     sources: Sources
     redact: Callable[[str], str] = str  # takes secrets out of a text
     intake: Intake | None = None  # None: no alerts are taken

@@ -18,10 +18,9 @@ from claudeops.domain.alerts.rules import Grouping
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.alerts.round import PIECE, Piece
-from claudeops.store.store import open_store
+from claudeops.store.store import Store, open_store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted
 from support.stores import Database, opened

@@ -11,9 +11,9 @@ from claudeops.domain.alerts.alert import Delivery, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.ports import Store
 from claudeops.store.reading import opened as reading
 from claudeops.store.reading.sources import SourceEntry, listed
+from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, rules_of
 from support.store_values import RULES, after, wanted
 from support.stores import Database

@@ -15,7 +15,7 @@ from claudeops.domain.probes.dependencies import connected
 from claudeops.domain.probes.probe import State
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of
 from support.probing import probe, turned
 from support.store_values import (

@@ -12,7 +12,7 @@ import pytest
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer, proven_yes
 from claudeops.store.acts.approvals import AnswerResult, answer_question
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from support.answering import asked_of_people
 from support.store_values import NOW, RULES, after, allow, call, ending, report
 from support.stores import Database, approvals_of, opened
@@ -24,18 +24,18 @@ YES, NO = ApprovalStatus.APPROVED, ApprovalStatus.DENIED
 
 
 async def say(
-    store: SqlStore, question: Approval, who: str, status: ApprovalStatus = YES, *, at: datetime = NOW
+    store: Store, question: Approval, who: str, status: ApprovalStatus = YES, *, at: datetime = NOW
 ) -> AnswerResult:
     return await answer_question(store.verdicts, KEY, question.id, status=status, decided_by=who, at=at)
 
 
-async def now(store: SqlStore, question: Approval) -> Approval:
+async def now(store: Store, question: Approval) -> Approval:
     row = await store.verdicts.approval(question.id)
     assert row is not None
     return row
 
 
-async def test_the_first_yes_of_two_counts_and_decides_nothing(store: SqlStore, database: Database) -> None:
+async def test_the_first_yes_of_two_counts_and_decides_nothing(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
 
     first = await say(store, question, "telegram:ada")
@@ -55,7 +55,7 @@ async def test_the_first_yes_of_two_counts_and_decides_nothing(store: SqlStore, 
     assert await approvals_of(store, everything=True) == (row,)
 
 
-async def test_a_person_is_one_person_in_every_chat_and_at_the_shell(store: SqlStore, database: Database) -> None:
+async def test_a_person_is_one_person_in_every_chat_and_at_the_shell(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
 
     given = [(await say(store, question, who)).answered for who in ("telegram:ada", "slack:Ada", "ADA", "telegram:ada")]
@@ -65,7 +65,7 @@ async def test_a_person_is_one_person_in_every_chat_and_at_the_shell(store: SqlS
     assert (await now(store, question)).status is ApprovalStatus.PENDING
 
 
-async def test_one_no_ends_it_also_after_a_yes_of_the_same_person(store: SqlStore) -> None:
+async def test_one_no_ends_it_also_after_a_yes_of_the_same_person(store: Store) -> None:
     question = await asked_of_people(store)
     await say(store, question, "telegram:ada")
 
@@ -76,7 +76,7 @@ async def test_one_no_ends_it_also_after_a_yes_of_the_same_person(store: SqlStor
     assert proven_yes(KEY, row) == ()
 
 
-async def test_a_question_of_one_person_is_decided_by_the_first_yes(store: SqlStore) -> None:
+async def test_a_question_of_one_person_is_decided_by_the_first_yes(store: Store) -> None:
     question = await asked_of_people(store, needed=1)
 
     assert (await say(store, question, "slack:ada")).answered is Answered.DECIDED
@@ -84,9 +84,7 @@ async def test_a_question_of_one_person_is_decided_by_the_first_yes(store: SqlSt
     assert (await now(store, question)).decided_by == "slack:ada"
 
 
-async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(
-    store: SqlStore, database: Database
-) -> None:
+async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
 
     wrong = await answer_question(
@@ -102,7 +100,7 @@ async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(
 
 
 @pytest.mark.dialect
-async def test_an_answer_that_comes_too_late_is_not_written(store: SqlStore, database: Database) -> None:
+async def test_an_answer_that_comes_too_late_is_not_written(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
 
@@ -113,7 +111,7 @@ async def test_an_answer_that_comes_too_late_is_not_written(store: SqlStore, dat
 
 
 @pytest.mark.dialect
-async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: SqlStore) -> None:
+async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: Store) -> None:
     question = await asked_of_people(store, needed=1)
 
     await say(store, question, f"telegram:{'a' * 300}")
@@ -123,9 +121,7 @@ async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: SqlSt
 
 @pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
-async def test_two_yes_at_once_both_count_and_one_of_them_decides(
-    store: SqlStore, database: Database, turn: int
-) -> None:
+async def test_two_yes_at_once_both_count_and_one_of_them_decides(store: Store, database: Database, turn: int) -> None:
     async with opened(database) as other:
         question = await asked_of_people(store)
         given = await at_once(question, (store, f"telegram:ada{turn}", YES), (other, "bob", YES))
@@ -136,7 +132,7 @@ async def test_two_yes_at_once_both_count_and_one_of_them_decides(
 
 @pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
-async def test_two_yes_of_one_person_at_once_count_once(store: SqlStore, database: Database, turn: int) -> None:
+async def test_two_yes_of_one_person_at_once_count_once(store: Store, database: Database, turn: int) -> None:
     async with opened(database) as other:
         question = await asked_of_people(store)
         given = await at_once(question, (store, f"telegram:ada{turn}", YES), (other, f"slack:ada{turn}", YES))
@@ -147,7 +143,7 @@ async def test_two_yes_of_one_person_at_once_count_once(store: SqlStore, databas
 
 @pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
-async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: SqlStore, database: Database, turn: int) -> None:
+async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: Store, database: Database, turn: int) -> None:
     async with opened(database) as other:
         question = await asked_of_people(store)
         await say(store, question, f"carol{turn}")
@@ -159,10 +155,10 @@ async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: SqlStore, databa
     assert (row.status is NO) == (proven_yes(KEY, row) == ())
 
 
-async def at_once(question: Approval, *answers: tuple[SqlStore, str, ApprovalStatus]) -> Counter[Answered]:
+async def at_once(question: Approval, *answers: tuple[Store, str, ApprovalStatus]) -> Counter[Answered]:
     given: Counter[Answered] = Counter()
 
-    async def one(store: SqlStore, who: str, status: ApprovalStatus) -> None:
+    async def one(store: Store, who: str, status: ApprovalStatus) -> None:
         given[(await say(store, question, who, status)).answered] += 1
 
     async with anyio.create_task_group() as tasks:
@@ -177,7 +173,7 @@ FORGED = (
 )
 
 
-async def test_forged_rows_make_the_number_and_prove_nothing(store: SqlStore, database: Database) -> None:
+async def test_forged_rows_make_the_number_and_prove_nothing(store: Store, database: Database) -> None:
     first, second = await asked_of_people(store), await asked_of_people(store)
     foreign = answer(KEY, second, status=YES, decided_by="bob", at=NOW)
     database.execute(FORGED, mac=foreign.mac)
@@ -187,7 +183,7 @@ async def test_forged_rows_make_the_number_and_prove_nothing(store: SqlStore, da
     assert proven_yes(KEY, await now(store, first)) == ("ada",)
 
 
-async def test_an_answer_that_was_taken_out_is_missing(store: SqlStore, database: Database) -> None:
+async def test_an_answer_that_was_taken_out_is_missing(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
     await say(store, question, "bob")
@@ -196,7 +192,7 @@ async def test_an_answer_that_was_taken_out_is_missing(store: SqlStore, database
     assert proven_yes(KEY, await now(store, question)) == ("ada",)
 
 
-async def test_the_call_is_let_through_once_by_what_two_people_have_decided(store: SqlStore) -> None:
+async def test_the_call_is_let_through_once_by_what_two_people_have_decided(store: Store) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
     await say(store, question, "bob")
@@ -221,7 +217,7 @@ async def test_an_answer_of_this_process_is_told_to_whoever_waits_and_one_that_c
     database: Database,
 ) -> None:
     told: list[int] = []
-    store: SqlStore = open_store(database.url, now=lambda: NOW, answered=told.append)
+    store: Store = open_store(database.url, now=lambda: NOW, answered=told.append)
     try:
         question = await asked_of_people(store)
         for who, status in (("ada", YES), ("Ada", YES), ("bob", NO), ("carol", YES)):
@@ -232,21 +228,21 @@ async def test_an_answer_of_this_process_is_told_to_whoever_waits_and_one_that_c
     assert told == [question.id, question.id]
 
 
-async def test_answers_go_with_the_session_that_asked(store: SqlStore, database: Database) -> None:
+async def test_answers_go_with_the_session_that_asked(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
     session = await store.records.session(question.session_id)
     assert session is not None
     await store.queue.finish(ending(session, report()), rules=RULES)
 
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     gone = await store.deletion.delete(session.id, chain=True, counted_since=NOW, now=after(hours=1))
 
     assert gone.session_ids == (session.id,)
     assert (database.rows("approvals"), database.rows("approval_answers")) == ([], [])
 
 
-async def test_people_are_told_how_many_must_say_yes(store: SqlStore, database: Database) -> None:
+async def test_people_are_told_how_many_must_say_yes(store: Store, database: Database) -> None:
     await asked_of_people(store)
 
     (event,) = database.rows("events")

@@ -11,7 +11,7 @@ from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval, Script
 from claudeops.domain.notices.notice import Delivery, Settled, Target
 from claudeops.domain.sessions import Session
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     OTHER_OWNER,

@@ -13,7 +13,7 @@ import pytest
 from claudeops.domain.commands import Command, CommandName
 from claudeops.store.acts.asking import Answer, Asked, ask_daemon, served_by_another
 from claudeops.store.locks import claim_database
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import NOW
 from support.stores import Database, opened
 from support.waiting import PATIENCE_SECONDS, until, until_it
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 class Standing:
     """A database, and who may stand on it."""
 
-    store: SqlStore
+    store: Store
     database: Database
     state_dir: Path
 

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from claudeops.domain.calls import CliRefusal, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.sessions import Finished
-from claudeops.engine.ports import Store
 from claudeops.store.calls import RETENTION, bury
+from claudeops.store.store import Store
 from claudeops.store.verify import Fault, FaultKind, Logged
 from support.store_values import (
     NOW,

@@ -13,7 +13,7 @@ from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.looks import Look
 from claudeops.domain.report.report import Extraction, ExtractionMethod, Report
 from claudeops.domain.sessions import Ending, Outcome, Session, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.late_reports import FAULT, FULL, SEEN, TIMING, all_rows, amended, lost, read
 from support.store_values import (
     RULES,

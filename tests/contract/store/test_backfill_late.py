@@ -10,7 +10,7 @@ import pytest
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.late_reports import FAULT, FULL, TIMING, WELL, amended, lost, read
 from support.store_values import (
     OTHER_OWNER,

@@ -9,8 +9,8 @@ import pytest
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.sessions import Session, Status
-from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
+from claudeops.store.store import Store
 from support.late_reports import FULL, all_rows, amended, lost, read
 from support.store_values import (
     RULES,

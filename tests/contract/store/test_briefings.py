@@ -7,8 +7,8 @@ import pytest
 from claudeops.domain.briefing import BriefingText, TextKind
 from claudeops.domain.report.report import Report, ReportedMemory
 from claudeops.domain.retention import Aged, cutoffs
-from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
+from claudeops.store.store import Store
 from support.store_values import RULES, after, check, ending, one_session, report, started
 from support.stores import Database
 

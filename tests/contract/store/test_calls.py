@@ -11,8 +11,8 @@ import pytest
 
 from claudeops.domain.calls import Action, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.sessions import Outcome, Session
-from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     RULES,

@@ -14,7 +14,7 @@ from claudeops.domain.looks import Look, address_of
 from claudeops.domain.notices.notice import Target
 from claudeops.domain.report.report import Extraction, ExtractionMethod, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Finished, Outcome, Session, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.alerts import AT_ONCE, alert, over, rules_of
 from support.store_values import (
     RULES,

@@ -8,7 +8,7 @@ from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
 from claudeops.domain.events import Level
 from claudeops.domain.report.report import ReportedEvent
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import RULES, after, allow, ending, one_session, recorded, report, restart, started, wanted
 
 pytest_plugins = ("support.store_fixtures",)

@@ -12,7 +12,7 @@ import pytest
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError
 from claudeops.store.claude_ops.source import opened
 from claudeops.store.claude_ops.taking import TakenOver, Takeover
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.text.redact import Redactor
 from support.claude_ops import ROWS, old_database
 from support.store_values import NOW, RULES, after, check, ending, report, started
@@ -22,7 +22,7 @@ pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
 
 
-async def take(store: SqlStore, path: Path, *, now: datetime = NOW) -> TakenOver:
+async def take(store: Store, path: Path, *, now: datetime = NOW) -> TakenOver:
     with opened(path) as source:
         redact = Redactor(["planted-secret-value"]).text
         return await Takeover(store.database).take(source, by="ada", path=str(path), redact=redact, now=now)
@@ -30,7 +30,7 @@ async def take(store: SqlStore, path: Path, *, now: datetime = NOW) -> TakenOver
 
 @pytest.mark.dialect
 async def test_sessions_keep_their_chains_and_what_is_known_of_them(
-    store: SqlStore, database: Database, tmp_path: Path
+    store: Store, database: Database, tmp_path: Path
 ) -> None:
     done = await take(store, old_database(tmp_path / "old.db"))
     rows = database.rows("sessions")
@@ -68,7 +68,7 @@ async def test_sessions_keep_their_chains_and_what_is_known_of_them(
 
 @pytest.mark.dialect
 async def test_events_memories_actions_and_checks_follow_their_sessions(
-    store: SqlStore, database: Database, tmp_path: Path
+    store: Store, database: Database, tmp_path: Path
 ) -> None:
     done = await take(store, old_database(tmp_path / "old.db"))
 
@@ -101,7 +101,7 @@ async def test_events_memories_actions_and_checks_follow_their_sessions(
     ]
 
 
-async def test_an_action_that_failed_there_has_failed_here(store: SqlStore, database: Database, tmp_path: Path) -> None:
+async def test_an_action_that_failed_there_has_failed_here(store: Store, database: Database, tmp_path: Path) -> None:
     failed = "UPDATE cooldown_actions SET success = 0, error = 'no image' WHERE session_id IS NOT NULL;"
     await take(store, old_database(tmp_path / "old.db", rows=ROWS + failed))
 
@@ -109,7 +109,7 @@ async def test_an_action_that_failed_there_has_failed_here(store: SqlStore, data
     assert (action["success"], action["error"]) == (False, "no image")
 
 
-async def test_what_is_left_is_counted_by_its_reason(store: SqlStore, tmp_path: Path) -> None:
+async def test_what_is_left_is_counted_by_its_reason(store: Store, tmp_path: Path) -> None:
     done = await take(store, old_database(tmp_path / "old.db"))
 
     assert dict(done.left) == {
@@ -125,9 +125,7 @@ async def test_what_is_left_is_counted_by_its_reason(store: SqlStore, tmp_path: 
 
 
 @pytest.mark.dialect
-async def test_a_second_time_takes_nothing_even_from_a_copy(
-    store: SqlStore, database: Database, tmp_path: Path
-) -> None:
+async def test_a_second_time_takes_nothing_even_from_a_copy(store: Store, database: Database, tmp_path: Path) -> None:
     old = old_database(tmp_path / "old.db")
     await take(store, old)
     (tmp_path / "copy.db").write_bytes(old.read_bytes())
@@ -139,7 +137,7 @@ async def test_a_second_time_takes_nothing_even_from_a_copy(
 
 
 async def test_what_was_seen_here_is_newer_than_what_is_taken_over(
-    store: SqlStore, database: Database, tmp_path: Path
+    store: Store, database: Database, tmp_path: Path
 ) -> None:
     session = await started(store)
     await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
@@ -149,7 +147,7 @@ async def test_what_was_seen_here_is_newer_than_what_is_taken_over(
     assert [row["service"] for row in database.rows("service_checks")] == ["web"]
 
 
-async def test_a_file_of_its_first_release_has_fewer_columns_and_tables(store: SqlStore, tmp_path: Path) -> None:
+async def test_a_file_of_its_first_release_has_fewer_columns_and_tables(store: Store, tmp_path: Path) -> None:
     old = old_database(tmp_path / "old.db", later=False)
     with closing(sqlite3.connect(old)) as connection, connection:
         connection.execute(
@@ -160,7 +158,7 @@ async def test_a_file_of_its_first_release_has_fewer_columns_and_tables(store: S
     assert (dict(done.taken), dict(done.left)) == ({"sessions": 1}, {})
 
 
-async def test_another_programs_file_is_refused(store: SqlStore, tmp_path: Path) -> None:
+async def test_another_programs_file_is_refused(store: Store, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE sessions (id)")
     with pytest.raises(ConfigurationError, match="is not the database of Claude Ops"):
@@ -172,7 +170,7 @@ async def test_another_programs_file_is_refused(store: SqlStore, tmp_path: Path)
         await take(store, tmp_path / "text.db")
 
 
-async def test_a_directory_is_as_good_as_its_file(store: SqlStore, tmp_path: Path) -> None:
+async def test_a_directory_is_as_good_as_its_file(store: Store, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     old_database(tmp_path / "state" / "claudeops.db")
     assert (await take(store, tmp_path / "state")).taken["sessions"] == 5

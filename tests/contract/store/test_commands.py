@@ -6,7 +6,7 @@ import pytest
 
 from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import NOW, OWNER, RULES, after, wanted
 from support.stores import Database
 

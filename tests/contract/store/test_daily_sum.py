@@ -10,7 +10,7 @@ import pytest
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.notices.notice import Delivery, Notice, Settled, Target, Topic
 from claudeops.domain.sessions import Outcome
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from claudeops.wording.notices.digest import Noise
 from support.alerts import alert, over
 from support.store_values import NOW, RULES, after, check, claimed, ending, report

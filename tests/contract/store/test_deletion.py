@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.sessions import Session
-from claudeops.engine.ports import Store
 from claudeops.store.housekeeping import Deletion, Kept
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import NOW, RULES, after, alarm, allow, ending, recorded, restart, started
 from support.stores import Database
 
@@ -26,7 +25,7 @@ async def ended(store: Store, *, actions: bool = False, escalates: bool = False)
 
 
 async def deleted(store: Store, session_id: int, *, chain: bool = False, hours: float = 24) -> Deletion:
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     since = after(hours=1) - timedelta(hours=hours)
     return await store.deletion.delete(session_id, chain=chain, counted_since=since, now=after(hours=1))
 
@@ -43,7 +42,7 @@ async def test_rows_go_and_money_tombstones_and_events_stay(store: Store, databa
         (session.id, "deleted", 1)
     ]
     assert [row["session_id"] for row in database.rows("events")] == [None] * events
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     assert (await store.audit.verify()).faults == ()
 
 

@@ -12,7 +12,7 @@ from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
 from claudeops.domain.events import Level
 from claudeops.domain.report.report import ReportedEvent, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Suppressed, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import (
     RULES,
     after,

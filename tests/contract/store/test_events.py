@@ -11,7 +11,7 @@ from claudeops import logs
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.live import EventRaised
 from claudeops.domain.report.report import ReportedEvent, ServiceStatus
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import RULES, after, check, ending, one_session, report, started
 from support.stores import Database
 

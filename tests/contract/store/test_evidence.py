@@ -11,8 +11,8 @@ from claudeops.domain.events import Level
 from claudeops.domain.looks import Look, address_of
 from claudeops.domain.report.report import Escalation, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, Ending, Outcome, Session, Trigger
-from claudeops.engine.ports import Store
 from claudeops.policy.audit import TOO_LATE
+from claudeops.store.store import Store
 from claudeops.store.verdicts import deny_late
 from support.store_values import (
     NOW,

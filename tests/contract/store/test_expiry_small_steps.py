@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from claudeops.domain.retention import Aged, Expired, cutoffs
 from claudeops.store.housekeeping import PIECE_ROWS, Step, among, look, old, references, remove
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
 from support.stores import Database
@@ -29,7 +29,7 @@ OLD = cutoffs(LATER, retention_days=30)
 
 
 @pytest.fixture
-async def store(database: Database) -> AsyncIterator[SqlStore]:
+async def store(database: Database) -> AsyncIterator[Store]:
     store = database.open()
     yield store
     await store.close()
@@ -44,7 +44,7 @@ class Transactions:
     stopped: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
 
-    def of(self, store: SqlStore) -> Transactions:
+    def of(self, store: Store) -> Transactions:
         sa.event.listen(store.database._writing, "begin", self._begin)
         sa.event.listen(store.database._writing, "after_cursor_execute", self._executed)
         return self
@@ -80,7 +80,7 @@ def add_events(database: Database, count: int, session_id: int | None = None) ->
         connection.commit()
 
 
-async def chain(store: SqlStore, *, calls: int = 0) -> tuple[int, int]:
+async def chain(store: Store, *, calls: int = 0) -> tuple[int, int]:
     """Run a chain of two sessions, the first with so many calls, and return their ids."""
     first = await started(store)
     for number in range(calls):
@@ -92,7 +92,7 @@ async def chain(store: SqlStore, *, calls: int = 0) -> tuple[int, int]:
     return first.id, second.id
 
 
-async def steps(store: SqlStore, aged: Aged, *, rows: int = 500) -> list[Expired]:
+async def steps(store: Store, aged: Aged, *, rows: int = 500) -> list[Expired]:
     """Remove all that is too old of a kind; return what each step did."""
     done = [await store.housekeeping.expire(aged, OLD, now=LATER, rows=rows)]
     while done[-1].more:
@@ -149,7 +149,7 @@ def test_a_row_is_removed_by_its_key(sqlite: Database, aged: Aged) -> None:
 # --- steps ------------------------------------------------------------------------------------------------
 
 
-async def test_no_transaction_is_large(store: SqlStore, database: Database) -> None:
+async def test_no_transaction_is_large(store: Store, database: Database) -> None:
     first, _ = await chain(store, calls=3)
     add_events(database, 3 * PIECE_ROWS, session_id=first)
     transactions = Transactions().of(store)
@@ -163,9 +163,7 @@ async def test_no_transaction_is_large(store: SqlStore, database: Database) -> N
     assert len(sizes) > 3
 
 
-async def test_a_verdict_overtakes_between_two_steps_which_end_for_its_sake(
-    store: SqlStore, database: Database
-) -> None:
+async def test_a_verdict_overtakes_between_two_steps_which_end_for_its_sake(store: Store, database: Database) -> None:
     session = await started(store)
     add_events(database, 5 * PIECE_ROWS)
     transactions = Transactions(stop_in="events").of(store)
@@ -183,7 +181,7 @@ async def test_a_verdict_overtakes_between_two_steps_which_end_for_its_sake(
     assert sum(rows["events"] for rows in rest) == 4 * PIECE_ROWS
 
 
-async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlStore, database: Database) -> None:
+async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: Store, database: Database) -> None:
     await chain(store)
     written = 0
     for _ in range(50):
@@ -199,7 +197,7 @@ async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlS
     assert written > 2
 
 
-async def test_a_step_whose_time_is_over_ends(store: SqlStore, database: Database) -> None:
+async def test_a_step_whose_time_is_over_ends(store: Store, database: Database) -> None:
     add_events(database, 3 * PIECE_ROWS)
 
     with store.database._writing.begin() as connection:
@@ -210,7 +208,7 @@ async def test_a_step_whose_time_is_over_ends(store: SqlStore, database: Databas
     assert done == Expired(done=PIECE_ROWS, more=True)
 
 
-async def test_after_every_step_the_record_can_be_verified(store: SqlStore, database: Database) -> None:
+async def test_after_every_step_the_record_can_be_verified(store: Store, database: Database) -> None:
     first, _ = await chain(store, calls=3)
     add_events(database, PIECE_ROWS, session_id=first)
     more, rounds = True, 0
@@ -224,7 +222,7 @@ async def test_after_every_step_the_record_can_be_verified(store: SqlStore, data
     assert [(row["session_id"], row["calls"]) for row in database.rows("audit_tombstones")] == [(1, 3), (2, 0)]
 
 
-async def test_what_came_alive_since_it_was_looked_for_stays(store: SqlStore, database: Database) -> None:
+async def test_what_came_alive_since_it_was_looked_for_stays(store: Store, database: Database) -> None:
     await chain(store, calls=1)
     add_events(database, 1)
     found = {}

@@ -10,8 +10,8 @@ import pytest
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.report.report import Extraction, ExtractionMethod, ReportedEvent, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, ErrorCategory, FailureKind, Handover, Outcome, Status, Trigger
-from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     RULES,

@@ -14,7 +14,7 @@ from claudeops.domain.chains.follow_up import FollowedUp
 from claudeops.domain.probes.probe import State
 from claudeops.domain.report.report import Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.probing import probe as a_probe
 from support.probing import turned
 from support.store_values import (

@@ -13,7 +13,7 @@ from claudeops.domain.looks import Look
 from claudeops.domain.probes.probe import State
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.probing import observed, probe, turned
 from support.store_values import (
     NOW,

@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.holds import ApiRefusal, Capacity, Hold, HoldKind
 from claudeops.domain.sessions import FailureKind, Outcome, Session, Status, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     OTHER_OWNER,

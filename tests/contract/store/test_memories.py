@@ -10,7 +10,7 @@ from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.looks import Look
 from claudeops.domain.report.report import Escalation, Report, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Session
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import RULES, after, check, claimed, ending, one_session, recorded, report, started
 from support.stores import Database
 

@@ -15,7 +15,7 @@ from claudeops.domain.looks import Look
 from claudeops.domain.probes.probe import State
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Session
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from claudeops.wording.prompt.knowledge import OnRecord
 from support.probing import observed, probe, standing
 from support.store_values import (

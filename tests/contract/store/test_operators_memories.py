@@ -10,7 +10,7 @@ from claudeops.domain.looks import Look
 from claudeops.domain.memories.memory import KnownMemory, Trust
 from claudeops.domain.memories.stated import LONGEST, Declined
 from claudeops.domain.report.report import Report, ReportedMemory, ServiceStatus
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import NOW, after, check, one_session, report
 from support.stores import Database, opened
 
@@ -21,7 +21,7 @@ AT_WEB = (Look(names=frozenset({"web"})),)
 
 
 @pytest.fixture
-async def ours(database: Database) -> AsyncIterator[SqlStore]:
+async def ours(database: Database) -> AsyncIterator[Store]:
     async with opened(database) as store:
         yield store
 
@@ -44,11 +44,11 @@ def sentence(changed: Sequence[KnownMemory] | Declined) -> str:
     return changed.sentence
 
 
-async def shown(store: SqlStore) -> list[tuple[int, float]]:
+async def shown(store: Store) -> list[tuple[int, float]]:
     return [(memory.id, memory.confidence) for memory in await store.records.memories()]
 
 
-async def test_an_operators_memory_is_certain_and_no_session_changes_it(ours: SqlStore, database: Database) -> None:
+async def test_an_operators_memory_is_certain_and_no_session_changes_it(ours: Store, database: Database) -> None:
     stated = first(await ours.memories.add(fact(), by="ada", now=after(days=-900)))
     for day, text in ((-3, FACT), (-2, "starts within 60 s")):
         await one_session(ours, learnt(text), at=after(days=day), looks=AT_WEB)
@@ -61,7 +61,7 @@ async def test_an_operators_memory_is_certain_and_no_session_changes_it(ours: Sq
     ]
 
 
-async def test_what_contradicts_an_operator_is_put_out_of_use(ours: SqlStore) -> None:
+async def test_what_contradicts_an_operator_is_put_out_of_use(ours: Store) -> None:
     await one_session(ours, learnt("starts within 60 s"), at=after(days=-2))
 
     changed = await ours.memories.add(fact(), by="ada", now=NOW)
@@ -71,7 +71,7 @@ async def test_what_contradicts_an_operator_is_put_out_of_use(ours: SqlStore) ->
     assert await shown(ours) == [(2, 1.0)]
 
 
-async def test_what_a_session_learnt_becomes_the_operators_when_he_says_it(ours: SqlStore) -> None:
+async def test_what_a_session_learnt_becomes_the_operators_when_he_says_it(ours: Store) -> None:
     await one_session(ours, learnt(), at=after(days=-200))
 
     stated = first(await ours.memories.add(fact("Starts within  30 s."), by="ada", now=NOW))
@@ -91,13 +91,13 @@ async def test_what_a_session_learnt_becomes_the_operators_when_he_says_it(ours:
     ids=["blank", "long", "secret", "unknown"],
 )
 async def test_what_cannot_be_stated_is_declined(
-    ours: SqlStore, database: Database, memory: ReportedMemory, why: str
+    ours: Store, database: Database, memory: ReportedMemory, why: str
 ) -> None:
     assert why in sentence(await ours.memories.add(memory, by="ada", now=NOW))
     assert database.rows("memories") == []
 
 
-async def test_what_is_forgotten_does_not_come_back_until_it_is_restored(ours: SqlStore) -> None:
+async def test_what_is_forgotten_does_not_come_back_until_it_is_restored(ours: Store) -> None:
     await one_session(ours, learnt(), at=after(days=-9))
     forgotten = first(await ours.memories.forget(1, by="ada", now=after(days=-8)))
     await one_session(ours, learnt(), at=after(days=-7), looks=AT_WEB)
@@ -112,7 +112,7 @@ async def test_what_is_forgotten_does_not_come_back_until_it_is_restored(ours: S
     assert "in use" in sentence(await ours.memories.restore(1, by="bob", now=NOW))
 
 
-async def test_a_replacement_is_undone(ours: SqlStore) -> None:
+async def test_a_replacement_is_undone(ours: Store) -> None:
     await one_session(ours, learnt(), at=after(days=-9))
     await ours.memories.add(fact("is ready when the log says so", supersedes=1), by="ada", now=NOW)
     assert await shown(ours) == [(2, 1.0)]
@@ -123,7 +123,7 @@ async def test_a_replacement_is_undone(ours: SqlStore) -> None:
     assert await shown(ours) == [(1, 0.7)]
 
 
-async def test_what_has_faded_is_just_active_when_it_is_restored(ours: SqlStore) -> None:
+async def test_what_has_faded_is_just_active_when_it_is_restored(ours: Store) -> None:
     await one_session(ours, learnt(), at=after(days=-300))
     await one_session(ours, report(check("web")), at=after(days=-2))
 
@@ -132,7 +132,7 @@ async def test_what_has_faded_is_just_active_when_it_is_restored(ours: SqlStore)
     assert await shown(ours) == [(1, 0.3)]
 
 
-async def test_an_operator_lets_out_of_quarantine(ours: SqlStore) -> None:
+async def test_an_operator_lets_out_of_quarantine(ours: Store) -> None:
     await one_session(ours, learnt("starts within 60 s"), at=after(days=-5))
     await one_session(ours, learnt(status=ServiceStatus.DEGRADED), at=after(days=-4), looks=AT_WEB)
     before = await shown(ours)
@@ -149,13 +149,13 @@ async def test_an_operator_lets_out_of_quarantine(ours: SqlStore) -> None:
     assert "not in quarantine" in sentence(await ours.memories.confirm(2, by="ada", now=NOW))
 
 
-async def test_unknown_ids_are_answered(ours: SqlStore) -> None:
+async def test_unknown_ids_are_answered(ours: Store) -> None:
     for operation in (ours.memories.forget, ours.memories.restore, ours.memories.confirm):
         assert sentence(await operation(9, by="ada", now=NOW)) == "There is no memory 9."
 
 
 @pytest.mark.dialect
-async def test_list_is_narrowed_by_service_and_shows_what_is_out_of_use_on_request(ours: SqlStore) -> None:
+async def test_list_is_narrowed_by_service_and_shows_what_is_out_of_use_on_request(ours: Store) -> None:
     await ours.memories.add(fact(), by="ada", now=NOW)
     general = ReportedMemory(category="other", observation="the lab has no UPS")
     await ours.memories.add(general, by="ada", now=NOW)

@@ -10,8 +10,8 @@ from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
 from claudeops.domain.owner import Owner
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Trigger
-from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     OTHER_OWNER,

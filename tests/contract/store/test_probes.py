@@ -12,7 +12,7 @@ from claudeops.domain.probes.probe import Pings, Run, Standing, State, Verb
 from claudeops.domain.probes.record import Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Session, Suppressed, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.probing import heartbeat, observed, probe, standing, turned
 from support.store_values import (
     NOW,

@@ -10,9 +10,8 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import Capacity
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Suppressed, Trigger
-from claudeops.engine.ports import Store
 from claudeops.errors import StoreError
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     OWNER,
@@ -262,7 +261,7 @@ async def test_owner_that_departs_is_forgotten(store: Store, database: Database)
     assert database.rows("instances") == []
 
 
-async def test_closed_store_refuses_and_closes_twice(store: SqlStore) -> None:
+async def test_closed_store_refuses_and_closes_twice(store: Store) -> None:
     await store.close()
     await store.close()
 

@@ -12,7 +12,7 @@ from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.schedules.plan import Fire, LastFire, Overlap, SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome, Session
 from claudeops.domain.spending.budget import Budgets
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     RULES,

@@ -14,7 +14,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.store.reading.scraped import HEALTHY_WITHIN
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from support.store_values import NOW, RULES, after, alarm, check, claimed, ending, queued, report, started, wanted
 from support.stores import Database, opened
 
@@ -26,7 +26,7 @@ BUDGETS: Final = Budgets(chain_usd=3, day_usd=20)
 SMALL: Final = {"flags"}
 
 
-async def read(store: SqlStore, *, minutes: float = 0, days: float = 0) -> Figures:
+async def read(store: Store, *, minutes: float = 0, days: float = 0) -> Figures:
     return await store.figures.read(lowest_tier=1, budgets=BUDGETS, now=after(minutes=minutes, days=days))
 
 

@@ -11,9 +11,8 @@ from claudeops.domain.chains.chain_record import Judged, SessionPosition
 from claudeops.domain.events import Level
 from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.sessions import Status
-from claudeops.engine.ports import Store
 from claudeops.store.reading.calls import CallVerdict, verdicts
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import NOW, RULES, after, check, one_session, queued, report, started
 
 pytest_plugins = ("support.store_fixtures",)
@@ -109,7 +108,7 @@ async def test_under_way_is_what_has_not_ended_and_whatever_came_later(store: St
 
 @pytest.mark.dialect
 async def test_whoever_reads_the_lines_of_a_session_sees_the_last_word_on_each_call(store: Store) -> None:
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     session, other = await started(store), await started(store, at=after(hours=1))
     given = (
         (session, "a", VerdictKind.DENY, 0),

@@ -14,8 +14,8 @@ from claudeops.domain.holds import HoldKind
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.domain.spending.budget import BudgetDenied, Budgets, BudgetScope, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState, TokenUsage
-from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
+from claudeops.store.store import Store
 from support.store_values import NOW, after, alarm, claimed, ending, gone, how_many_wait, queued, rules, wanted
 from support.stores import Database
 

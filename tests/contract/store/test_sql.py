@@ -21,9 +21,9 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Session, Status, Trigger
 from claudeops.domain.spending.budget import Budgets
-from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queue
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     OTHER_OWNER,

@@ -15,7 +15,7 @@ from claudeops.domain.probes.probe import HeartbeatLook, State
 from claudeops.domain.probes.record import Telling, fingerprint_of
 from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome, Session, Trigger
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from support.alerts import alert, over
 from support.probing import observed, probe, turned
 from support.store_values import (

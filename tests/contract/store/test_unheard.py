@@ -10,8 +10,7 @@ import pytest
 from claudeops.domain.events import Level
 from claudeops.domain.notices.notice import Delivery, Notice, Settled, Target, Topic
 from claudeops.domain.schedules.windows import read_window
-from claudeops.engine.ports import Store
-from claudeops.store.store import open_store
+from claudeops.store.store import Store, open_store
 from support.answering import asked_of_people
 from support.store_values import NOW, after
 from support.stores import Database

@@ -21,11 +21,11 @@ import pytest
 
 from claudeops import logs
 from claudeops.app.web import Parts, Web, connection_rules, keep_listening
+from claudeops.clock import Clock
 from claudeops.domain.access.logins import Role
 from claudeops.domain.access.tokens import SECRET_BYTES, NewToken, digest_of, written
 from claudeops.domain.access.users import NewUser
-from claudeops.engine.system import SystemClock
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.web.endpoints import Call, Endpoint
 from claudeops.web.ports import Check
 from support.listening import CHAT_KEY, SHARED, HeldIntake, HeldSources
@@ -41,7 +41,7 @@ pytest_plugins = ("support.store_fixtures",)
 class House:
     """A listener, its database and its log."""
 
-    store: SqlStore
+    store: Store
     root: Path
     intake: HeldIntake = field(default_factory=HeldIntake)
     log: io.StringIO = field(default_factory=io.StringIO)
@@ -79,7 +79,7 @@ async def listening(
     given = {"CLAUDEOPS_DASHBOARD_PORT": str(port), "CLAUDEOPS_CHAT_API_KEY": CHAT_KEY, **changes}
     web = Web(
         settings=make_world(house.root).settings(given, ANTHROPIC_API_KEY="sk-ant-none"),
-        clock=SystemClock(),
+        clock=Clock(),
         log=logs.get_logger(),
         tokens=house.store.tokens,
         pings=house.store.probes,
@@ -188,7 +188,7 @@ async def test_switched_off_it_listens_nowhere(house: House) -> None:
     web_off = make_world(house.root).settings(CLAUDEOPS_LISTENER="off", ANTHROPIC_API_KEY="sk-ant-none")
     web = Web(
         settings=web_off,
-        clock=SystemClock(),
+        clock=Clock(),
         log=logs.get_logger(),
         tokens=house.store.tokens,
         pings=house.store.probes,

@@ -10,7 +10,7 @@ import pytest
 from claudeops.domain.gate.approval import ApprovalStatus, NewApproval, Script
 from claudeops.domain.sessions import Session
 from claudeops.engine.gate.approvals import ensure_key
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, after, call, started, wanted
 
@@ -44,7 +44,7 @@ def question(session: Session, *, hidden: bool, scripts: tuple[Script, ...] = ()
 
 
 def asked(shell: Shell, *, hidden: bool, scripts: tuple[Script, ...] = (), text: str = "x") -> None:
-    async def ask(store: SqlStore) -> None:
+    async def ask(store: Store) -> None:
         await store.verdicts.request_approval(
             question(await started(store, wanted(3)), hidden=hidden, scripts=scripts, text=text)
         )

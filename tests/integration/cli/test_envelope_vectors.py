@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from claudeops.domain.sessions import Session
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.commanding import Shell, shell_in
 from support.envelopes import fault_of
 from support.estate import report
@@ -44,7 +44,7 @@ def running_with_five_prompts(shell: Shell) -> None:
 
 
 def ended(shell: Shell, log: bytes | None = None) -> None:
-    async def end(store: SqlStore) -> Session:
+    async def end(store: Store) -> Session:
         session = await started(store)
         await store.queue.finish(ending(session), rules=RULES)
         return session

@@ -14,7 +14,7 @@ from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import Session
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, RULES, started, wanted
@@ -42,7 +42,7 @@ def alarmed(shell: Shell) -> Shell:
     return shell
 
 
-async def _alarmed(store: SqlStore) -> Session:
+async def _alarmed(store: Store) -> Session:
     posted = Posted(
         said=Delivery(source=SOURCE, key="a", alerts=(alert("Down", HOSTILE),), group_key="g"), received_at=NOW
     )
@@ -170,7 +170,7 @@ def sent(shell: Shell, tmp_path: Path) -> Shell:
     return shell
 
 
-async def _sent(store: SqlStore) -> Session:
+async def _sent(store: Store) -> Session:
     fine = Delivery(source="am", key="a", alerts=(alert("Down"),))
     broken = [Unparsed(source=name, key=f"{name}-u", why=f"line 1, column 67: {HOSTILE}") for name in ("am", "hc")]
     gone = Delivery(source="gone", key="g")

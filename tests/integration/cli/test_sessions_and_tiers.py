@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from claudeops.app.stages import STAGES, StageKeeper, read_stages
+from claudeops.clock import Clock
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.sessions import Session
-from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from claudeops.store.locks import claim_database
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.commanding import Shell, shell_in
 from support.doses import drawn
 from support.estate import report
@@ -46,7 +46,7 @@ def log_of(cli_session_id: str | None, *, cost: float = 0.25) -> bytes:
 def lost(shell: Shell) -> Path:
     """Leave a session whose daemon has died, with a whole log; return the log."""
 
-    async def die(store: SqlStore) -> Session:
+    async def die(store: Store) -> Session:
         session = await started(store)
         await gone(store, at=NOW)
         return session
@@ -138,7 +138,7 @@ def test_a_running_session_is_refused_by_policy(shell: Shell) -> None:
 
 
 def test_a_shortened_id_that_fits_several_is_told_with_all_of_them(shell: Shell) -> None:
-    async def two(store: SqlStore) -> Session:
+    async def two(store: Store) -> Session:
         await store.queue.finish(ending(await started(store)), rules=RULES)
         second = await started(store)
         await store.queue.finish(ending(second), rules=RULES)
@@ -191,8 +191,8 @@ def test_a_dry_run_lets_no_higher_tier_run(shell: Shell) -> None:
 def test_what_is_held_for_now_is_to_be_tried_later_whatever_asks_and_in_whatever_form(
     shell: Shell, kind: HoldKind
 ) -> None:
-    async def hold(store: SqlStore) -> None:
-        now = SystemClock().now()
+    async def hold(store: Store) -> None:
+        now = Clock().now()
         await store.holds.hold(Hold(kind=kind, reason="not today", since=now), now=now)
 
     shell.script({"exit": 0})
@@ -269,7 +269,7 @@ def test_the_stage_at_which_a_start_failed_is_named(tmp_path: Path) -> None:
         done()
 
     async def start() -> None:
-        async with StageKeeper(file=tmp_path / "startup.json", clock=SystemClock(), write=work).kept() as kept:
+        async with StageKeeper(file=tmp_path / "startup.json", clock=Clock(), write=work).kept() as kept:
             await kept.enter("isolation")
             raise ConfigurationError("no level works.")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.report.report import ServiceStatus
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.commanding import Shell, shell_in
 from support.store_values import RULES, check, ending, report, started
 
@@ -24,7 +24,7 @@ def shell(
     return shell
 
 
-async def _one_look(store: SqlStore) -> None:
+async def _one_look(store: Store) -> None:
     said = report(check("web", ServiceStatus.DEGRADED, "slow \u202egnp"))
     await store.queue.finish(ending(await started(store), said), rules=RULES)
 

@@ -29,9 +29,9 @@ from claudeops.engine.estate import (
     UnboundRules,
     read_estate,
 )
-from claudeops.engine.ports.watching import Probes
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.formats.estate.manifest import FILE
+from claudeops.store.probes import Probes
 from support.replays import StillClock
 
 NOBODY: Final = 65534

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from claudeops import logs
-from claudeops.engine.ports import Store
 from claudeops.notify.addresses import AddressCheck
 from claudeops.notify.delivery import Courier
+from claudeops.store.store import Store
 from support.receivers import receiving
 from support.store_values import NOW
 from support.stores import Database

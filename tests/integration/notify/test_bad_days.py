@@ -22,9 +22,9 @@ import pytest
 from claudeops import logs
 from claudeops.domain.events import Level
 from claudeops.domain.notices.notice import Notice, Target, Topic
-from claudeops.engine.ports import Store
 from claudeops.notify.delivery import Courier
 from claudeops.notify.outgoing import Outgoing
+from claudeops.store.store import Store
 from claudeops.wording.notices.texts import Wording
 from support.receivers import Receiver, receiving
 from support.store_values import NOW

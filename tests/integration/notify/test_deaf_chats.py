@@ -16,7 +16,7 @@ from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.hearing import LASTING_SECONDS, Hearing
 from claudeops.scripted_api.telegram import Fault
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.chatting import ALICE, BOB, ROOM, Chat, ask, chatting
 from support.loop_time import loop_time
 from support.slack import Answer
@@ -50,7 +50,7 @@ def events(database: Database, kind: str, *, open_: bool = True) -> list[Row]:
     ]
 
 
-async def tell(store: SqlStore, key: str) -> None:
+async def tell(store: Store, key: str) -> None:
     await store.outbox.tell(Notice(topic=Topic.EVENT, level=Level.WARNING, text=f"{key} is down", key=key), now=NOW)
 
 
@@ -65,7 +65,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("kind", REFUSALS)
 async def test_a_bot_that_gets_no_answers_is_an_event_with_the_remedy_while_that_lasts(
-    store: SqlStore, database: Database, kind: str
+    store: Store, database: Database, kind: str
 ) -> None:
     fault, remedy = REFUSALS[kind]
     session = await started(store, wanted(3))
@@ -90,9 +90,7 @@ async def test_a_bot_that_gets_no_answers_is_an_event_with_the_remedy_while_that
     assert "does not arrive" not in again.text
 
 
-async def test_two_failures_are_no_event_and_neither_is_a_server_that_is_away(
-    store: SqlStore, database: Database
-) -> None:
+async def test_two_failures_are_no_event_and_neither_is_a_server_that_is_away(store: Store, database: Database) -> None:
     async with chatting(store, impatient=True) as chat:
         chat.telegram.faults["getUpdates"] = [REFUSALS["poller"][0]] * 2
         await chat.until(lambda: sum(call.method == "getUpdates" for call in chat.telegram.calls) == 4)
@@ -212,7 +210,7 @@ async def test_an_event_that_the_database_does_not_take_is_written_later_and_one
     assert kept.standing == {}
 
 
-async def test_what_is_gone_from_the_file_keeps_no_event(store: SqlStore, database: Database) -> None:
+async def test_what_is_gone_from_the_file_keeps_no_event(store: Store, database: Database) -> None:
     for name in ("target_refused:old", "target_refused:ops", "chat_deaf:old,ops", "chat_moved:old", "disk"):
         event = NewEvent(level=Level.CRITICAL, message="it is so", fingerprint=name)
         await store.probes.note(event, over=False, now=NOW)
@@ -228,7 +226,7 @@ async def test_what_is_gone_from_the_file_keeps_no_event(store: SqlStore, databa
 
 @pytest.mark.parametrize("word", ["token_revoked", "missing_scope"])
 async def test_an_app_that_slack_connects_no_more_is_an_event_and_its_questions_say_so(
-    store: SqlStore, database: Database, word: str
+    store: Store, database: Database, word: str
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as chat:
@@ -255,7 +253,7 @@ async def test_an_app_that_slack_connects_no_more_is_an_event_and_its_questions_
 
 
 async def test_a_group_that_became_a_supergroup_is_followed_with_its_buttons_and_said_once(
-    store: SqlStore, database: Database
+    store: Store, database: Database
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
@@ -277,7 +275,7 @@ async def test_a_group_that_became_a_supergroup_is_followed_with_its_buttons_and
     assert not [row for row in database.rows("outbox") if row["result"] == "failed"]
 
 
-async def test_the_event_of_a_move_ends_once_the_file_has_the_new_id(store: SqlStore, database: Database) -> None:
+async def test_the_event_of_a_move_ends_once_the_file_has_the_new_id(store: Store, database: Database) -> None:
     for rooms in ([("ops", ROOM)], [("ops", ROOM)], [("ops", SUPERGROUP)]):  # before, after a restart, after an edit
         async with chatting(store, rooms=rooms) as chat:
             chat.telegram.moved[ROOM] = SUPERGROUP
@@ -312,7 +310,7 @@ def _stands(database: Database, kind: str, wanted_: bool) -> bool:
     ids=lambda value: getattr(value, "description", ""),
 )
 async def test_a_chat_that_refuses_for_good_is_an_event_that_others_are_told(
-    store: SqlStore, database: Database, fault: Fault, remedy: str
+    store: Store, database: Database, fault: Fault, remedy: str
 ) -> None:
     async with chatting(store) as chat:
         chat.telegram.sticks["sendMessage"] = fault
@@ -327,9 +325,7 @@ async def test_a_chat_that_refuses_for_good_is_an_event_that_others_are_told(
     assert sent == 1  # what concerns the whole chat is not asked for every message
 
 
-async def test_a_message_that_telegram_does_not_take_keeps_no_other_waiting(
-    store: SqlStore, database: Database
-) -> None:
+async def test_a_message_that_telegram_does_not_take_keeps_no_other_waiting(store: Store, database: Database) -> None:
     too_long = Fault(status=400, description="Bad Request: message is too long")
     async with chatting(store, run=False) as chat:
         chat.telegram.faults["sendMessage"] = [too_long] * 3
@@ -344,7 +340,7 @@ async def test_a_message_that_telegram_does_not_take_keeps_no_other_waiting(
 
 @pytest.mark.parametrize(("word", "remedy"), [("is_archived", "unarchive"), ("not_in_channel", "/invite")])
 async def test_a_channel_that_refuses_for_good_is_an_event(
-    store: SqlStore, database: Database, logged: io.StringIO, word: str, remedy: str
+    store: Store, database: Database, logged: io.StringIO, word: str, remedy: str
 ) -> None:
     async with slacking(store) as chat:
         chat.server.answers["chat.postMessage"] = [Answer(body={"ok": False, "error": word})] * 9

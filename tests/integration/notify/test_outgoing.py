@@ -18,9 +18,9 @@ from claudeops.domain.events import Level
 from claudeops.domain.notices.notice import Delivery, Notice, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT, Cause
 from claudeops.domain.notices.routing import DEAD_AFTER
-from claudeops.engine.ports import Store
 from claudeops.notify.delivery import Courier, Told
 from claudeops.notify.outgoing import LEASE, Outgoing
+from claudeops.store.store import Store
 from claudeops.wording.notices.texts import Message, Wording
 from support.answering import asked_of_people
 from support.store_values import NOW

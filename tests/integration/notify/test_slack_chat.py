@@ -22,7 +22,7 @@ from claudeops.domain.notices.notice import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
 from claudeops.store.acts.approvals import AnswerResult
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.wording.notices.approving import NO, REFUSALS, YES, Refused, Tap, button_data
 from support.chatting import KEY, SECRET, ask
 from support.loop_time import loop_time
@@ -62,7 +62,7 @@ def alarm(text: str = "shop is down", key: str = "event:1") -> Notice:
 # --- told ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: SqlStore) -> None:
+async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: Store) -> None:
     async with slacking(store) as place:
         await store.outbox.tell(alarm("<!channel> shop & <https://evil.example|db> are down @here"), now=NOW)
         await place.until(lambda: place.messages)
@@ -74,7 +74,7 @@ async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: SqlStore
         assert message.fields["unfurl_links"] is False
 
 
-async def test_slack_is_left_alone_for_as_long_as_it_says(store: SqlStore, logged: io.StringIO) -> None:
+async def test_slack_is_left_alone_for_as_long_as_it_says(store: Store, logged: io.StringIO) -> None:
     async with slacking(store) as place:
         place.server.answers["chat.postMessage"] = [Answer(status=429, headers={"Retry-After": "17"})]
         for number in range(3):
@@ -96,7 +96,7 @@ async def test_slack_is_left_alone_for_as_long_as_it_says(store: SqlStore, logge
     ids=["hangs", "429", "500", "away"],
 )
 async def test_a_slack_in_trouble_delays_no_other_target_and_no_other_slack(
-    store: SqlStore, second: SlackServer, answer: Answer | None
+    store: Store, second: SlackServer, answer: Answer | None
 ) -> None:
     session = await started(store, wanted(3))
     if answer is None:
@@ -114,7 +114,7 @@ async def test_a_slack_in_trouble_delays_no_other_target_and_no_other_slack(
         assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
-async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: SqlStore) -> None:
+async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, seconds=LONG) as place:
         asked = await ask(store, session)
@@ -132,7 +132,7 @@ async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: SqlSt
 
 
 async def test_a_yes_over_socket_mode_is_an_answer_with_its_proof_and_every_message_says_so(
-    store: SqlStore, logged: io.StringIO
+    store: Store, logged: io.StringIO
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS), listens=True) as place:
@@ -156,7 +156,7 @@ async def test_a_yes_over_socket_mode_is_an_answer_with_its_proof_and_every_mess
     assert "approval_tapped" in logged.getvalue()
 
 
-async def test_a_no_over_http_is_an_answer(store: SqlStore) -> None:
+async def test_a_no_over_http_is_an_answer(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -172,7 +172,7 @@ async def test_a_no_over_http_is_an_answer(store: SqlStore) -> None:
 # --- who may not --------------------------------------------------------------------------------------------
 
 
-async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -192,7 +192,7 @@ async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: SqlStore,
     ] * 2
 
 
-async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: SqlStore) -> None:
+async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: Store) -> None:
     people = (
         Approver(name="tier2", slack_user_id="U21", tiers=frozenset({2})),
         Approver(name="shop", slack_user_id="U22", services=("shop-*",)),
@@ -209,7 +209,7 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
 
-async def test_the_ids_of_telegram_are_nobodys_in_slack(store: SqlStore) -> None:
+async def test_the_ids_of_telegram_are_nobodys_in_slack(store: Store) -> None:
     people = (Approver(name="alice", telegram_id=ALICE), Approver(name="bob", slack_user_id=BOB))
     session = await started(store, wanted(3))
     async with slacking(store, approvers=people) as place:
@@ -220,7 +220,7 @@ async def test_the_ids_of_telegram_are_nobodys_in_slack(store: SqlStore) -> None
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
 
-async def test_where_nobody_may_answer_the_card_has_no_buttons(store: SqlStore) -> None:
+async def test_where_nobody_may_answer_the_card_has_no_buttons(store: Store) -> None:
     session = await started(store, wanted(3))
     people = (Approver(name="shop", slack_user_id=ALICE, services=("shop-*",)),)
     async with slacking(store, approvers=people) as place:
@@ -233,7 +233,7 @@ async def test_where_nobody_may_answer_the_card_has_no_buttons(store: SqlStore) 
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
-async def test_a_replay_changes_nothing(store: SqlStore) -> None:
+async def test_a_replay_changes_nothing(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -249,7 +249,7 @@ async def test_a_replay_changes_nothing(store: SqlStore) -> None:
         assert (answered.status, answered.decided_by) == (ApprovalStatus.DENIED, "slack:alice")
 
 
-async def test_of_two_presses_at_once_over_both_ways_one_wins(store: SqlStore) -> None:
+async def test_of_two_presses_at_once_over_both_ways_one_wins(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, listens=True) as place:
         for number in range(5):
@@ -270,7 +270,7 @@ async def test_of_two_presses_at_once_over_both_ways_one_wins(store: SqlStore) -
         await place.until(lambda: len(place.server.ephemeral) == 10)  # two of three, each time
 
 
-async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(store: SqlStore) -> None:
+async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -286,7 +286,7 @@ async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(st
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING  # whoever waits closes it
 
 
-async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
         one, other = await ask(store, session), await ask(store, session, tool_use_id="toolu_2")
@@ -310,7 +310,7 @@ async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: Sq
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
-async def test_guesses_are_no_answer(store: SqlStore, count: int) -> None:
+async def test_guesses_are_no_answer(store: Store, count: int) -> None:
     session, guesses = await started(store, wanted(3)), random.Random(7)  # noqa: S311 - a guesser's
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -334,7 +334,7 @@ async def test_guesses_are_no_answer(store: SqlStore, count: int) -> None:
 # --- what is shown ------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_does_not_fit_has_no_yes_and_can_be_refused(store: SqlStore) -> None:
+async def test_a_call_that_does_not_fit_has_no_yes_and_can_be_refused(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session, command="echo " + "x" * 3000)
@@ -347,7 +347,7 @@ async def test_a_call_that_does_not_fit_has_no_yes_and_can_be_refused(store: Sql
         await place.until(lambda: "NO: slack:alice" in message.all_text)
 
 
-async def test_secrets_are_in_nothing_that_slack_is_sent(store: SqlStore) -> None:
+async def test_secrets_are_in_nothing_that_slack_is_sent(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session, command=f"curl -H {SECRET} \u202e", reason=f"because of {SECRET}")
@@ -363,7 +363,7 @@ async def test_secrets_are_in_nothing_that_slack_is_sent(store: SqlStore) -> Non
         assert "\u202e" not in message.all_text
 
 
-async def test_an_answer_from_elsewhere_is_shown_as_well(store: SqlStore) -> None:
+async def test_an_answer_from_elsewhere_is_shown_as_well(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
         asked = await ask(store, session)
@@ -378,7 +378,7 @@ async def test_an_answer_from_elsewhere_is_shown_as_well(store: SqlStore) -> Non
 
 
 async def test_an_edit_that_slack_refuses_is_tried_again_and_one_that_is_for_nothing_is_not(
-    store: SqlStore, logged: io.StringIO
+    store: Store, logged: io.StringIO
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
@@ -401,7 +401,7 @@ async def test_an_edit_that_slack_refuses_is_tried_again_and_one_that_is_for_not
         assert len(place.server.called("chat.update")) == before + 1
 
 
-async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: SqlStore) -> None:
+async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: Store) -> None:
     session = await started(store, wanted(3))
     with loop_time() as time:
         async with slacking(store, seconds=20) as place:
@@ -421,7 +421,7 @@ async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: Sq
     "refused", [None, Answer(status=429, headers={"Retry-After": "60"}), Answer(status=500, body={})]
 )
 async def test_the_first_of_two_is_counted_and_the_same_buttons_take_the_second(
-    store: SqlStore, refused: Answer | None
+    store: Store, refused: Answer | None
 ) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
@@ -445,7 +445,7 @@ async def test_the_first_of_two_is_counted_and_the_same_buttons_take_the_second(
         assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
-async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a_yes(store: SqlStore) -> None:
+async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a_yes(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session, command=f"docker restart web {SECRET}")
@@ -463,7 +463,7 @@ async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a
 # --- what dies ----------------------------------------------------------------------------------------------
 
 
-async def test_a_killed_ear_loses_nothing_but_the_moment(store: SqlStore) -> None:
+async def test_a_killed_ear_loses_nothing_but_the_moment(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, listens=True) as place:
         asked = await ask(store, session)
@@ -479,7 +479,7 @@ async def test_a_killed_ear_loses_nothing_but_the_moment(store: SqlStore) -> Non
         assert (await place.approval(asked)).decided_by == "slack:alice"
 
 
-async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(store: SqlStore) -> None:
+async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(store: Store) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -498,7 +498,7 @@ async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(st
         await place.until(lambda: "YES: slack:alice" in message.all_text)
 
 
-async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with slacking(store) as place:
         asked = await ask(store, session)
@@ -517,7 +517,7 @@ async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: SqlSt
     assert SECRET not in logged.getvalue()
 
 
-async def test_a_flood_is_bounded_and_slack_is_told_so(store: SqlStore) -> None:
+async def test_a_flood_is_bounded_and_slack_is_told_so(store: Store) -> None:
     async with slacking(store) as place:
         message = Posted(channel=CHANNEL, ts="1", fields={})
         payload = json.dumps(place.server.pressed(message, "approve:x", user=STRANGER)).encode()

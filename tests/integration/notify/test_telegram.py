@@ -20,7 +20,7 @@ from claudeops.domain.notices.notice import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.scripted_api.telegram import Fault
 from claudeops.store.acts.approvals import AnswerResult, answer_question
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.wording.notices.approving import REFUSALS, Refused, Tap, button_data
 from support.chatting import ALICE, BOB, KEY, OTHER_ROOM, ROOM, SECRET, STRANGER, Chat, ask, chatting
 from support.loop_time import loop_time
@@ -47,7 +47,7 @@ def logged() -> io.StringIO:
 
 
 async def test_a_yes_from_the_chat_is_an_answer_with_its_proof_and_the_message_says_so(
-    store: SqlStore, logged: io.StringIO
+    store: Store, logged: io.StringIO
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
@@ -72,7 +72,7 @@ async def test_a_yes_from_the_chat_is_an_answer_with_its_proof_and_the_message_s
     assert "approval_tapped" in logged.getvalue()
 
 
-async def test_a_no_from_the_chat_is_an_answer(store: SqlStore) -> None:
+async def test_a_no_from_the_chat_is_an_answer(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -87,7 +87,7 @@ async def test_a_no_from_the_chat_is_an_answer(store: SqlStore) -> None:
 # --- who may not ----------------------------------------------------------------------------------------------
 
 
-async def test_a_foreigner_who_taps_changes_nothing_and_is_on_record(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_foreigner_who_taps_changes_nothing_and_is_on_record(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -104,7 +104,7 @@ async def test_a_foreigner_who_taps_changes_nothing_and_is_on_record(store: SqlS
     ] * 2
 
 
-async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: SqlStore) -> None:
+async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: Store) -> None:
     people = (
         Approver(name="tier2", telegram_id="21", tiers=frozenset({2})),
         Approver(name="shop", telegram_id="22", services=("shop-*",)),
@@ -121,7 +121,7 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
         assert await chat.tap(message, "Yes", sender=23) == "Your yes is taken."
 
 
-async def test_where_nobody_may_answer_the_card_has_no_buttons(store: SqlStore) -> None:
+async def test_where_nobody_may_answer_the_card_has_no_buttons(store: Store) -> None:
     session = await started(store, wanted(3))
     people = (Approver(name="shop", telegram_id="22", services=("shop-*",)), Approver(name="slack", slack_user_id="U1"))
     async with chatting(store, approvers=people) as chat:
@@ -134,7 +134,7 @@ async def test_where_nobody_may_answer_the_card_has_no_buttons(store: SqlStore) 
 # --- tokens ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_replayed_tap_changes_nothing(store: SqlStore) -> None:
+async def test_a_replayed_tap_changes_nothing(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -149,7 +149,7 @@ async def test_a_replayed_tap_changes_nothing(store: SqlStore) -> None:
         assert (answered.status, answered.decided_by) == (ApprovalStatus.DENIED, "telegram:alice")
 
 
-async def test_of_two_taps_at_once_one_wins(store: SqlStore) -> None:
+async def test_of_two_taps_at_once_one_wins(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
         asked = await ask(store, session)
@@ -165,7 +165,7 @@ async def test_of_two_taps_at_once_one_wins(store: SqlStore) -> None:
         assert (await chat.approval(asked)).decided_by == "telegram:alice"
 
 
-async def test_two_answers_of_one_token_in_the_same_instant_have_one_winner(store: SqlStore) -> None:
+async def test_two_answers_of_one_token_in_the_same_instant_have_one_winner(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, run=False) as chat:
         asked = await ask(store, session)
@@ -198,7 +198,7 @@ def tapped(sender: int, data: str, *, message: str = "1", chat: int = ROOM, targ
     )
 
 
-async def test_a_tap_after_expiry_changes_nothing_and_the_message_says_so(store: SqlStore) -> None:
+async def test_a_tap_after_expiry_changes_nothing_and_the_message_says_so(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -213,7 +213,7 @@ async def test_a_tap_after_expiry_changes_nothing_and_the_message_says_so(store:
         assert message.buttons == {}
 
 
-async def test_the_token_of_another_question_or_chat_opens_nothing(store: SqlStore) -> None:
+async def test_the_token_of_another_question_or_chat_opens_nothing(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
         first = await ask(store, session)
@@ -233,7 +233,7 @@ async def test_the_token_of_another_question_or_chat_opens_nothing(store: SqlSto
 
 
 @pytest.mark.parametrize("guesses", [100, pytest.param(10_000, marks=pytest.mark.long)])
-async def test_guessed_tokens_open_nothing(store: SqlStore, guesses: int) -> None:
+async def test_guessed_tokens_open_nothing(store: Store, guesses: int) -> None:
     session = await started(store, wanted(3))
     guess = random.Random(7)  # noqa: S311 - guesses
     async with chatting(store, run=False) as chat:
@@ -257,7 +257,7 @@ async def test_guessed_tokens_open_nothing(store: SqlStore, guesses: int) -> Non
         assert (await chat.bot.asking.take(tapped(ALICE, question.buttons.yes))).refused is None
 
 
-async def test_no_token_is_stored_as_it_is(store: SqlStore, database: Database) -> None:
+async def test_no_token_is_stored_as_it_is(store: Store, database: Database) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         message = await chat.asked(await ask(store, session))
@@ -272,7 +272,7 @@ async def test_no_token_is_stored_as_it_is(store: SqlStore, database: Database) 
 # --- what is shown --------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_does_not_fit_has_no_yes(store: SqlStore) -> None:
+async def test_a_call_that_does_not_fit_has_no_yes(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session, command="echo " + "x" * 5000 + "; rm -rf /srv")
@@ -287,7 +287,7 @@ async def test_a_call_that_does_not_fit_has_no_yes(store: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("length", [3000, 3600, 3700, 3800, 4000, 4096])
-async def test_what_is_shown_with_a_yes_is_shown_whole(store: SqlStore, length: int) -> None:
+async def test_what_is_shown_with_a_yes_is_shown_whole(store: Store, length: int) -> None:
     session = await started(store, wanted(3))
     command = "\N{PILE OF POO}" * 10 + "x" * (length - 30) + "the-end"
     async with chatting(store) as chat:
@@ -298,7 +298,7 @@ async def test_what_is_shown_with_a_yes_is_shown_whole(store: SqlStore, length: 
         await chat.until(lambda: "NO: " in message.text)
 
 
-async def test_what_hides_in_a_command_is_shown_escaped(store: SqlStore) -> None:
+async def test_what_hides_in_a_command_is_shown_escaped(store: Store) -> None:
     session = await started(store, wanted(3))
     command = "echo safe\u202e\u200b\u2066 # \x1b[2K; @everyone @ops"
     async with chatting(store) as chat:
@@ -314,7 +314,7 @@ async def test_what_hides_in_a_command_is_shown_escaped(store: SqlStore) -> None
         assert "@everyone" in encoded[begin : begin + length].decode("utf-16-le")  # nobody is called within code
 
 
-async def test_planted_secrets_are_in_no_payload(store: SqlStore, logged: io.StringIO) -> None:
+async def test_planted_secrets_are_in_no_payload(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(
@@ -340,7 +340,7 @@ async def test_planted_secrets_are_in_no_payload(store: SqlStore, logged: io.Str
 # --- how messages follow --------------------------------------------------------------------------------------
 
 
-async def test_an_answer_by_the_shell_edits_every_message(store: SqlStore) -> None:
+async def test_an_answer_by_the_shell_edits_every_message(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
         asked = await ask(store, session)
@@ -355,7 +355,7 @@ async def test_an_answer_by_the_shell_edits_every_message(store: SqlStore) -> No
         assert not any(message.buttons for message in chat.messages)
 
 
-async def test_a_restart_of_the_daemon_edits_what_the_one_before_has_sent(store: SqlStore, database: Database) -> None:
+async def test_a_restart_of_the_daemon_edits_what_the_one_before_has_sent(store: Store, database: Database) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -367,7 +367,7 @@ async def test_a_restart_of_the_daemon_edits_what_the_one_before_has_sent(store:
         await chat.until(lambda: "NO: restart of the daemon said no" in message.text)
 
 
-async def test_a_reminder_asks_too_and_asks_no_more_after_the_answer(store: SqlStore) -> None:
+async def test_a_reminder_asks_too_and_asks_no_more_after_the_answer(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -385,7 +385,7 @@ async def test_a_reminder_asks_too_and_asks_no_more_after_the_answer(store: SqlS
         assert not reminder.buttons
 
 
-async def test_an_edit_that_fails_is_made_again(store: SqlStore, logged: io.StringIO) -> None:
+async def test_an_edit_that_fails_is_made_again(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -400,9 +400,7 @@ async def test_an_edit_that_fails_is_made_again(store: SqlStore, logged: io.Stri
     assert logged.getvalue().count("chat_unreachable") == 1
 
 
-async def test_a_message_that_somebody_has_deleted_is_given_up_and_said_so(
-    store: SqlStore, logged: io.StringIO
-) -> None:
+async def test_a_message_that_somebody_has_deleted_is_given_up_and_said_so(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -419,7 +417,7 @@ async def test_a_message_that_somebody_has_deleted_is_given_up_and_said_so(
 
 
 async def test_a_tap_on_a_message_of_which_nobody_knows_whether_it_arrived_counts(
-    store: SqlStore, database: Database
+    store: Store, database: Database
 ) -> None:
     session = await started(store, wanted(3))
     with loop_time() as time:
@@ -438,7 +436,7 @@ async def test_a_tap_on_a_message_of_which_nobody_knows_whether_it_arrived_count
 # --- the bot as a target --------------------------------------------------------------------------------------
 
 
-async def test_ordinary_notices_reach_the_chat(store: SqlStore) -> None:
+async def test_ordinary_notices_reach_the_chat(store: Store) -> None:
     async with chatting(store) as chat:
         disk = Notice(topic=Topic.EVENT, level=Level.CRITICAL, text="disk full, says @root", key="k", service="db")
         await store.outbox.tell(disk, now=NOW)
@@ -463,7 +461,7 @@ async def tried(chat: Chat, database: Database) -> Row:
 @pytest.mark.parametrize(
     "fault", [Fault(hangs=True), Fault(drips=True), Fault(status=500), Fault(status=429, retry_after=30)], ids=str
 )
-async def test_a_chat_that_misbehaves_delays_no_other_target(store: SqlStore, database: Database, fault: Fault) -> None:
+async def test_a_chat_that_misbehaves_delays_no_other_target(store: Store, database: Database, fault: Fault) -> None:
     session = await started(store, wanted(3))
     is_silent = fault.hangs or fault.drips
     async with chatting(store, seconds=20 if is_silent else PATIENCE_SECONDS) as chat:
@@ -484,7 +482,7 @@ async def test_a_chat_that_misbehaves_delays_no_other_target(store: SqlStore, da
 
 
 async def test_a_bot_api_that_is_away_delays_no_other_target_and_is_undeliverable(
-    store: SqlStore, database: Database, logged: io.StringIO
+    store: Store, database: Database, logged: io.StringIO
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, url="http://127.0.0.1:9", seconds=2) as chat:
@@ -497,7 +495,7 @@ async def test_a_bot_api_that_is_away_delays_no_other_target_and_is_undeliverabl
     assert "token-of-the-scripted-bot" not in logged.getvalue()
 
 
-async def test_a_tap_that_telegram_tells_twice_is_taken_once(store: SqlStore) -> None:
+async def test_a_tap_that_telegram_tells_twice_is_taken_once(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -510,7 +508,7 @@ async def test_a_tap_that_telegram_tells_twice_is_taken_once(store: SqlStore) ->
         assert await chat.heard(again) == REFUSALS[Refused.OVER]
 
 
-async def test_a_bot_with_two_chats_is_polled_by_one(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_bot_with_two_chats_is_polled_by_one(store: Store, logged: io.StringIO) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
         await ask(store, session)
@@ -520,7 +518,7 @@ async def test_a_bot_with_two_chats_is_polled_by_one(store: SqlStore, logged: io
     assert "Conflict" not in logged.getvalue()
 
 
-async def test_an_answer_that_comes_between_the_card_and_its_name_is_shown(store: SqlStore) -> None:
+async def test_an_answer_that_comes_between_the_card_and_its_name_is_shown(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, run=False) as chat:
         asked = await ask(store, session)
@@ -534,7 +532,7 @@ async def test_an_answer_that_comes_between_the_card_and_its_name_is_shown(store
 
 
 async def test_one_yes_of_two_is_shown_everywhere_and_another_person_uses_any_of_the_buttons(
-    store: SqlStore, database: Database
+    store: Store, database: Database
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
@@ -565,7 +563,7 @@ async def arrived(chat: Chat, database: Database, count: int) -> None:
 
 @pytest.mark.parametrize("fault", [Fault(status=429, retry_after=3600), Fault(status=400), Fault(hangs=True)], ids=str)
 async def test_a_card_that_cannot_be_edited_takes_the_other_persons_answer(
-    store: SqlStore, database: Database, fault: Fault
+    store: Store, database: Database, fault: Fault
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, seconds=1 if fault.hangs else PATIENCE_SECONDS) as chat:
@@ -583,7 +581,7 @@ async def test_a_card_that_cannot_be_edited_takes_the_other_persons_answer(
         assert proven_yes(KEY, answered) == ("telegram:alice", "telegram:bob")
 
 
-async def test_a_no_after_a_counted_yes_ends_it_from_any_card(store: SqlStore, database: Database) -> None:
+async def test_a_no_after_a_counted_yes_ends_it_from_any_card(store: Store, database: Database) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
         asked = await ask(store, session, needed=2)
@@ -596,7 +594,7 @@ async def test_a_no_after_a_counted_yes_ends_it_from_any_card(store: SqlStore, d
 
 
 async def test_a_file_of_targets_that_was_edited_meanwhile_leaves_the_buttons_alive(
-    store: SqlStore, database: Database
+    store: Store, database: Database
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
@@ -609,7 +607,7 @@ async def test_a_file_of_targets_that_was_edited_meanwhile_leaves_the_buttons_al
         assert await chat.tap(message, "Yes", sender=BOB) == "Your yes is taken."
 
 
-async def test_a_call_whose_yes_needs_a_passkey_has_no_yes_in_a_chat(store: SqlStore) -> None:
+async def test_a_call_whose_yes_needs_a_passkey_has_no_yes_in_a_chat(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session, passkey=True)
@@ -621,7 +619,7 @@ async def test_a_call_whose_yes_needs_a_passkey_has_no_yes_in_a_chat(store: SqlS
         assert await chat.heard(forged) == REFUSALS[Refused.UNKNOWN_TOKEN]
 
 
-async def test_a_button_that_is_older_than_the_demand_gives_no_yes(store: SqlStore, database: Database) -> None:
+async def test_a_button_that_is_older_than_the_demand_gives_no_yes(store: Store, database: Database) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session)
@@ -633,7 +631,7 @@ async def test_a_button_that_is_older_than_the_demand_gives_no_yes(store: SqlSto
         assert await chat.tap(message, "No", sender=ALICE) == "Your no is taken."
 
 
-async def test_a_call_that_is_not_shown_whole_has_no_yes(store: SqlStore) -> None:
+async def test_a_call_that_is_not_shown_whole_has_no_yes(store: Store) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:
         asked = await ask(store, session, command="python3 -c 'x=1;token=[redacted]'", hidden=True)
@@ -649,7 +647,7 @@ async def test_a_call_that_is_not_shown_whole_has_no_yes(store: SqlStore) -> Non
         assert await chat.heard(forged) == REFUSALS[Refused.UNKNOWN_TOKEN]
 
 
-async def test_whose_services_are_limited_does_not_answer_for_what_nobody_understands(store: SqlStore) -> None:
+async def test_whose_services_are_limited_does_not_answer_for_what_nobody_understands(store: Store) -> None:
     people = (
         Approver(name="bob", telegram_id=str(BOB), services=("*",)),
         Approver(name="alice", telegram_id=str(ALICE)),
@@ -665,7 +663,7 @@ async def test_whose_services_are_limited_does_not_answer_for_what_nobody_unders
         assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."
 
 
-async def test_a_tap_over_which_our_own_code_fails_keeps_no_other_waiting(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_tap_over_which_our_own_code_fails_keeps_no_other_waiting(store: Store, logged: io.StringIO) -> None:
     async def faulty(*_: Any, **__: Any) -> AnswerResult:
         raise RuntimeError("a fault of ours")
 
@@ -681,7 +679,7 @@ async def test_a_tap_over_which_our_own_code_fails_keeps_no_other_waiting(store:
         assert await chat.tap(second, "Yes", sender=ALICE) == "Your yes is taken."
 
 
-async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: SqlStore) -> None:
+async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: Store) -> None:
     async def away(*_: Any, **__: Any) -> AnswerResult:
         raise DatabaseUnavailableError("the database is away.")
 
@@ -706,7 +704,7 @@ BEGIN SELECT RAISE(ABORT, 'disk full'); END"""
 )
 @pytest.mark.parametrize("said", ["Yes", "No"])
 async def test_a_tap_is_taken_whole_or_not_at_all_and_may_be_repeated(
-    store: SqlStore, database: Database, at: str, said: str
+    store: Store, database: Database, at: str, said: str
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store) as chat:

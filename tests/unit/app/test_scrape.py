@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 import anyio
 import pytest
 
 from claudeops.app.metrics import Scrape
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import Level
 from claudeops.domain.figures import Figures
 from claudeops.domain.spending.budget import Budgets
-from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.metrics import Known, Metrics
+from claudeops.store.reading.scraped import FiguresReader
 from support.store_values import NOW, RULES
 
 FIGURES = Figures(
@@ -35,12 +37,12 @@ FIGURES = Figures(
 
 
 @dataclass
-class Reader:
+class Reader(FiguresReader):
     """Reads as a test wants it."""
 
     does: Callable[[], Awaitable[Figures]]
 
-    async def read(self, *, lowest_tier: int, budgets: Budgets | None, now: object) -> Figures:
+    async def read(self, *, lowest_tier: int, budgets: Budgets | None, now: datetime) -> Figures:
         assert (lowest_tier, budgets) == (RULES.lowest.number, RULES.budgets)
         assert now is not None
         return await self.does()
@@ -64,7 +66,7 @@ async def hangs() -> Figures:
 
 
 def scrape(reader: Reader, rules: EscalationRules = RULES) -> Scrape:
-    return Scrape(metrics=Metrics(Known(version="1")), figures=reader, rules=rules, clock=SystemClock())
+    return Scrape(metrics=Metrics(Known(version="1")), figures=reader, rules=rules, clock=Clock())
 
 
 async def test_what_the_database_knows_is_there_while_it_answers() -> None:

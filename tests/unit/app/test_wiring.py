@@ -19,6 +19,7 @@ from claudeops.app.wiring import (
     root_session,
     schedule,
 )
+from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.domain.schedules import Cron, Interval
@@ -27,12 +28,11 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message
 from claudeops.engine.gate.judging import SessionJudge
 from claudeops.engine.live.hub import Hub
-from claudeops.engine.ports import Store
 from claudeops.engine.session.context import SessionContext
-from claudeops.engine.system import SystemClock
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import get_logger
 from claudeops.settings import Settings
+from claudeops.store.store import Store
 from support.settings_world import World
 
 NO_STORE: Final = cast("Store", SimpleNamespace(holds=None))
@@ -41,7 +41,7 @@ NO_STORE: Final = cast("Store", SimpleNamespace(holds=None))
 
 def context_of(settings: Settings) -> SessionContext:
     rules = escalation_rules(settings)
-    return build_context(settings, store=NO_STORE, rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
+    return build_context(settings, store=NO_STORE, rules=rules, clock=Clock(), hub=Hub(), log=get_logger())
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3])

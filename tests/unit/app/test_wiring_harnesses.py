@@ -11,13 +11,13 @@ import pytest
 
 from claudeops import logs
 from claudeops.app.wiring import binaries, build_context, check_harnesses, escalation_rules, root_session
+from claudeops.clock import Clock
 from claudeops.domain.sessions import Trigger
 from claudeops.engine.live.hub import Hub
-from claudeops.engine.ports import Store
 from claudeops.engine.session.context import SessionContext
-from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings
+from claudeops.store.store import Store
 from support.settings_world import World, make_world
 
 
@@ -35,9 +35,7 @@ def context_of(settings: Settings) -> SessionContext:
     logs.configure(level="critical", fmt="json", stream=io.StringIO(), redact=str)
     never_asked = cast("Store", SimpleNamespace(holds=None))
     rules = escalation_rules(settings)
-    return build_context(
-        settings, store=never_asked, rules=rules, clock=SystemClock(), hub=Hub(), log=logs.get_logger()
-    )
+    return build_context(settings, store=never_asked, rules=rules, clock=Clock(), hub=Hub(), log=logs.get_logger())
 
 
 def test_harness_without_a_gate_is_refused_unless_the_operator_names_it(world: World) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, forwarding, functions, measure
+from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, forwarding, functions, measure, protocols
 
 SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
@@ -56,7 +56,7 @@ SMALL: Final = {
     "claudeops.web.pages.now": "one page, like the others",
     "claudeops.web.pages.static": "files, which need no values",
     "claudeops.web.password_login": "one subject, beside how passwords are hashed and how logins are kept",
-    "claudeops.app.meter": "a web server and an HTTP client: commands that only read the wiring do without",
+    "claudeops.clock": "the engine and the pages know it, and neither knows the other",
     "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.commands.act": "one heading of the help",
     "claudeops.cli.commands.look": "one heading of the help",
@@ -125,6 +125,9 @@ SMALL: Final = {
 
 TYPE_BLOCKS: Final = {
     "claudeops.domain.calls": "grants of docker, which `claudeops health` does without",
+    "claudeops.app.wiring": "SQL: commands that only read the wiring do without",
+    "claudeops.engine.meter.availability": "SQL: commands that only read the wiring do without",
+    "claudeops.engine.estate": "SQL: commands that only read the manifests do without",
     "claudeops.formats.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
     "claudeops.engine.cell.headers.authority": "cryptography: a daemon that adds no header does without its 100 ms",
     "claudeops.notify.slack": "Slack's SDK: the process alone imports it, and the daemon knows its lines",
@@ -139,11 +142,53 @@ TYPE_BLOCKS: Final = {
     "claudeops.settings.reader": "environs: what looks for the database needs no numbers",
     "claudeops.cli.terminal": "rich: only terminals need it",
     "claudeops.engine.probes.dns": "dnspython: one kind of probe needs it",
-    "claudeops.engine.session.context": "a web server and an HTTP client: commands that run no session do without",
+    "claudeops.engine.session.context": "a web server, an HTTP client and SQL: commands that run no session do without",
     "claudeops.logs": "structlog pulls in rich, and most commands never log; nor do they need the model",
     "claudeops.store.migrate": "alembic: needed after updates only",
 }
 """Modules with imports for the type checker alone."""
+
+PROTOCOLS: Final = {
+    # several adapters
+    "claudeops.cli.tail.Sink": "a terminal, lines of JSON and one document",
+    "claudeops.cli.terminal.Printer": "a terminal and a plain stream",
+    "claudeops.cli.tiers.stream.Runner": "a chain of this process, and one of the daemon beside it",
+    "claudeops.domain.gate.approval.Asked": "an approval, and the columns of one that its signature is checked by",
+    "claudeops.domain.schedules.windows.Weekly": "windows of schedules and of notices, and windows of maintenance",
+    "claudeops.engine.cell.cell.Cell": "one class a level of isolation",
+    "claudeops.engine.cell.look_cell.LookCell": "one class a program that the daemon runs",
+    "claudeops.engine.cell.look_cell.ReadLines": "what only some of these can",
+    "claudeops.engine.ports.Counting": "the daemon's metrics, and who counts nothing",
+    "claudeops.engine.ports.SessionListener": "status, pings of a health check, and what counts",
+    "claudeops.engine.process.disk_use.Place": "directories, and a file system in memory",
+    "claudeops.harness.protocol.Harness": "one class a kind of CLI",
+    "claudeops.harness.protocol.Reader": "one class a kind of CLI",
+    "claudeops.log_writer.Stream": "stderr, pipes and files",
+    "claudeops.notify.outgoing.Carrier": "couriers and chats",
+    "claudeops.text.redact.Pattern": "of google-re2, which has no types",
+    "claudeops.text.redact._Match": "of google-re2, which has no types",
+    "claudeops.text.regex._Engine": "of google-re2, which has no types, over text and over bytes",
+    "claudeops.text.regex._Found": "of google-re2, which has no types, over text and over bytes",
+    "claudeops.web.ports.Logins": "those of the database, and those of rehearsals in memory",
+    # one adapter, which the layers keep from being named
+    "claudeops.engine.ports.Dispatcher": "the one for several nodes comes; it stands below the engine",
+    "claudeops.rehearsal.course.UntilSeen": "app has it; a function with keywords, which `Callable` has no words for",
+    "claudeops.web.ports.Intake": "the engine's, which pages may not know",
+    "claudeops.web.ports.Interactions": "of notify, which is above the pages",
+    "claudeops.web.ports.Live": "the engine's, which pages may not know",
+    "claudeops.web.ports.LiveFacts": "the engine's, which pages may not know",
+    "claudeops.web.ports.LogLines": "app reads the engine's logs",
+    "claudeops.web.ports.OpenLog": "app reads the engine's logs",
+    "claudeops.web.ports.PolicyInForce": "app asks the engine's judge",
+    "claudeops.web.ports.ProviderLogin": "imports the libraries of an extra",
+    "claudeops.web.ports.Sources": "app reads the operator's file",
+    "claudeops.wording.stream.LineReader": "the reader of a harness, which is above the wording",
+    # one adapter
+    "claudeops.engine.session.context.Explain": "a function with keywords, which `Callable` has no words for",
+    "claudeops.engine.session.context.Judge": "a function with keywords, which `Callable` has no words for",
+    "claudeops.formats.report.extraction.ReportSource": "the parts of a transcript that conclude something",
+}
+"""Every Protocol, with its reason: what has one adapter is named itself. The list may only shrink."""
 
 LONG: Final = {
     "claudeops.app.daemon.run_daemon": "the order in which a daemon starts and stops, one line a part",
@@ -190,6 +235,10 @@ def test_every_long_function_says_why_it_is_one(house: House) -> None:
     assert {name for name, lines in found if lines > FUNCTION_LINES} == set(LONG)
 
 
+def test_every_protocol_says_why_it_is_one(house: House) -> None:
+    assert {name for module in house.modules.values() for name in protocols(module)} == set(PROTOCOLS)
+
+
 def test_the_methods_of_the_store_are_the_sql_and_forward_nothing(house: House) -> None:
     store = (module for name, module in house.modules.items() if name.startswith("claudeops.store."))
-    assert [name for module in store for name in forwarding(module) if ".Sql" in name] == []
+    assert [name for module in store for name in forwarding(module) if "._" not in name] == []

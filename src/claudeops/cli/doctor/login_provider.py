@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine
-from claudeops.engine.system import SystemClock
+from claudeops.clock import Clock
 from claudeops.settings import Settings
 
 
@@ -21,7 +21,7 @@ async def login_provider(_case: Case, settings: Settings) -> Finding:
     from claudeops.app.oidc import provider_of  # noqa: PLC0415 - an extra
     from claudeops.web.oidc.provider import ProviderError  # noqa: PLC0415 - an extra
 
-    provider = provider_of(settings, client, SystemClock())
+    provider = provider_of(settings, client, Clock())
     try:
         await provider.endpoints()
         await provider.keys()

@@ -13,13 +13,13 @@ from claudeops import logs
 from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading, refuse_command
 from claudeops.cli.doctor.finding import Case, Finding, Status, failed, failed_with
 from claudeops.cli.reply import ErrorKind
+from claudeops.clock import Clock
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import Probe, kind_of
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.engine.probes.declared import Declared
 from claudeops.engine.probes.preconditions import Preconditions
 from claudeops.engine.probes.stream import Means
-from claudeops.engine.system import SystemClock
 from claudeops.files import is_there
 from claudeops.formats.probes.declaration import unknown_services
 from claudeops.settings import Settings
@@ -53,7 +53,7 @@ async def _obstacles(settings: Settings, estate: Estate, declared: Iterable[Prob
     """Return what keeps probes from working here, by probe."""
     refused = refuse_command(settings, estate)
     preconditions = Preconditions(
-        means=Means(clock=SystemClock(), environment=settings.probes_env),
+        means=Means(clock=Clock(), environment=settings.probes_env),
         refuse_command=refused,
         redact=Redactor(settings.secrets).text,
     )

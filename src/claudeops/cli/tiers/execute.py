@@ -20,16 +20,16 @@ from claudeops.cli.start import read_settings, start
 from claudeops.cli.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, exit_of_refusal, turn
+from claudeops.clock import Clock
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import LOWEST_TIER, NewSession, Outcome, Session, Status, Suppressed, Trigger
-from claudeops.engine.system import SystemClock
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
 from claudeops.formats.stream.exchange import INPUT_BYTES, Verdict
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.locks import is_claimed
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 NAME: Final = "exec-command"
 _STDIN: Final = "-"
@@ -159,7 +159,7 @@ async def _run(order: Order, new: NewSession, settings: Settings, log: Logger) -
 def _leave(order: Order, new: NewSession, settings: Settings, *, as_json: bool) -> int:
     """Queue the tier for the daemon and return at once."""
 
-    async def queue(_settings: Settings, store: SqlStore) -> CommandResult:
+    async def queue(_settings: Settings, store: Store) -> CommandResult:
         if not await anyio.to_thread.run_sync(is_claimed, settings.database_url):
             raise NoDaemonError(
                 f"no daemon runs that would take {order.name}.",
@@ -167,7 +167,7 @@ def _leave(order: Order, new: NewSession, settings: Settings, *, as_json: bool) 
                 hint="Leave --no-wait away to run it here, or start `claudeops run`.",
             )
         rules = escalation_rules(settings)
-        queued = await queue_unless_held(store, new, rules=rules, now=SystemClock().now())
+        queued = await queue_unless_held(store, new, rules=rules, now=Clock().now())
         if isinstance(queued, Suppressed):
             return _answer(order, queued, settings)
         message = f"queued as session {queued.id}"

@@ -10,10 +10,10 @@ import click
 
 from claudeops.app.stages import FILE, STAGES, Stage, StageState, StartUp, read_stages
 from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.clock import Clock
 from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
 from claudeops.engine.owners import alive
-from claudeops.engine.system import SystemClock
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import state_dir
 
@@ -27,7 +27,7 @@ def print_stages(*, as_json: bool) -> int:
     except ClaudeopsError as error:
         return print_failure(_NAME, error, as_json=as_json, target="CLAUDEOPS_STATE_DIR")
     found = read_stages(directory / FILE)
-    living = look(directory / STATUS_FILE, alive=alive, monotonic=SystemClock().monotonic())
+    living = look(directory / STATUS_FILE, alive=alive, monotonic=Clock().monotonic())
     note = _note(found, living.says)
     stages = _stages(found)
     if as_json:

@@ -28,12 +28,12 @@ from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start
 from claudeops.cli.tiers.outcomes import exit_of_refusal
+from claudeops.clock import Clock
 from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.sessions import Session, Status, Suppressed, Trigger
-from claudeops.engine.ports import Records
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.session_log.reader import open_log
-from claudeops.engine.system import Shutdown, SystemClock
+from claudeops.engine.system import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError, StoreError
 from claudeops.formats.stream import LineSplitter, Transcript, decode
 from claudeops.formats.stream.exchange import (
@@ -53,6 +53,7 @@ from claudeops.formats.stream.exchange import (
 from claudeops.harness import HARNESSES
 from claudeops.logs import Logger
 from claudeops.settings import Settings
+from claudeops.store.sessions import Records
 from claudeops.store.store import open_store
 from claudeops.tasks import Threads, open_tasks
 from claudeops.wording.live import status_line
@@ -91,7 +92,7 @@ def run_exchange(
     ``prompt`` is that of the only pass; ``None`` and ``-``: it comes from stdin. With ``stream-json`` as input there is
     none. A pass that takes longer than ``timeout_seconds`` is stopped.
     """
-    began = SystemClock().monotonic()
+    began = Clock().monotonic()
     printer = Printer(as_frames=output_format == STREAM, tier=tier)
     verdict = Verdict.refused("a fault of claudeops ended it", Exit.SOFTWARE)
     try:
@@ -99,7 +100,7 @@ def run_exchange(
     except ClaudeopsError as error:
         verdict = Verdict.refused(str(error), exit_for(error))
     finally:  # also after a fault that nobody foresaw: whoever reads the stream waits for its last frame
-        printer.end(verdict, duration_ms=round((SystemClock().monotonic() - began) * 1000))
+        printer.end(verdict, duration_ms=round((Clock().monotonic() - began) * 1000))
     return verdict.exit_status
 
 
@@ -357,7 +358,7 @@ class Beside:
         await asked.wait()
         store = open_store(self._settings.database_url)
         try:
-            by, now, target = operators_name(), SystemClock().now(), StopTarget(chain=chain)
+            by, now, target = operators_name(), Clock().now(), StopTarget(chain=chain)
             await store.commands.request(CommandName.STOP, by=by, now=now, arguments=target.arguments)
         finally:
             await store.close()

@@ -14,6 +14,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import Backlog, Done, NewChain
@@ -24,12 +25,11 @@ from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.probes.news import Chain
 from claudeops.domain.probes.probe import Verb
 from claudeops.engine.alerts.intake import AlertIntake
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.alerting import Alerts
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
-from claudeops.engine.ports.watching import Probes
+from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.alerts.desk import Alerts
+from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble, open_tasks
 
 TICK_SECONDS: Final = 2.0

@@ -21,18 +21,18 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import Alert, Delivery, Unparsed
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import Kept, Posted
 from claudeops.domain.alerts.rules import Rules, Source
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.alerting import Alerts
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
+from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.formats.senders import read, storable
 from claudeops.formats.senders.bodies import is_packed
 from claudeops.formats.senders.common import digest
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.alerts.desk import Alerts
 
 _MOST_AT_ONCE: Final = 100  # bodies of one transaction
 _MOST_WAITING: Final = 5000  # bodies; a sender that is told to come again does

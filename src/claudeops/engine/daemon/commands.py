@@ -17,13 +17,15 @@ from typing import Final, TypeVar
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget, lost_because, stop_target
 from claudeops.engine.control import RunningSessions
-from claudeops.engine.ports import Clock, Commands, Queue
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.commands import Commands
+from claudeops.store.queue import Queue
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import join_names
 

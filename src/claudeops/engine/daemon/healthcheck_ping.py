@@ -24,9 +24,10 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Session
-from claudeops.engine.ports import Records, SessionListener
+from claudeops.engine.ports import SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.sessions import Records
 from claudeops.tasks import DatabaseTrouble
 
 TRIES: Final = 4

@@ -25,15 +25,17 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Session, Status
-from claudeops.engine import ports
-from claudeops.engine.ports import Clock, Holds, Records
 from claudeops.engine.session_log import reader
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.holds import Holds
+from claudeops.store.housekeeping import Retention
+from claudeops.store.sessions import Records
 from claudeops.tasks import DatabaseTrouble, Threads, check_abandoned
 
 T = TypeVar("T")
@@ -70,7 +72,7 @@ _MIB: Final = 1024 * 1024
 class Housekeeping:
     """The housekeeping of one node."""
 
-    database: ports.Housekeeping
+    database: Retention
     records: Records
     clock: Clock
     results_dir: Path

@@ -14,13 +14,14 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import Control
-from claudeops.engine.ports import Clock, Recovery
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent, Logger, log_context
+from claudeops.store.recovery import Recovery
 from claudeops.tasks import DatabaseTrouble
 
 BEAT_SECONDS: Final = 5.0

@@ -12,11 +12,11 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.events import Level, NewEvent
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.watching import Probes
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble, Threads
 
 LOOK_SECONDS: Final = 5.0

@@ -15,14 +15,16 @@ from typing import Final
 import anyio
 import orjson
 
+from claudeops.clock import Clock
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.owner import Owner
 from claudeops.domain.schedules.plan import Saved
 from claudeops.domain.sessions import Session
 from claudeops.domain.spending.budget import Budgets
-from claudeops.engine.ports import Clock, Holds, SessionListener
+from claudeops.engine.ports import SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.holds import Holds
 from claudeops.tasks import Threads
 
 LOOK_SECONDS: Final = 1.0

@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
+from claudeops.clock import Clock
 from claudeops.engine.gate.self_test import SelfTestResult
-from claudeops.engine.ports import Clock
 from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads

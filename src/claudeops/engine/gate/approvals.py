@@ -32,6 +32,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.gate.approval import (
     KEY_BYTES,
@@ -46,10 +47,10 @@ from claudeops.domain.gate.approval import (
 from claudeops.domain.sessions import Session
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.view import MACHINE, SessionView
-from claudeops.engine.ports import Clock, Verdicts
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.paths import looks_secret
+from claudeops.store.verdicts import Verdicts
 from claudeops.tasks import Threads
 from claudeops.text import regex
 from claudeops.text.redact import MASK, has_shape

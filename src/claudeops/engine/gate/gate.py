@@ -20,6 +20,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.calls import CliRefusal, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.gate.approval import Approval
@@ -28,7 +29,6 @@ from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import Session
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
-from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import Looks
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
@@ -36,6 +36,7 @@ from claudeops.formats.stream import ResultSeen, ToolDenied, ToolEnded, ToolStar
 from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.repetition import Repetition
+from claudeops.store.verdicts import Verdicts
 
 RECORD_SECONDS: Final = 5.0
 """How long recording a verdict may take; one that is not recorded by then is a deny."""

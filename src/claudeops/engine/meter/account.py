@@ -14,6 +14,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import ApiAnswer, refusal
 from claudeops.domain.sessions import Session
@@ -22,11 +23,11 @@ from claudeops.domain.spending.budget import BudgetDenied, CallWaits
 from claudeops.domain.spending.prices import Price
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.ports import Clock, Spending
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
+from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.errors import StoreError
 from claudeops.formats.model_request import display
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.spend import ModelCalls
 from claudeops.text.redact import Redactor
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
@@ -95,7 +96,7 @@ class MeterAccount:
 
     session: Session
     token: str = field(repr=False)
-    spending: Spending
+    spending: ModelCalls
     ledger: Ledger
     rules: EscalationRules
     clock: Clock
@@ -224,7 +225,7 @@ class MeterAccount:
 class Ledger:
     """Books the states of one meter's calls, and keeps the ends that it still owes the database."""
 
-    def __init__(self, spending: Spending, log: Logger) -> None:
+    def __init__(self, spending: ModelCalls, log: Logger) -> None:
         self._spending = spending
         self._log = log
         self._owed: dict[int, CallState] = {}

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.failure import kind_of_call
 from claudeops.domain.holds import REFUSALS, ApiRefusal
 from claudeops.domain.sessions import FailureKind
-from claudeops.engine.ports import Clock, Holds
 from claudeops.errors import StoreError
 from claudeops.formats.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
+
+if TYPE_CHECKING:  # SQL: commands that only read the wiring do without
+    from claudeops.store.holds import Holds
 
 _TRIES: Final = 5  # over a quarter of a minute
 

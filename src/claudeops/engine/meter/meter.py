@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 from starlette.types import Receive, Scope, Send
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.sessions import Session
 from claudeops.engine.meter.account import CallEnded, Ledger, MeterAccount
@@ -23,11 +24,11 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
 from claudeops.engine.meter.upstream import ModelApi, Upstream
-from claudeops.engine.ports import Clock, Spending
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
+from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.harness.protocol import ModelAccess
 from claudeops.http_server import Crowd, listen
 from claudeops.logs import Logger, log_context
+from claudeops.store.spend import ModelCalls
 from claudeops.tasks import open_tasks
 from claudeops.text.redact import Redactor
 
@@ -48,7 +49,7 @@ _UNKNOWN_TOKEN: Final = HttpRefusal(
 class MeterDeps:
     """What the meter needs from the daemon: where calls are recorded, and the rules for budgets."""
 
-    spending: Spending
+    spending: ModelCalls
     rules: EscalationRules
     clock: Clock
     log: Logger

@@ -18,6 +18,7 @@ from typing import Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import HANDLED
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.chains.escalation import EscalationRules
@@ -25,11 +26,10 @@ from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import Chain, News, collect
 from claudeops.domain.probes.record import FAILING
 from claudeops.domain.sessions import NewSession, Session, Suppressed
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.watching import Probes
 from claudeops.engine.probes.roster import Roster, Watched
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble
 
 FLUSH_SECONDS: Final = 5.0

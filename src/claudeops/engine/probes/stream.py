@@ -23,8 +23,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.lowlevel
 
+from claudeops.clock import Clock
 from claudeops.domain.network.never_asked import refuse_host
-from claudeops.engine.ports import Clock
 from claudeops.engine.probes.seen import Attempt, LookFailedError, blind, quote
 from claudeops.tasks import Threads
 

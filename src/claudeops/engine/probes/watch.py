@@ -10,27 +10,27 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
+from claudeops.clock import Clock
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.machine import due
-from claudeops.domain.probes.probe import HeartbeatLook, Observation, Saw
+from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
 from claudeops.domain.probes.record import KeptProbe
-from claudeops.engine.ports import Clock
-from claudeops.engine.ports.watching import Looker, Probes
 from claudeops.engine.probes.clerk import Alarm, Clerk, Pause, pause
 from claudeops.engine.probes.declared import Declared, Reading
 from claudeops.engine.probes.roster import Roster, Watched, spread
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble
 
 AT_ONCE: Final = 200
@@ -73,12 +73,16 @@ class Lateness:
         return known[min(len(known) - 1, int(share * len(known)))] if known else 0.0
 
 
+Look: TypeAlias = Callable[[Probe], Awaitable[Observation]]
+"""Looks once, within the probe's timeout and a little more; raises nothing of its own."""
+
+
 @dataclass(kw_only=True, slots=True)
 class Watch:
     """The watch of one node."""
 
     database: Probes
-    looker: Looker
+    look: Look
     reading: Reading
     alarm: Alarm
     owner: Owner
@@ -186,7 +190,7 @@ class Watch:
                 deaf_since=self._deaf_since,
             )
         with anyio.move_on_after(probe.timeout + _GRACE_SECONDS):
-            return await self.looker.look(probe)
+            return await self.look(probe)
         return Observation(saw=Saw.NOTHING, at=self.clock.now(), detail="the look did not end in its time")
 
     async def _tell_late(self) -> None:

@@ -8,13 +8,14 @@ from typing import Final
 
 import anyio
 
+from claudeops.clock import Clock
 from claudeops.domain.calls import Held
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import FollowedUp
-from claudeops.engine.ports import Clock, Dispatcher
-from claudeops.engine.ports.watching import FollowUps
+from claudeops.engine.ports import Dispatcher
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.follow_ups import FollowUps
 from claudeops.tasks import DatabaseTrouble
 
 LOOK_SECONDS: Final = 5.0

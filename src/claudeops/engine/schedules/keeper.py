@@ -14,18 +14,18 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules, fingerprint
 from claudeops.domain.events import Level, NewEvent
 from claudeops.domain.probes.tier0 import Gate, Need
 from claudeops.domain.schedules import fires_at
 from claudeops.domain.schedules.plan import Fire, LastFire, Plan, Saved, SkipReason, last_due, session_of, why_not
 from claudeops.domain.sessions import NewSession, Session
-from claudeops.engine.ports import Clock, Dispatcher
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
-from claudeops.engine.ports.watching import Schedules
+from claudeops.engine.ports import UNCOUNTED, Counting, Dispatcher
 from claudeops.engine.schedules.scheduler import WATCH_SECONDS, Scheduler
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.schedules import Schedules
 from claudeops.tasks import DatabaseTrouble, Threads
 
 Plans = tuple[Plan, ...]

@@ -17,8 +17,8 @@ from apscheduler.events import EVENT_SCHEDULER_SHUTDOWN
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
+from claudeops.clock import Clock
 from claudeops.domain.schedules import Schedule, fires_at, merged, next_due
-from claudeops.engine.ports import Clock
 from claudeops.errors import ClaudeopsError, ConfigurationError, StoreError
 
 _LONGEST_DELAY_SECONDS: Final = 30.0

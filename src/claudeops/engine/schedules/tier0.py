@@ -14,7 +14,7 @@ from claudeops.domain.probes import tier0
 from claudeops.domain.probes.probe import Probe, Standing
 from claudeops.domain.probes.tier0 import Gate, ModelVerdict, Need, Tier0
 from claudeops.domain.schedules.plan import Plan
-from claudeops.engine.ports.watching import Schedules
+from claudeops.store.schedules import Schedules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,6 @@ from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Extraction, E
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session, Trigger
 from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
-from claudeops.engine.ports import Queue
 from claudeops.engine.session.context import CompletionRules
 from claudeops.engine.session.files import apply_handoff
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
@@ -30,6 +29,7 @@ from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.formats.stream import Transcript
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.queue import Queue
 
 _BY_OPERATORS: Final = frozenset({StopCause.PAUSED, StopCause.STOPPED})
 _NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.estate import Estate
@@ -28,8 +29,7 @@ from claudeops.engine.gate.view import SessionView
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.ports import Clock, Store
-from claudeops.engine.ports.counting import UNCOUNTED, Counting
+from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.engine.prompt_files import PromptFiles
 from claudeops.engine.session.files import HANDOFF_FILE
 from claudeops.errors import ErrorKind, HarnessError
@@ -41,8 +41,9 @@ from claudeops.logs import Logger
 from claudeops.policy.tiers import Judgement, NodeScope, Scope, TierPolicy, explain, judge
 from claudeops.text.redact import Redactor
 
-if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server
+if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server, an HTTP client and SQL
     from claudeops.engine.meter.meter import Meter
+    from claudeops.store.store import Store
 
 
 class Judge(Protocol):

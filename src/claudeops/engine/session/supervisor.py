@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Capacity
@@ -19,10 +20,11 @@ from claudeops.domain.report.report import Extraction, ExtractionMethod
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.live.hub import Hub, session_began, session_ended
-from claudeops.engine.ports import Clock, Dispatcher, Queue, SessionListener
+from claudeops.engine.ports import Dispatcher, SessionListener
 from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger, log_context
+from claudeops.store.queue import Queue
 from claudeops.tasks import DatabaseTrouble
 from claudeops.wording.live import Redact
 

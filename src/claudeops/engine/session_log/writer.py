@@ -26,7 +26,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claudeops.engine.ports import Clock
+from claudeops.clock import Clock
 from claudeops.formats.stream import Frame, LineSplitter, Malformed, decode
 from claudeops.tasks import Threads
 from claudeops.text.redact import Redactor

@@ -39,7 +39,7 @@ class KeyedCall:
     answer: str = ""  # JSON
 
 
-class SqlIdempotency:
+class Idempotency:
     """Keys on record. Every method raises `StoreError` where the database does not take or give it."""
 
     def __init__(self, database: Database) -> None:

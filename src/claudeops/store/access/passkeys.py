@@ -18,7 +18,7 @@ MOST: Final = 20
 """Passkeys of one user."""
 
 
-class SqlPasskeys:
+class PasskeyStore:
     """Passkeys on record. Every method raises `StoreError` where the database does not take or give it."""
 
     def __init__(self, database: Database) -> None:

@@ -22,8 +22,8 @@ _USED: Final = (
 )
 
 
-class SqlTokens:
-    """`claudeops.web.ports.Tokens`, and what operators do with them, over SQLite or PostgreSQL."""
+class Tokens:
+    """Tokens on record. Every method raises `StoreError` where the database does not take or give it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

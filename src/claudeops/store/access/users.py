@@ -15,7 +15,7 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import login_links, users, web_sessions
 
 
-class SqlUsers:
+class Users:
     """Users in force. Every method raises `StoreError` where the database does not take or give it."""
 
     def __init__(self, database: Database) -> None:

@@ -15,8 +15,8 @@ import msgspec
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer
 from claudeops.domain.gate.passkey import YES, Assertion
 from claudeops.store.acts import Refusal, missing, refused
-from claudeops.store.store import SqlStore
-from claudeops.store.verdicts import SqlVerdicts
+from claudeops.store.store import Store
+from claudeops.store.verdicts import Verdicts
 from claudeops.text import clip
 
 
@@ -40,7 +40,7 @@ class Unseen:
 
 
 async def answer_approval(
-    store: SqlStore,
+    store: Store,
     key: bytes,
     approval_id: int,
     *,
@@ -96,7 +96,7 @@ class AnswerResult:
 
 
 async def answer_question(
-    verdicts: SqlVerdicts,
+    verdicts: Verdicts,
     key: bytes,
     approval_id: int,
     *,

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.commands import Command, CommandName
-from claudeops.store.commands import SqlCommands
+from claudeops.store.commands import Commands
 from claudeops.store.locks import claim_watch
 
 Served = Callable[[], Awaitable[bool]]
@@ -70,7 +70,7 @@ async def served_by_another(url: str) -> AsyncIterator[Served]:
 
 
 async def ask_daemon(
-    commands: SqlCommands,
+    commands: Commands,
     name: CommandName,
     *,
     by: str,
@@ -97,7 +97,7 @@ async def ask_daemon(
 
 
 async def _until(
-    commands: SqlCommands, command_id: int, holds: Callable[[Command], bool], is_served: Served, seconds: float
+    commands: Commands, command_id: int, holds: Callable[[Command], bool], is_served: Served, seconds: float
 ) -> Command | None:
     """Return the command once it is as wanted, or as it is when time is up or the daemon has gone."""
     found: Command | None = None

@@ -10,7 +10,7 @@ import msgspec
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.store.acts.asking import Answer, Served, ask_daemon
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 
 class HoldEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class ResumeAct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def pause(
-    store: SqlStore, *, reason: str, stop: bool, by: str, served: Served, now: Callable[[], datetime]
+    store: Store, *, reason: str, stop: bool, by: str, served: Served, now: Callable[[], datetime]
 ) -> PauseAct:
     """Start no sessions from now on; running ones finish, or are stopped with ``stop``."""
     at, said = now(), " ".join(reason.split())
@@ -68,7 +68,7 @@ async def pause(
     )
 
 
-async def resume(store: SqlStore, *, now: datetime) -> ResumeAct:
+async def resume(store: Store, *, now: datetime) -> ResumeAct:
     """Start sessions again after a pause."""
     released = await store.holds.release(HoldKind.PAUSED, now=now)
     left = [hold for hold in await store.holds.standing(now) if hold.kind is not HoldKind.PAUSED]

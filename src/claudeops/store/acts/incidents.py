@@ -8,7 +8,7 @@ import msgspec
 
 from claudeops.domain.alerts.alert import Incident, IncidentStatus
 from claudeops.store.acts import Refusal, missing, refused
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 
 class IncidentAct(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class IncidentAct(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime | None
 
 
-async def acknowledge(store: SqlStore, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
+async def acknowledge(store: Store, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
     """Note that a person is on an incident; what else comes about it starts no session."""
     found = await store.alerts.acknowledge(number, by=by, now=now)
     if found is not None and found.status is IncidentStatus.RESOLVED:
@@ -29,7 +29,7 @@ async def acknowledge(store: SqlStore, number: int, *, by: str, now: datetime) -
     return _after(number, found)
 
 
-async def resolve(store: SqlStore, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
+async def resolve(store: Store, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
     """Note that a person says that an incident is over."""
     return _after(number, await store.alerts.resolve(number, by=by, now=now))
 

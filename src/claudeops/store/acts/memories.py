@@ -13,7 +13,7 @@ from claudeops.domain.memories.stated import Declined
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.store.acts import Refusal, refused
 from claudeops.store.reading.memories import MemoryEntry, to_entry
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 
 class MemoryVerb(StrEnum):
@@ -33,14 +33,12 @@ class MemoryAct(msgspec.Struct, frozen=True, kw_only=True):
     also_changed: tuple[MemoryEntry, ...]
 
 
-async def add_memory(store: SqlStore, memory: ReportedMemory, *, by: str, now: datetime) -> MemoryAct | Refusal:
+async def add_memory(store: Store, memory: ReportedMemory, *, by: str, now: datetime) -> MemoryAct | Refusal:
     """State a fact that every session is shown; what contradicts it is put out of use."""
     return _after("", await store.memories.add(memory, by=by, now=now), now)
 
 
-async def change_memory(
-    store: SqlStore, verb: MemoryVerb, number: int, *, by: str, now: datetime
-) -> MemoryAct | Refusal:
+async def change_memory(store: Store, verb: MemoryVerb, number: int, *, by: str, now: datetime) -> MemoryAct | Refusal:
     """Forget, restore or confirm a memory."""
     operation = {
         MemoryVerb.FORGET: store.memories.forget,

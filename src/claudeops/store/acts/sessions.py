@@ -18,7 +18,7 @@ from claudeops.store.acts.asking import Answer, Asked, Served, ask_daemon
 from claudeops.store.holds import start_refusal
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 MARGIN_SECONDS: Final = 5.0
 """Beyond the grace of a session that is stopped: the daemon takes the command up, and writes the end."""
@@ -37,7 +37,7 @@ class StopAct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def queue_unless_held(
-    store: SqlStore, new: NewSession, *, rules: EscalationRules, now: datetime
+    store: Store, new: NewSession, *, rules: EscalationRules, now: datetime
 ) -> Session | Suppressed:
     """Queue a session for whoever wants one now: while sessions are held, none is queued.
 
@@ -47,7 +47,7 @@ async def queue_unless_held(
 
 
 async def start_session(
-    store: SqlStore, new: NewSession, *, rules: EscalationRules, now: datetime
+    store: Store, new: NewSession, *, rules: EscalationRules, now: datetime
 ) -> ListedSession | Refusal:
     """Queue a session for the daemon."""
     queued = await queue_unless_held(store, new, rules=rules, now=now)
@@ -61,7 +61,7 @@ async def start_session(
 
 
 async def stop_session(
-    store: SqlStore,
+    store: Store,
     session: Session,
     *,
     chain: bool,

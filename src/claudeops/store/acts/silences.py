@@ -12,7 +12,7 @@ from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.alerts.suppression import preview
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.reading.silences import SilenceEntry, to_entry
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 
 LOOKED_BACK: Final = timedelta(days=7)
 """For which a silence's preview looks back."""
@@ -38,7 +38,7 @@ class EndedSilence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def silence(
-    store: SqlStore,
+    store: Store,
     matchers: tuple[Matcher, ...],
     *,
     lasts: timedelta,
@@ -62,7 +62,7 @@ async def silence(
     )
 
 
-async def end_silence(store: SqlStore, number: int, *, by: str, now: datetime) -> EndedSilence | Refusal:
+async def end_silence(store: Store, number: int, *, by: str, now: datetime) -> EndedSilence | Refusal:
     """End a silence before its time; what it has held back and still fires is decided about then."""
     found = await store.alerts.end_silence(number, by=by, now=now)
     if found is None:

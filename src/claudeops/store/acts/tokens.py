@@ -20,7 +20,7 @@ from claudeops.domain.access.tokens import (
     written,
 )
 from claudeops.store.acts import Refusal, missing, refused
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.text import NAME_LENGTH
 
 
@@ -53,7 +53,7 @@ class MadeToken(TokenEntry, frozen=True, kw_only=True):
 
 
 async def make_token(
-    store: SqlStore, *, name: str, scopes: Sequence[str], expires_at: datetime | None, by: str, now: datetime
+    store: Store, *, name: str, scopes: Sequence[str], expires_at: datetime | None, by: str, now: datetime
 ) -> MadeToken | Refusal:
     """Make a token; the answer alone has its secret."""
     said = " ".join(name.split())
@@ -75,7 +75,7 @@ async def make_token(
     return MadeToken(token=written(made.id, secret), **_fields(made, now))
 
 
-async def revoke_token(store: SqlStore, token_id: int, *, by: str, now: datetime) -> TokenAct | Refusal:
+async def revoke_token(store: Store, token_id: int, *, by: str, now: datetime) -> TokenAct | Refusal:
     """Let a token open nothing from now on."""
     revoked = await store.tokens.revoke(token_id, by=by, now=now)
     if revoked is not None:
@@ -85,7 +85,7 @@ async def revoke_token(store: SqlStore, token_id: int, *, by: str, now: datetime
     return refused("token", token_id, f"Token {token_id} is revoked already.")
 
 
-async def list_tokens(store: SqlStore, *, everything: bool, now: datetime) -> Sequence[TokenEntry]:
+async def list_tokens(store: Store, *, everything: bool, now: datetime) -> Sequence[TokenEntry]:
     """Return the tokens in force, or all of them."""
     known = [TokenEntry(**_fields(one, now)) for one in await store.tokens.known()]
     return [one for one in known if everything or one.state is TokenState.ACTIVE]

@@ -69,8 +69,13 @@ class _Serving:
     case: object = None  # the situation that it faces
 
 
-class SqlAlerts:
-    """`claudeops.engine.ports.alerting.Alerts`, over SQLite or PostgreSQL."""
+class Alerts:
+    """Alerts on record, and the decisions about them.
+
+    A body is on record before anything is decided about it, and waits in a queue of rows. Whatever a round decides is
+    one transaction: alerts, decisions, incidents with their events, queued chains, and that the body waits no longer.
+    Nothing of a round that fails is kept.
+    """
 
     def __init__(self, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -80,13 +85,21 @@ class SqlAlerts:
         self._bodies = _MOST_BODIES  # about as many as the last transaction had time for
 
     async def receive(self, posted: Sequence[Posted], *, now: datetime) -> Sequence[Kept]:
-        """Write some bodies before all else that waits for the database."""
+        """Write some bodies before all else that waits for the database; the answers are in their order.
+
+        A body that was written within the last ten minutes is counted, not written again; its alerts are decided about
+        all the same. What is dealt with is a `duplicate` then, and changes nothing: a sender that has no times, and
+        means that it fires anew, is heard. The decision about a body that cannot be read is written with it.
+        """
         return await self._database.write(partial(deliveries.receive, posted=posted, now=now), urgent=True)
 
     async def decide(
         self, about: Circumstances, new_chain: NewChain, *, now: datetime, most: int | None = None
     ) -> Done | None:
-        """Decide about some of the bodies that have waited longest, in one transaction."""
+        """Decide about some of the bodies that have waited longest, in one transaction: at most ``most``.
+
+        As many as a moment allows. ``None``: nothing waits.
+        """
         decided: list[int] = []
 
         def decide(round_: Round) -> None:
@@ -105,11 +118,14 @@ class SqlAlerts:
         return done
 
     async def set_aside(self, why: str, *, now: datetime) -> str | None:
-        """Have the first body wait no longer."""
+        """Have the first body wait no longer, with the reason as its decision; return its key."""
         return await self._database.write(partial(deliveries.set_aside, why=why, now=now))
 
     async def tick(self, about: Circumstances, new_chain: NewChain, *, now: datetime) -> Done:
-        """Write what follows from the time that has passed, and from probes that see their services up."""
+        """Write what follows from the time that has passed, and from probes that see their services up.
+
+        That may be much at once: then it is several transactions, the first of which has all that others refer to.
+        """
 
         def decide(round_: Round) -> None:
             declared = {source.name for source in about.alerts.sources}
@@ -122,7 +138,10 @@ class SqlAlerts:
     async def probes_failed(
         self, names: Sequence[str], incident: str, about: Circumstances, new_chain: NewChain, *, now: datetime
     ) -> Done:
-        """Take the failures of some probes as one group of alerts, unless they belong to something already."""
+        """Take the failures of some probes as one group of alerts, and note that they are told.
+
+        Nothing is decided if all of them belong to an incident already, or to a chain that has not ended.
+        """
 
         def decide(round_: Round) -> None:
             round_.take_probes(claim_untold(round_.connection, names, incident, now=now), incident)
@@ -130,23 +149,26 @@ class SqlAlerts:
         return (await self._round(decide, about, new_chain, now))[0]
 
     async def acknowledge(self, number: int, *, by: str, now: datetime) -> Incident | None:
-        """Note that a person is on an incident."""
+        """Note that a person is on an incident; return it as it is then, ``None`` if there is none."""
         return await self._database.write(partial(of_incidents.acknowledge, number=number, by=by, at=now))
 
     async def resolve(self, number: int, *, by: str, now: datetime) -> Incident | None:
-        """Note that a person says that an incident is over."""
+        """Note that a person says that an incident is over; return it as it is then, ``None`` if there is none."""
         return await self._database.write(partial(of_incidents.resolve, number=number, by=by, at=now))
 
     async def silence(self, silence: Silence) -> Silence:
-        """Write a silence."""
+        """Write a silence; return it with its number."""
         return await self._database.write(partial(of_silences.add, silence=silence))
 
     async def end_silence(self, number: int, *, by: str, now: datetime) -> Silence | None:
-        """End a silence before its time."""
+        """End a silence before its time; return it as it is then, ``None`` if there is none.
+
+        One that is over already stays as it was.
+        """
         return await self._database.write(partial(of_silences.end, number=number, by=by, at=now))
 
     async def lately(self, since: datetime) -> Sequence[AlertState]:
-        """Return the alerts that fire, or were heard of since."""
+        """Return the alerts that fire, or were heard of since a moment."""
         known = select(alerts).where(or_(alerts.c.status == AlertStatus.FIRING.value, alerts.c.last_seen >= since))
         return await self._database.read(lambda connection: tuple(map(to_state, connection.execute(known))))
 

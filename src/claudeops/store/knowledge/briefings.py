@@ -26,8 +26,8 @@ _RUNS: Final = select(sessions.c.id).where(
 _ADD_TEXT: Final = insert(session_texts)
 
 
-class SqlBriefings:
-    """`claudeops.engine.ports.Briefings`, over SQLite or PostgreSQL."""
+class Briefings:
+    """What sessions are given to read."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -35,7 +35,10 @@ class SqlBriefings:
     async def record(
         self, session_id: int, *, attempt: int, memory_ids: Iterable[int], texts: Sequence[BriefingText]
     ) -> None:
-        """Write what a session is given, in place of what an earlier attempt of it was."""
+        """Write which memories and texts a session is given, in one transaction, before it starts.
+
+        An earlier record of the same session is replaced. Ids of no memory are left out.
+        """
         shown = sorted(set(memory_ids))
 
         def write(connection: Connection) -> None:
@@ -56,7 +59,11 @@ class SqlBriefings:
     async def on_record(
         self, session: Session, *, about: Sequence[str], kinds: Iterable[str], rules: EscalationRules, now: datetime
     ) -> OnRecord:
-        """Return limits used, last verdicts, earlier cases and what the chain has tried, from one snapshot."""
+        """Return what a session that is about to start should know of the past.
+
+        ``about`` are the services of its chain; without any, cases are told of those that are unwell or were acted upon
+        lately. ``kinds`` are the kinds of action that its tier grants. All of it is from one snapshot.
+        """
         return await self._database.read(
             partial(on_record, session=session, about=about, kinds=kinds, rules=rules, now=now)
         )

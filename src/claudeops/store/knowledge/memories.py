@@ -61,7 +61,7 @@ _FADING: Final = select(memories).where(memories.c.active, memories.c.updated_at
 Decided = tuple[MemoryChange, ...] | Declined
 
 
-class SqlMemories:
+class Memories:
     """What operators see of memories and do to them; over SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:

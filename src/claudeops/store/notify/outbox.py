@@ -63,15 +63,15 @@ def _nobody_waits(_approval_id: int) -> None:
     return
 
 
-class SqlOutbox:
-    """`claudeops.engine.ports.telling.Outbox`, over SQLite or PostgreSQL."""
+class Outbox:
+    """Notifications on their way. Whoever decides writes them in the commit that decides."""
 
     def __init__(self, database: Database, *, unheard: Callable[[int], None] = _nobody_waits) -> None:
         self._database = database
         self._unheard = unheard
 
     async def tell(self, notice: Notice, *, now: datetime) -> None:
-        """Write a notice."""
+        """Write a notice that nothing else in the database stands for."""
         await self._database.write(lambda connection: tell(connection, notice, at=now))
 
     async def is_told(self, key: str) -> bool:
@@ -80,7 +80,7 @@ class SqlOutbox:
         return await self._database.read(lambda connection: connection.execute(query).first() is not None)
 
     async def sums(self, since: datetime, *, now: datetime) -> Sums:
-        """Return what the daily sum counts, from a time on."""
+        """Return what the daily sum counts, from a time on; one snapshot of the database."""
         return await self._database.read(partial(sums, since=since, now=now))
 
     async def waiting(self, now: datetime) -> frozenset[str]:
@@ -89,7 +89,7 @@ class SqlOutbox:
         return frozenset(await self._database.read(lambda connection: connection.execute(due).scalars().all()))
 
     async def asking(self, now: datetime) -> frozenset[str]:
-        """Return the targets for which a question to people is due that may reach somebody for all that is known."""
+        """Return the targets for which a question to people is due that was never tried, or without a known end."""
         unclear = and_(outbox.c.attempts < QUESTION_TRIES, outbox.c.result == Delivery.UNKNOWN.value)
         due = select(outbox.c.target).where(
             outbox.c.topic == Topic.APPROVAL.value,
@@ -100,17 +100,26 @@ class SqlOutbox:
         return frozenset(await self._database.read(lambda connection: connection.execute(due).scalars().all()))
 
     async def oldest(self, now: datetime) -> datetime | None:
-        """Return since when the notice waits that should have been told first; ``None``: none waits."""
+        """Return since when the notice waits that should have been told first; ``None``: none waits.
+
+        What quiet hours or a bound hold back should not have been told yet.
+        """
         return await self._database.read(partial(oldest_untold, now=now))
 
     async def route(self, targets: Sequence[Target], *, now: datetime, most: int) -> int:
-        """Give notices to the targets that want them; return how many were looked at, oldest first."""
+        """Give notices to the targets that want them; return how many were looked at, oldest first.
+
+        What is on its way to none of ``targets`` is suppressed.
+        """
         ends = {target.name: quiet_end(target, now) for target in targets}  # once, and before the transaction
         routing = _Routing(targets=targets, now=now, quiet_ends=ends)
         return await self._database.write(partial(_route, routing=routing, most=most))
 
     async def claim(self, target: str, *, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
-        """Take what is due for a target, until a time at which it may be taken again; questions first."""
+        """Take what is due for a target, until a time at which it may be taken again; questions first.
+
+        What was taken before and is not known to have failed says that it may be told again.
+        """
         return await self._database.write(partial(_claim, target=target, now=now, until=until, most=most))
 
     async def sent(self, target: str, since: datetime) -> Sequence[datetime]:
@@ -123,7 +132,13 @@ class SqlOutbox:
         return await self._database.read(lambda connection: connection.execute(query).scalars().all())
 
     async def settle(self, target: str, settled: Sequence[Settled], *, now: datetime) -> None:
-        """Write what came of claimed rows, in one transaction."""
+        """Write what came of claimed rows, in one transaction.
+
+        What is over without having been delivered opens the event ``notification_dead`` of the target and goes to
+        another one; the next delivery resolves it, and the event ``target_refused`` of a target that takes nothing
+        until somebody mends it. A question to people that no target got is on record at once, with what each one said,
+        and opens the event ``approval_unheard``; the next delivery to one of them resolves it.
+        """
 
         def write(connection: Connection) -> Sequence[int]:
             written = [each for each in settled if _settle(connection, each, now=now)]
@@ -144,7 +159,7 @@ class SqlOutbox:
             self._unheard(approval_id)
 
     async def end_events(self, standing: Collection[str], *, now: datetime) -> None:
-        """Resolve the events about targets but for those that may still stand."""
+        """Resolve the events about targets, by their fingerprints, but for those that may still stand."""
         named = or_(*(events.c.fingerprint.startswith(kind, autoescape=True) for kind in ABOUT_TARGETS))
         found = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), named)
 

@@ -22,8 +22,12 @@ _GIVEN_UP: Final = timedelta(days=1)
 _MOST: Final = 100  # messages of one look
 
 
-class SqlQuestions:
-    """`claudeops.engine.ports.telling.Questions`, over SQLite or PostgreSQL."""
+class Questions:
+    """Messages that ask people in chats whether a call may run.
+
+    A message has a token for each of its buttons, of which only digests are stored. They are used up together, by the
+    answer that decides the question (`Verdicts.answer_approval`).
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,7 +35,7 @@ class SqlQuestions:
     async def open(
         self, approval: Approval, *, target: str, chat: str, yes: str | None, no: str | None, now: datetime
     ) -> int:
-        """Write that a message is about to ask; return its id."""
+        """Write that a message is about to ask, before it is sent; ``yes`` and ``no`` are digests. Return its id."""
         values = {
             "session_id": approval.session_id,
             "approval_id": approval.id,
@@ -52,7 +56,10 @@ class SqlQuestions:
         return await self._database.write(write, urgent=True)
 
     async def sent(self, message_id: int, external_id: str) -> bool:
-        """Write what a message is called in its chat, unless that is known; tell whether it is called so now."""
+        """Write what a message is called in its chat, unless that is known; tell whether it is called so now.
+
+        It is not if another message of its target is.
+        """
         columns = approval_messages.c
         # By target: two bots count the messages of their chats with one person each for itself.
         target = select(columns.target).where(columns.id == message_id).scalar_subquery()
@@ -83,7 +90,7 @@ class SqlQuestions:
         return await self._database.read(find)
 
     async def asking(self, approval_id: int, targets: Collection[str]) -> Sequence[Asked]:
-        """Return the messages of some targets that ask one question, as far as they are known to have arrived."""
+        """Return the messages of some targets that ask one question and are known to have arrived."""
         columns = approval_messages.c
         query = select(approval_messages).where(
             columns.approval_id == approval_id, columns.target.in_(targets), columns.external_id.is_not(None)
@@ -128,7 +135,7 @@ class SqlQuestions:
         return await self._database.read(find)
 
     async def edited(self, message_id: int, status: ApprovalStatus, *, now: datetime) -> None:
-        """Write that a message shows how its question stands."""
+        """Write that a message shows how its question stands; once that is final, nobody edits it any more."""
         values = {"shown": status.value, "edited_at": now}
         done = update(approval_messages).where(approval_messages.c.id == message_id).values(values)
         await self._database.write(lambda connection: connection.execute(done), urgent=True)

@@ -37,7 +37,7 @@ _DUE = func.coalesce(sessions.c.not_before, sessions.c.created_at)
 _NOT_OVER: Final = [status.value for status in IncidentStatus if status is not IncidentStatus.RESOLVED]
 
 
-class SqlFigures:
+class FiguresReader:
     """Reads the figures of a daemon whose rounds begin at one tier."""
 
     def __init__(self, database: Database) -> None:

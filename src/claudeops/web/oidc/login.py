@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from claudeops.clock import Clock
 from claudeops.domain.access.logins import NewLogin, next_path, secret_of
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.formats.oidc import (
@@ -30,12 +31,13 @@ from claudeops.formats.oidc import (
     known_error,
 )
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.access.users import Users
 from claudeops.web.connection import peer_key
 from claudeops.web.doorkeeper import Complaints, Rate
 from claudeops.web.oidc.id_token import challenge_of
 from claudeops.web.oidc.provider import Provider, ProviderError
 from claudeops.web.password_login import TRIES
-from claudeops.web.ports import Clock, Logins, Users
+from claudeops.web.ports import Logins
 from claudeops.web.problems import later
 
 MOST_PENDING: Final = 1000

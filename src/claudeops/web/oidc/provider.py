@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpcore2
 
+from claudeops.clock import Clock
 from claudeops.errors import ConfigurationError
 from claudeops.formats.oidc import (
     Endpoints,
@@ -30,7 +31,6 @@ from claudeops.formats.oidc import (
 )
 from claudeops.tasks import Threads
 from claudeops.web.oidc.id_token import Keys, claims_of, keys_of
-from claudeops.web.ports import Clock
 
 SECONDS: Final = 5.0
 """For one exchange; a login takes up to four of them."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.calls import Action
 from claudeops.domain.chains.escalation import EscalationRules
@@ -25,7 +26,7 @@ from claudeops.web.acts import Acting
 from claudeops.web.endpoints import Call
 from claudeops.web.pages.rendering import Pages, State
 from claudeops.web.password_login import PasswordLogin
-from claudeops.web.ports import Clock, Logins, LogLines, PolicyInForce, ProviderLogin
+from claudeops.web.ports import Logins, LogLines, PolicyInForce, ProviderLogin
 from claudeops.wording.readable import count_of, length_of
 
 LATE: Final = timedelta(minutes=15)

@@ -13,8 +13,8 @@ from claudeops.domain.report.report import Escalation, ReportedEvent, ReportedMe
 from claudeops.domain.retention import KEYS_KEPT, Aged, Cutoffs, Expired, cutoffs
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Session
-from claudeops.engine.ports import Store
 from claudeops.store.access.idempotency import KeyState
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     OWNER,

@@ -10,7 +10,7 @@ from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.gate.passkey import CHALLENGE_TIME, Assertion, Challenge, NewPasskey
 from claudeops.store.access.passkeys import MOST
 from claudeops.store.acts.approvals import AnswerResult, answer_question
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.answering import asked_of_people
 from support.store_values import NOW, after
 from support.stores import Database
@@ -30,7 +30,7 @@ NEW = NewPasskey(
 )
 
 
-async def demanded(store: SqlStore, database: Database) -> Approval:
+async def demanded(store: Store, database: Database) -> Approval:
     """Return a question that demands a passkey, of which there is one."""
     question = await asked_of_people(store)
     database.execute("UPDATE approvals SET passkey = true, needed = 1")
@@ -55,12 +55,12 @@ def made(question: Approval, *, count: int = 1, signature: str = "c2ln") -> Asse
     )
 
 
-async def say(store: SqlStore, question: Approval, signed: Assertion | None, *, who: str = "web:ada") -> AnswerResult:
+async def say(store: Store, question: Approval, signed: Assertion | None, *, who: str = "web:ada") -> AnswerResult:
     yes = ApprovalStatus.APPROVED
     return await answer_question(store.verdicts, KEY, question.id, status=yes, decided_by=who, at=NOW, assertion=signed)
 
 
-async def test_a_signature_is_kept_with_its_answer(store: SqlStore, database: Database) -> None:
+async def test_a_signature_is_kept_with_its_answer(store: Store, database: Database) -> None:
     question = await demanded(store, database)
     assert (await say(store, question, made(question))).answered is Answered.DECIDED
     (kept,), (answer,) = database.rows("passkey_assertions"), database.rows("approval_answers")
@@ -70,7 +70,7 @@ async def test_a_signature_is_kept_with_its_answer(store: SqlStore, database: Da
     assert (passkey.sign_count, passkey.last_used_at) == (1, NOW)
 
 
-async def test_a_yes_that_is_not_signed_leaves_no_trace(store: SqlStore, database: Database) -> None:
+async def test_a_yes_that_is_not_signed_leaves_no_trace(store: Store, database: Database) -> None:
     question = await demanded(store, database)
     for signed in (
         None,
@@ -83,7 +83,7 @@ async def test_a_yes_that_is_not_signed_leaves_no_trace(store: SqlStore, databas
 
 
 async def test_a_signature_by_a_passkey_that_is_gone_or_counts_backwards_leaves_no_trace(
-    store: SqlStore, database: Database
+    store: Store, database: Database
 ) -> None:
     question = await demanded(store, database)
     database.execute("UPDATE passkeys SET sign_count = 5")
@@ -97,7 +97,7 @@ async def test_a_signature_by_a_passkey_that_is_gone_or_counts_backwards_leaves_
     assert database.rows("approval_answers") == database.rows("passkey_assertions") == []
 
 
-async def test_a_passkey_that_does_not_count_signs_each_thing_once(store: SqlStore, database: Database) -> None:
+async def test_a_passkey_that_does_not_count_signs_each_thing_once(store: Store, database: Database) -> None:
     question = await demanded(store, database)
     database.execute("UPDATE approvals SET needed = 3")
     assert (await say(store, question, made(question, count=0))).answered is Answered.COUNTED
@@ -106,7 +106,7 @@ async def test_a_passkey_that_does_not_count_signs_each_thing_once(store: SqlSto
     assert (again.answered, other.answered) == (Answered.SIGNED_BEFORE, Answered.COUNTED)
 
 
-async def test_a_user_has_so_many_passkeys_each_once_and_removes_no_others(store: SqlStore) -> None:
+async def test_a_user_has_so_many_passkeys_each_once_and_removes_no_others(store: Store) -> None:
     for number in range(MOST):
         assert await store.passkeys.add(replace(NEW, credential_id=f"id{number}"), by="ada") is not None
     assert await store.passkeys.add(replace(NEW, credential_id="more"), by="ada") is None

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from claudeops.domain.access.tokens import NewToken, TokenState
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import NOW, after
 from support.stores import Database, opened
 
@@ -71,5 +71,5 @@ async def test_the_last_use_never_goes_back(database: Database) -> None:
 
 
 @pytest.mark.dialect
-async def test_an_id_is_never_given_twice(store: SqlStore) -> None:
+async def test_an_id_is_never_given_twice(store: Store) -> None:
     assert [(await store.tokens.create(new())).id for _ in range(3)] == [1, 2, 3]

@@ -11,8 +11,8 @@ from claudeops.domain.events import Level
 from claudeops.domain.notices.notice import UNROUTED, Delivery, Notice, Settled, Target, Topic
 from claudeops.domain.schedules import Cron
 from claudeops.domain.schedules.windows import read_window
-from claudeops.engine.ports import Store
 from claudeops.notify.digest import DigestKeeper
+from claudeops.store.store import Store
 from support.alerts import alert
 from support.store_values import NOW, RULES, after, alarm, ending, one_session, started
 from support.stores import Database

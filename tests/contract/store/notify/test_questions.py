@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval
 from claudeops.domain.notices.notice import Target
-from claudeops.engine.ports import Store
+from claudeops.store.store import Store
 from claudeops.wording.notices.approving import NO, YES
 from support.store_values import NOW, after, call, started, wanted
 from support.stores import Database

@@ -6,14 +6,14 @@ import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.store.reading.chain_calls import calls_of
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.lived_in import something_of_everything
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.dialect
 
 
-async def test_the_calls_of_a_chain_are_those_of_its_sessions(store: SqlStore) -> None:
+async def test_the_calls_of_a_chain_are_those_of_its_sessions(store: Store) -> None:
     first = await something_of_everything(store)
 
     found = await store.database.read(lambda connection: calls_of(connection, first.id))

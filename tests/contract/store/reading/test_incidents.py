@@ -15,9 +15,9 @@ from claudeops.domain.answers import document
 from claudeops.domain.events import Level
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.listing import Listing
-from claudeops.engine.ports import Store
 from claudeops.store.reading import incidents, silences, sources
 from claudeops.store.reading.approvals import to_entry
+from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.store_values import NOW, RULES, after, claimed, ending, report, wanted
 from support.stores import Database

@@ -10,8 +10,8 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.listing import Listing, Reference
 from claudeops.domain.report.report import ReportedEvent, ServiceStatus
 from claudeops.domain.sessions import Outcome
-from claudeops.engine.ports import Store
 from claudeops.store.reading import events, services, session_ids, session_rows
+from claudeops.store.store import Store
 from support.store_values import (
     RULES,
     after,

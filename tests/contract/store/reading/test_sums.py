@@ -14,13 +14,13 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.domain.spending.budget import Budgets, CallBegun, last_midnight
 from claudeops.domain.spending.tokens import CallState, TokenUsage
-from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.store.glance import Glance, glance, noted_of_targets
 from claudeops.store.reading import spending
 from claudeops.store.reading.chains import chain_of, tree
 from claudeops.store.reading.figures import figures
 from claudeops.store.reading.spending import ChainSpend, OpenSpend, TierSpend
+from claudeops.store.store import Store
 from support.store_values import (
     NOW,
     RULES,

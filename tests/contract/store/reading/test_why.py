@@ -27,8 +27,8 @@ from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.schedules.plan import Fire, SkipReason
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.domain.why import Reason, Tone, Why, WhyKind
-from claudeops.engine.ports import Store
 from claudeops.store.reading.why import reasons
+from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.probing import probe, turned
 from support.store_values import (

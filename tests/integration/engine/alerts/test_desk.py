@@ -28,7 +28,7 @@ from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.settings.alerts import load_alerts
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from claudeops.text.redact import Redactor
 from support.probing import heartbeat
 from support.replays import StillClock
@@ -56,7 +56,7 @@ def body(name: str = "Down", **labels: str) -> bytes:
 
 @dataclass
 class World:
-    store: SqlStore
+    store: Store
     database: Database
     rules: Rules = field(default_factory=lambda: Rules(sources=SOURCES, heartbeats=(WATCHDOG,)))
     announced: int = 0

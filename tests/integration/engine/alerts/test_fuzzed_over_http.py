@@ -19,8 +19,8 @@ from claudeops.domain.alerts.rules import Rules, SenderKind, Source
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
-from claudeops.engine.ports import Store
 from claudeops.logs import get_logger
+from claudeops.store.store import Store
 from claudeops.web.listener import MOST_BYTES
 from support.fuzzed import JUNK, SEEDS, fuzzed
 from support.listening import Answered, Door, HeldSources, HeldTokens, bearer, token_for

@@ -14,14 +14,15 @@ from typing import Final, TypeVar
 import anyio
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.rules import InhibitRule, Rules, SenderKind, Source
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, connected
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
-from claudeops.engine.ports import Store
 from claudeops.logs import get_logger
+from claudeops.store.store import Store
 from support.store_values import NOW, RULES, wanted
 from support.stores import Database
 from support.waiting import until
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Clock:
+class SetClock(Clock):
     """A clock that a test sets; the other one stands still with it, so that the desk ticks when told to."""
 
     at: datetime = NOW
@@ -59,7 +60,7 @@ class World:
     database: Database
     rules: Rules = field(default_factory=lambda: Rules(sources=(Source(name="am", kind=SenderKind.ALERTMANAGER),)))
     dependencies: Dependencies = NO_DEPENDENCIES
-    clock: Clock = field(default_factory=Clock)
+    clock: SetClock = field(default_factory=SetClock)
 
     @asynccontextmanager
     async def desk(self) -> AsyncIterator[AlertDesk]:

@@ -13,12 +13,13 @@ import anyio
 import pytest
 
 from claudeops import logs
+from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget
 from claudeops.domain.sessions import Outcome, Session, Status
 from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.daemon.commands import LOOK_SECONDS, CommandRunner
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.store_values import NOW, OWNER, RULES, after, alarm, ending, wanted
 from support.stores import Database, opened
 from support.waiting import until, until_it
@@ -27,7 +28,7 @@ pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
 
 
-class StandingClock:
+class StandingClock(Clock):
     def now(self) -> datetime:
         return NOW
 
@@ -38,7 +39,7 @@ class StandingClock:
 class Ends:
     """Stands for the supervisor: writes the end of every session that is asked to stop, and claims what follows."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.running = RunningSessions()
         self.escalates: list[int] = []
@@ -65,7 +66,7 @@ class Ends:
 
 
 @pytest.fixture
-async def store(sqlite: Database) -> AsyncIterator[SqlStore]:
+async def store(sqlite: Database) -> AsyncIterator[Store]:
     async with opened(sqlite) as store:
         yield store
 
@@ -78,7 +79,7 @@ def logged() -> io.StringIO:
 
 
 @asynccontextmanager
-async def daemon(store: SqlStore, ends: Ends, *, started_at: datetime = NOW) -> AsyncIterator[None]:
+async def daemon(store: Store, ends: Ends, *, started_at: datetime = NOW) -> AsyncIterator[None]:
     runner = CommandRunner(
         commands=store.commands,
         queue=store.queue,
@@ -95,11 +96,11 @@ async def daemon(store: SqlStore, ends: Ends, *, started_at: datetime = NOW) -> 
         tasks.cancel_scope.cancel()
 
 
-async def asked(store: SqlStore, target: StopTarget) -> int:
+async def asked(store: Store, target: StopTarget) -> int:
     return await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=target.arguments)
 
 
-async def ended(store: SqlStore, command_id: int) -> Command:
+async def ended(store: Store, command_id: int) -> Command:
     found: list[Command] = []
 
     async def is_over() -> bool:
@@ -112,7 +113,7 @@ async def ended(store: SqlStore, command_id: int) -> Command:
     return found[0]
 
 
-async def queue(store: SqlStore, **changes: Any) -> Session:
+async def queue(store: Store, **changes: Any) -> Session:
     session = await store.queue.enqueue(wanted(**changes), rules=RULES, now=NOW)
     assert isinstance(session, Session)
     return session
@@ -122,7 +123,7 @@ async def test_a_command_is_looked_for_often_enough_to_be_taken_up_within_a_seco
     assert LOOK_SECONDS <= 0.5
 
 
-async def test_a_chain_is_stopped_with_what_runs_and_nothing_else(store: SqlStore, logged: io.StringIO) -> None:
+async def test_a_chain_is_stopped_with_what_runs_and_nothing_else(store: Store, logged: io.StringIO) -> None:
     ends = Ends(store)
     first, other = await queue(store), await queue(store)
     await ends.claim()
@@ -135,7 +136,7 @@ async def test_a_chain_is_stopped_with_what_runs_and_nothing_else(store: SqlStor
     assert '"order_taken"' in logged.getvalue()
 
 
-async def test_the_next_session_that_a_stopped_one_has_queued_is_stopped_too(store: SqlStore) -> None:
+async def test_the_next_session_that_a_stopped_one_has_queued_is_stopped_too(store: Store) -> None:
     ends = Ends(store)
     first = await queue(store)
     ends.escalates.append((await ends.claim()).id)
@@ -146,7 +147,7 @@ async def test_the_next_session_that_a_stopped_one_has_queued_is_stopped_too(sto
     assert (last.id, last.outcome, last.error) == (2, Outcome.CANCELLED, "cancelled: stopped by ada")
 
 
-async def test_a_queued_session_is_taken_out_of_the_queue(store: SqlStore) -> None:
+async def test_a_queued_session_is_taken_out_of_the_queue(store: Store) -> None:
     session = await queue(store)
     async with daemon(store, Ends(store)):
         done = await ended(store, await asked(store, StopTarget(session_id=session.id)))
@@ -155,7 +156,7 @@ async def test_a_queued_session_is_taken_out_of_the_queue(store: SqlStore) -> No
     assert again.result == "nothing of session 1 was queued or running any more"
 
 
-async def test_one_that_takes_long_does_not_hold_up_the_next(store: SqlStore) -> None:
+async def test_one_that_takes_long_does_not_hold_up_the_next(store: Store) -> None:
     ends = Ends(store)
     first = await queue(store)
     await ends.claim()
@@ -178,7 +179,7 @@ def first_as_claimed(chain: Any) -> Session:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"chain": "1"}, {"chain": 1, "session_id": 1}, {"service": 1}])
-async def test_a_stop_that_names_nothing_is_refused(store: SqlStore, arguments: dict[str, object]) -> None:
+async def test_a_stop_that_names_nothing_is_refused(store: Store, arguments: dict[str, object]) -> None:
     await queue(store)
     command = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=arguments)
     async with daemon(store, Ends(store)):
@@ -187,7 +188,7 @@ async def test_a_stop_that_names_nothing_is_refused(store: SqlStore, arguments: 
     assert [session.status for session in await store.records.chain(1)] == [Status.QUEUED]
 
 
-async def test_a_command_of_a_newer_release_is_refused(store: SqlStore, sqlite: Database) -> None:
+async def test_a_command_of_a_newer_release_is_refused(store: Store, sqlite: Database) -> None:
     command = await store.commands.request(CommandName.STOP, by="ada", now=NOW)
     sqlite.execute("UPDATE commands SET name = 'defragment'")
     async with daemon(store, Ends(store)):
@@ -195,7 +196,7 @@ async def test_a_command_of_a_newer_release_is_refused(store: SqlStore, sqlite: 
     assert done.error == "this release does not know the order"
 
 
-async def test_what_a_dead_daemon_took_and_never_did_is_done_by_the_next(store: SqlStore) -> None:
+async def test_what_a_dead_daemon_took_and_never_did_is_done_by_the_next(store: Store) -> None:
     session = await queue(store)
     command = await asked(store, StopTarget(chain=session.id))
     await store.commands.take(now=NOW)
@@ -206,7 +207,7 @@ async def test_what_a_dead_daemon_took_and_never_did_is_done_by_the_next(store: 
 
 @pytest.mark.parametrize("taken", [False, True])
 async def test_a_stop_of_whatever_ran_is_lost_with_its_daemon_and_hits_no_session_of_the_next(
-    store: SqlStore, logged: io.StringIO, taken: bool
+    store: Store, logged: io.StringIO, taken: bool
 ) -> None:
     command = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
     if taken:
@@ -223,7 +224,7 @@ async def test_a_stop_of_whatever_ran_is_lost_with_its_daemon_and_hits_no_sessio
     assert [line["event"] for line in lines] == ["order_lost"]
 
 
-async def test_a_stop_of_whatever_runs_reaches_the_daemon_that_it_was_meant_for(store: SqlStore) -> None:
+async def test_a_stop_of_whatever_runs_reaches_the_daemon_that_it_was_meant_for(store: Store) -> None:
     ends = Ends(store)
     await queue(store)
     _, control = ends.running[(await ends.claim()).id]

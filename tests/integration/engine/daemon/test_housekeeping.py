@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.engine.daemon.housekeeping import Housekeeping
-from claudeops.engine.ports import Records
-from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.sessions import Records
 from support.estate import Estate, deliver, look, report
 
 
 @dataclass
-class Later:
+class Later(Clock):
     """The machine's clock, put forward."""
 
     by: timedelta
 
     def now(self) -> datetime:
-        return SystemClock().now() + self.by
+        return Clock().now() + self.by
 
     def monotonic(self) -> float:
-        return SystemClock().monotonic()
+        return Clock().monotonic()
 
 
 def upkeep(estate: Estate, *, running: Collection[int] = (), **later: float) -> Housekeeping:

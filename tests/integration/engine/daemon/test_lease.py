@@ -10,13 +10,15 @@ import anyio
 import pytest
 
 from claudeops import logs
+from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import Control
 from claudeops.engine.daemon.lease import LeaseKeeper
-from claudeops.engine.ports import Recovery, Store
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.store.recovery import Recovery
+from claudeops.store.store import Store
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, running, started
 from support.stores import Database, opened
 from support.waiting import PATIENCE_SECONDS
@@ -25,7 +27,7 @@ pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
 
 
-class StandingClock:
+class StandingClock(Clock):
     def now(self) -> datetime:
         return NOW
 
@@ -33,8 +35,11 @@ class StandingClock:
         return 0.0
 
 
-class AwayRecovery:
+class AwayRecovery(Recovery):
     """Leases in a database that cannot be asked."""
+
+    def __init__(self) -> None:
+        """There is no database."""
 
     async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
         raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now}.")
@@ -61,9 +66,7 @@ def logged() -> io.StringIO:
     return stream
 
 
-def pulse(
-    recovery: Recovery | AwayRecovery, running: dict[int, tuple[Session, Control]], **changes: object
-) -> LeaseKeeper:
+def pulse(recovery: Recovery, running: dict[int, tuple[Session, Control]], **changes: object) -> LeaseKeeper:
     given: dict[str, object] = {
         "recovery": recovery,
         "owner": OWNER,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from claudeops import logs
+from claudeops.clock import Clock
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper
 from claudeops.errors import DatabaseUnavailableError
@@ -20,7 +21,7 @@ from support.store_values import NOW, OWNER, after, running
 pytestmark = pytest.mark.anyio
 
 
-class StandingClock:
+class StandingClock(Clock):
     """A clock that only a test moves."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ import pytest
 from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval, answer
 from claudeops.engine.gate.approvals import ensure_key, read_key
-from claudeops.engine.ports import Verdicts
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.store.verdicts import Verdicts
 from support.asking import ASK, CALL, KEY, talking
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock

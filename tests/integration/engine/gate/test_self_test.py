@@ -11,10 +11,10 @@ import pytest
 
 from claudeops import logs
 from claudeops.app.cell import serve_script, try_gate
+from claudeops.clock import Clock
 from claudeops.engine.cell.cell import PlainCell
 from claudeops.engine.gate.admission import CliAdmission, Trial
 from claudeops.engine.gate.self_test import Bench, Fault, SelfTestResult, self_test
-from claudeops.engine.system import SystemClock
 from support.checkout import TESTS
 from support.estate import look, open_estate
 
@@ -87,9 +87,7 @@ class Trials:
 
 
 def admission(directory: Path, test: Trial | None, tester: str = "1") -> CliAdmission:
-    return CliAdmission(
-        record=directory / "tests.json", tester=tester, test=test, clock=SystemClock(), log=logs.get_logger()
-    )
+    return CliAdmission(record=directory / "tests.json", tester=tester, test=test, clock=Clock(), log=logs.get_logger())
 
 
 async def test_what_has_passed_is_not_tested_again_by_the_next_daemon(tmp_path: Path) -> None:

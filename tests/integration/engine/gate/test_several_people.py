@@ -16,7 +16,7 @@ from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.notify.delivery import Told
 from claudeops.notify.outgoing import Outgoing
 from claudeops.store.acts.approvals import answer_question
-from claudeops.store.store import SqlStore, open_store
+from claudeops.store.store import Store, open_store
 from claudeops.wording.notices.texts import Message, Wording
 from support.asking import ASK, CALL, KEY, Talk, talking
 from support.estate import Estate
@@ -136,7 +136,7 @@ def outgoing(
     estate: Estate,
     carrier: Carrier,
     *targets: Target,
-    store: SqlStore | None = None,
+    store: Store | None = None,
     now: Callable[[], datetime] | None = None,
 ) -> Outgoing:
     return Outgoing(
@@ -222,7 +222,7 @@ async def test_a_question_that_one_target_has_got_waits_for_its_answer(estate: E
 
 
 @asynccontextmanager
-async def own_store(estate: Estate, waker: AnswerWaker) -> AsyncIterator[SqlStore]:
+async def own_store(estate: Estate, waker: AnswerWaker) -> AsyncIterator[Store]:
     """Open the store by which this process answers, and which wakes its calls."""
     store = open_store(estate.url, answered=waker.wake)
     try:
@@ -231,7 +231,7 @@ async def own_store(estate: Estate, waker: AnswerWaker) -> AsyncIterator[SqlStor
         await store.close()
 
 
-async def answered(store: SqlStore, question: Approval, status: ApprovalStatus = YES) -> None:
+async def answered(store: Store, question: Approval, status: ApprovalStatus = YES) -> None:
     at = question.requested_at + timedelta(seconds=1)
     await answer_question(store.verdicts, KEY, question.id, status=status, decided_by="telegram:ada", at=at)
 
@@ -245,7 +245,7 @@ async def test_a_call_that_waits_in_this_process_is_woken_by_its_answer_and_not_
     assert len(talk.gate.allowed) == 10
 
 
-async def woken(talk: Talk, store: SqlStore, name: str) -> None:
+async def woken(talk: Talk, store: Store, name: str) -> None:
     """Let one call be asked about and answered; return once it has its answer."""
     call = replace(CALL, tool_use_id=f"toolu_{name}", input={"command": f"sh mend.sh {name}"})
     await talk.hook(call, f"q{name}")
@@ -258,7 +258,7 @@ async def woken(talk: Talk, store: SqlStore, name: str) -> None:
 class AnsweredAtOnce:
     """Verdicts of a store whose questions are answered before whoever asks can listen."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.approval = store.verdicts.approval
         self.close_approval = store.verdicts.close_approval

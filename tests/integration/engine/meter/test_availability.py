@@ -12,15 +12,15 @@ from typing import cast
 import anyio
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
 from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.ports import Holds
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
+from claudeops.store.holds import Holds
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until, until_it
 
@@ -74,7 +74,7 @@ class Written:
 
 async def test_what_meter_and_stream_both_report_is_written_once_and_anew_after_a_refusal() -> None:
     written = Written()
-    availability = Availability(holds=cast("Holds", written), clock=SystemClock(), log=get_logger())
+    availability = Availability(holds=cast("Holds", written), clock=Clock(), log=get_logger())
     for _ in ("by the meter", "by the stream"):
         availability.report_success(7)
     availability.report_refusal(ApiRefusal(kind=FailureKind.OVERLOADED, message="529", session_id=7))

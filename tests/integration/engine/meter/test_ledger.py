@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.domain.spending.budget import CallBegun
-from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.store import open_store
 from support.booked import Tokens
@@ -77,7 +77,7 @@ async def test_what_is_owed_of_a_session_that_has_ended_is_booked_once(sqlite: D
 
 
 async def test_a_call_that_is_on_record_too_late_is_not_reserved_for_ever(sqlite: Database) -> None:
-    now = SystemClock().now()
+    now = Clock().now()
     async with opened(sqlite) as patient:
         await queued(patient, at=now)
         session = await claimed(patient, at=now, with_rules=RULES)

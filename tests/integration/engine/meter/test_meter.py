@@ -9,11 +9,11 @@ from functools import partial
 import anyio
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.sessions import Session
 from claudeops.domain.spending import prices
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
 from claudeops.scripted_api.requests import Ending
@@ -181,7 +181,7 @@ async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite
             await the.store.queue.finish(ending(session), rules=rules)
 
         assert [session async for session in the.claimable()] == []
-        assert [hold.kind for hold in await the.store.holds.standing(SystemClock().now())] == [HoldKind.BUDGET]
+        assert [hold.kind for hold in await the.store.holds.standing(Clock().now())] == [HoldKind.BUDGET]
         spent = sum(float(str(call["cost_usd"])) for call in the.calls)
         assert budget <= spent <= budget + one + 1e-9
         assert sorted(the.stopped) == [session.id for session in running]

@@ -62,7 +62,7 @@ class Node:
         self.reading.declared = replace(self.first, probes=(*self.first.probes, *probes))
         values: dict[str, object] = {
             "database": self.memory,
-            "looker": self.looker,
+            "look": self.looker.look,
             "reading": self.reading,
             "alarm": Alarm(session=session, rules=lambda: RULES, announce=announce),
             "owner": OWNER,

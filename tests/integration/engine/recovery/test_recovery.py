@@ -24,8 +24,8 @@ from claudeops.formats.stream import Frame, Malformed, StreamEvent, Transcript
 from claudeops.harness import HARNESSES
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import Reader
-from claudeops.store.queue import SqlQueue
-from claudeops.store.recovery import SqlRecovery
+from claudeops.store import recovery as store_recovery
+from claudeops.store.queue import Queue
 from claudeops.store.store import open_store
 from support.estate import Estate, deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
@@ -180,7 +180,7 @@ async def test_a_log_of_another_session_goes_into_no_row(estate: Estate) -> None
 async def test_an_end_that_the_database_refuses_for_good_does_not_keep_the_daemon_from_starting(
     estate: Estate,
 ) -> None:
-    class Picky(SqlQueue):
+    class Picky(Queue):
         """A queue whose database takes no report."""
 
         async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
@@ -306,7 +306,7 @@ async def test_a_log_whose_disk_hangs_costs_its_own_session_its_time_and_no_more
 
 
 async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_end(estate: Estate) -> None:
-    class Picky(SqlRecovery):
+    class Picky(store_recovery.Recovery):
         """Its database takes no loss of session 1, nor anything that is written late of session 3."""
 
         async def mark_lost(self, session: Session, **given: Any) -> Session:

@@ -20,12 +20,12 @@ from claudeops.domain.schedules import Cron, Interval, Schedule, next_due
 from claudeops.domain.schedules.plan import Fire, Plan
 from claudeops.domain.schedules.windows import read_window
 from claudeops.domain.sessions import NewSession, Trigger
-from claudeops.engine.ports.counting import UNCOUNTED, Counting, Uncounted
+from claudeops.engine.ports import UNCOUNTED, Counting, Uncounted
 from claudeops.engine.schedules.keeper import Plans, ScheduleKeeper
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.errors import ConfigurationError
 from claudeops.logs import get_logger
-from claudeops.store.store import SqlStore
+from claudeops.store.store import Store
 from support.schedules import DEADLINE_SECONDS, SetClock
 from support.store_values import RULES, check, claimed, ending, report
 from support.stores import Database, opened
@@ -41,7 +41,7 @@ HOURLY: Final = Plan(schedule=Schedule(name="hourly", cadence=Interval(seconds=3
 class Desk:
     """A database with keepers over it, one after another, and a clock that a test sets."""
 
-    store: SqlStore
+    store: Store
     database: Database
     clock: SetClock
     file: Callable[[], Plans] | None = None

@@ -25,7 +25,6 @@ from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import Saved
 from claudeops.domain.sessions import NewSession, Session, Trigger
-from claudeops.engine.ports.watching import Probes
 from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.declared import Declared, Reading
 from claudeops.engine.probes.watch import Watch
@@ -33,7 +32,8 @@ from claudeops.engine.schedules.keeper import ScheduleKeeper
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.logs import get_logger
 from claudeops.settings import Settings
-from claudeops.store.store import SqlStore
+from claudeops.store.probes import Probes
+from claudeops.store.store import Store
 from support.probing import Journey, Scripted, probe
 from support.settings_world import make_world
 from support.store_values import OWNER, RULES, check, claimed, ending, report
@@ -122,7 +122,7 @@ class Node:
     """A daemon as far as this test needs one."""
 
     settings: Settings
-    store: SqlStore
+    store: Store
     database: Database
     tier0: Tier0
     day: Day = field(default_factory=Day)
@@ -134,7 +134,7 @@ class Node:
         self.looker = Scripted(self.day)
         self.watch = Watch(
             database=cast("Probes", Counted(self.store.probes, self.day)),
-            looker=self.looker,
+            look=self.looker.look,
             reading=Once(declared=Declared(probes=PROBES)),
             alarm=Alarm(session=_alert, rules=lambda: RULES_OF_ESTATE, announce=LocalDispatcher().announce),
             owner=OWNER,

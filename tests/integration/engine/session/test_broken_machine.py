@@ -13,13 +13,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.domain.schedules import Interval, Schedule
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Trigger
 from claudeops.engine.control import Control
 from claudeops.engine.schedules.scheduler import Scheduler
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.engine.system import SystemClock
 from support.estate import STAND_IN, Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -94,7 +94,7 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
     assert Path(estate.log_path(1)).exists()
 
 
-class SetClock(SystemClock):
+class SetClock(Clock):
     """The machine's clock, whose hands somebody moves; seconds pass as they do."""
 
     moved = timedelta(0)

@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 
 from claudeops.app.node import answered
+from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell.cell import lease_user
@@ -214,7 +215,7 @@ async def test_upkeep_of_logs_on_a_disk_that_hangs_can_be_ended(estate: Estate) 
     assert done["logs_packed"] == 1
 
 
-class _Later:
+class _Later(Clock):
     """A clock some hours on."""
 
     def __init__(self, estate: Estate) -> None:

@@ -19,7 +19,7 @@ from claudeops.engine.control import Control
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store.queue import SqlQueue
+from claudeops.store.queue import Queue
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -149,7 +149,7 @@ async def test_a_fault_in_our_own_code_ends_one_session_and_not_the_daemon(estat
 
 
 async def test_a_result_waits_for_the_database_to_come_back(estate: Estate) -> None:
-    class Away(SqlQueue):
+    class Away(Queue):
         """A queue whose database is away for the first two finishes."""
 
         failures = 2
@@ -180,7 +180,7 @@ async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(est
 
 
 async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pile_up(estate: Estate) -> None:
-    class Slow(SqlQueue):
+    class Slow(Queue):
         """A queue whose database takes no end before the test lets it."""
 
         let_go = anyio.Event()
@@ -224,7 +224,7 @@ async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> No
     assert estate.row(other.id)["status"] == "queued"
 
 
-class HeldClaims(SqlQueue):
+class HeldClaims(Queue):
     """The queue of an estate, whose claims come back when the test lets them: the row is written long before."""
 
     def __init__(self, estate: Estate) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from claudeops.clock import Clock
 from claudeops.engine.session_log.writer import DecodedLine, OutputReader, SessionLog, _Decoder
 from claudeops.formats.stream import Frame, Malformed
 from claudeops.text.redact import MASK, Redactor
@@ -33,7 +34,7 @@ STREAMS = [pytest.param(SMALL, id="small"), pytest.param(LARGE, id="large"), pyt
 CHUNKS = [pytest.param(size, id=f"by {size}") for size in (1000, 65_536, 1_000_000)]
 
 
-class Noon:
+class Noon(Clock):
     def now(self) -> datetime:
         return NOON
 

@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from claudeops.domain.access.logins import IDLE, LONGEST, Role
 from claudeops.formats.oidc import PENDING_TIME
 from claudeops.http_server import listen
+from claudeops.store.access.users import Users
 from claudeops.store.tables import events
 from claudeops.web.oidc.login import MOST_AT_ONCE, MOST_PENDING, OidcLogin
 from claudeops.web.oidc.provider import AGAIN_SECONDS, FRESH_SECONDS, KEYS_AGAIN_SECONDS, MOST_BYTES
@@ -639,7 +640,7 @@ async def test_a_user_who_is_removed_while_the_provider_is_called_is_none(world:
 
 
 @dataclass
-class RemovedMeanwhile:
+class RemovedMeanwhile(Users):
     """Users one of whom goes while he logs in."""
 
     named: Any

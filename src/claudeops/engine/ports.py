@@ -1,4 +1,4 @@
-"""What the engine counts of itself, in its own words. Whoever counts waits for nothing and raises nothing."""
+"""The ports of the engine: what wakes it, and what hears of its sessions. The database has none: see `store`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,41 @@ from typing import Final, Protocol
 from claudeops.domain.alerts.alert import Decision
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.sessions import Session
+from claudeops.domain.sessions import Ending, Finished, Session
 from claudeops.domain.spending.tokens import CallState
-from claudeops.engine.ports import SessionListener
+
+
+class Dispatcher(Protocol):
+    """Wakes a node when there may be something to claim. The row is the truth; this is only the wake-up."""
+
+    async def announce(self) -> None:
+        """Announce that a session was queued. Never raises for a lost wake-up: waiters look again by themselves."""
+
+    async def wait(self) -> None:
+        """Return soon after an `announce`, and at the latest after the dispatcher's own interval (1 s)."""
+
+
+class SessionListener(Protocol):
+    """Is called about sessions, on the event loop, and must not block. What it raises is logged and undoes nothing."""
+
+    def started(self, session: Session) -> None:  # noqa: ARG002 - overrides may use it
+        """Take notice that a session is about to run."""
+        return
+
+    def ended(self, session: Session, ending: Ending, finished: Finished) -> None:  # noqa: ARG002 - as above
+        """Take an end that the database has taken, and what follows from it."""
+        return
+
+    def left(self, session: Session) -> None:  # noqa: ARG002 - as above
+        """Take notice that a session no longer runs, whether or not its end could be written."""
+        return
 
 
 class Counting(SessionListener, Protocol):
-    """Counts what has happened. Called on the event loop, often: a call may cost microseconds."""
+    """Counts what has happened, and waits for nothing and raises nothing.
+
+    Called on the event loop, often: a call may cost microseconds.
+    """
 
     def lost(self, session: Session) -> None:  # noqa: ARG002 - overrides use it, as all below
         """Take a session that ended with its daemon."""
