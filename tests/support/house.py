@@ -78,6 +78,17 @@ def _named(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
                     yield node.module
 
 
+def imported(module: Module) -> set[str]:
+    """Return the modules of any origin that a module imports, wherever it does so."""
+    found: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module)
+    return found
+
+
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     """Return the groups of modules that import each other, by Tarjan's algorithm."""
     index: dict[str, int] = {}

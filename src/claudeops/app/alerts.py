@@ -13,7 +13,7 @@ from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.probes.probe import HeartbeatLook, Probe
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
-from claudeops.engine.daemon.operator_file import OperatorFile
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.logs import LogEvent
 from claudeops.settings.alerts import load_alerts
 

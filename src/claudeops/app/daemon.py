@@ -22,6 +22,7 @@ from claudeops.app.notify import PeopleKeeper, people_keeper
 from claudeops.app.probes import keep_estate, probe_watch
 from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of
 from claudeops.app.wiring import plans, root_session
+from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import Plan
 from claudeops.domain.sessions import Trigger
@@ -33,6 +34,7 @@ from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.probes.watch import Watch
 from claudeops.engine.schedules.follow_ups import FollowUpKeeper
@@ -238,9 +240,6 @@ def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
     settings = node.settings
     path = settings.schedules_path
 
-    def read(file: Path) -> tuple[Plan, ...]:
-        return load_schedules(file, highest_tier=settings.max_tier, timezone=settings.timezone, site=settings.site)
-
     return ScheduleKeeper(
         plans=plans(settings),
         schedules=node.store.schedules,
@@ -251,7 +250,32 @@ def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
         new_session=lambda tier: root_session(settings, tier, Trigger.SCHEDULED),
         gate=tier0,
         counts=node.context.counts,
-        read=None if path is None else partial(read, path),
+        file=None if path is None else file_of_schedules(node, path),
+    )
+
+
+def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[Plan, ...]]:
+    """Return what reads the operator's schedules again; with the prompts that they name, at every look."""
+    settings = node.settings
+
+    def read(file: Path) -> tuple[Plan, ...]:
+        return load_schedules(file, highest_tier=settings.max_tier, timezone=settings.timezone, site=settings.site)
+
+    return OperatorFile(
+        path=path,
+        value=plans(settings),
+        read=read,
+        name="schedules",
+        refused=LogEvent.SCHEDULES_REFUSED,
+        events=node.store.schedules,
+        clock=node.clock,
+        log=node.log,
+        beside=None,
+        about="schedules",
+        fingerprint=fingerprint("schedules_file"),
+        message=lambda fault: f"the schedules were not read again, the last good ones serve: {fault}",
+        read_seconds=10.0,
+        has_to_answer=True,
     )
 
 

@@ -28,7 +28,7 @@ from claudeops.domain.notices.notice import (
     Topic,
 )
 from claudeops.domain.schedules import Cron
-from claudeops.engine.daemon.operator_file import OperatorFile
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.logs import LogEvent
 from claudeops.notify.addresses import AddressCheck
 from claudeops.notify.asking import Asking

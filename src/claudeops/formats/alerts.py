@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,9 +23,9 @@ from claudeops.domain.alerts.rules import (
     StormRules,
 )
 from claudeops.domain.events import Level
-from claudeops.formats.probes.keys import keys_of, required_of
 from claudeops.text import casefold_key, regex
-from claudeops.text.toml_lines import Path, key_lines, line_of
+from claudeops.text.toml_file import NAME, VARIABLE, KeyFault, TomlFile, as_struct, keys_of
+from claudeops.text.toml_lines import Path
 
 T = TypeVar("T")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -40,23 +37,10 @@ MOST_RULES: Final = 1000
 STALE_REPEATS: Final = 3
 """Repeat intervals after which a sender that repeats has fallen silent."""
 
-_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_AT: Final = regex.Pattern(r" - at `\$\.?(\w*)[^`]*`$")
-_EXPECTED: Final = regex.Pattern(r"Expected `([^`]+)`, got `([^`]+)`")
-_WORDS: Final = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a text in quotes",
-    "bool": "true or false",
-    "array": "a list in brackets",
-    "object": "a table",
-}
 _DURATION: Final = regex.Pattern(r"(\d{1,9}(?:\.\d{1,6})?) ?(s|m|h|d)")
 _UNIT: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST: Final = 366 * 86400.0
-_NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HEADER: Final = regex.Pattern(r"[A-Za-z0-9-]{1,100}")
-_VARIABLE: Final = regex.Pattern(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _NEVER: Final = "never"
 _Time = float | str
 _Words = str | tuple[str, ...]
@@ -157,37 +141,23 @@ _LISTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 _MOST: Final = {"source": MOST_SOURCES, "rule": MOST_RULES, "inhibit": MOST_RULES, "heartbeat": MOST_SOURCES}
 
 
-class AlertsFault(Exception):  # noqa: N818 - not an error of ours: it describes a fault in an operator's text
-    """What is wrong with a file of alerts; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
-
-
-class _Fault(Exception):  # noqa: N818 - as above
-    """A fault of one key of a table; an empty key is the table's."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(reason)
-        self.key = key
-
-
 def read_rules(text: str, *, highest_tier: int, file: str = "") -> Rules:
-    """Return what a file of alerts says. Raises `AlertsFault` for the first fault."""
-    reader = _Reader(text, highest_tier=highest_tier, file=file)
-    loaded = reader.load()
-    reader.known(loaded, (), (*keys_of(General), *_TABLES, *_LISTS))
+    """Return what a file of alerts says. Raises `TomlFault` for the first fault."""
+    toml = TomlFile(text, what="a file of alerts")
+    loaded = toml.values
+    toml.check_keys(loaded, (), (*keys_of(General), *_TABLES, *_LISTS))
+    reader = _Reader(toml, highest_tier=highest_tier, file=file)
     general = reader.table({key: value for key, value in loaded.items() if key in keys_of(General)}, (), General)
     flapping = reader.each(loaded.get("flapping", {}), ("flapping",), FlappingEntry, _flapping)
     storm = reader.each(loaded.get("storm", {}), ("storm",), StormEntry, _storm)
     reader.each(loaded.get("defaults", {}), ("defaults",), Settings, reader.check_settings)
     sources = reader.sources(loaded)
     if not sources:
-        raise AlertsFault(1, "there is no source in it: add a [[source]], or unset CLAUDEOPS_ALERTS_PATH")
+        raise toml.fault((), "there is no source in it: add a [[source]], or unset CLAUDEOPS_ALERTS_PATH")
     heartbeats = reader.several(loaded, "heartbeat", HeartbeatEntry, _heartbeat)
     reader.check_names("heartbeat", [beat.name for beat in heartbeats])
-    times = reader.guarded((), partial(_general, general))
+    with toml.at():
+        times = _general(general)
     return Rules(
         sources=sources,
         rules=reader.several(loaded, "rule", RuleEntry, reader.rule),
@@ -202,66 +172,26 @@ def read_rules(text: str, *, highest_tier: int, file: str = "") -> Rules:
 
 
 class _Reader:
-    """Reads the tables of one text, and knows where its keys are."""
+    """Reads the tables of one text."""
 
-    def __init__(self, text: str, *, highest_tier: int, file: str) -> None:
-        self._text = text
-        self._lines: dict[Path, int] = {}
+    def __init__(self, toml: TomlFile, *, highest_tier: int, file: str) -> None:
+        self._toml = toml
         self._highest = highest_tier
         self._file = file
-
-    def load(self) -> dict[str, object]:
-        """Return the text as TOML has it."""
-        try:
-            loaded = tomllib.loads(self._text)
-        except tomllib.TOMLDecodeError as error:
-            found = _POSITION.search(str(error))
-            line = int(found[1]) if found and found[1] else self._text.count("\n") + 1
-            raise AlertsFault(line, f"this is not TOML: {_POSITION.sub('', str(error))}") from None
-        except RecursionError:
-            raise AlertsFault(1, "this is nested too deeply to be a file of alerts") from None
-        self._lines = key_lines(self._text)
-        return loaded
-
-    def fault(self, path: Path, reason: str) -> AlertsFault:
-        """Return a fault at a path."""
-        return AlertsFault(line_of(self._lines, path), reason)
-
-    def known(self, table: Mapping[str, object], path: Path, keys: Collection[str]) -> None:
-        """Refuse an unknown key, with the nearest known one."""
-        for key in table:
-            if key not in keys:
-                near = difflib.get_close_matches(key, keys, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(keys)}"
-                raise self.fault((*path, key), f"the key {key[:40]!r} is not known here: {hint}")
 
     def table(self, table: object, path: Path, kind: type[_Struct]) -> _Struct:
         """Return a table as a struct."""
         if not isinstance(table, dict):
-            raise self.fault(path, f"{path[0]} is a table: write [{path[0]}]")
-        self.known(table, path, keys_of(kind))
-        for key in required_of(kind):
-            if key not in table:
-                raise self.fault(path, f"{key!r} is missing: add it")
-        try:
-            return msgspec.convert(table, kind)
-        except msgspec.ValidationError as error:
-            found = _AT.search(str(error))
-            key = str(found[1]) if found else ""
-            reason = f"{key}: {_in_words(_AT.sub('', str(error)))}"
-            raise self.fault((*path, key) if key else path, reason) from None
-
-    def guarded(self, path: Path, made: Callable[[], T]) -> T:
-        """Return what ``made`` returns; its fault gets the line."""
-        try:
-            return made()
-        except _Fault as fault:
-            raise self.fault((*path, fault.key) if fault.key else path, str(fault)) from None
+            raise self._toml.fault(path, f"{path[0]} is a table: write [{path[0]}]")
+        self._toml.check_keys(table, path, keys_of(kind))
+        with self._toml.at(*path):
+            return as_struct(table, kind)
 
     def each(self, table: object, path: Path, kind: type[_Struct], made: Callable[[_Struct], T]) -> T:
         """Return a table as the value that ``made`` makes of it."""
         entry = self.table(table, path, kind)
-        return self.guarded(path, lambda: made(entry))
+        with self._toml.at(*path):
+            return made(entry)
 
     def several(
         self, loaded: Mapping[str, object], name: str, kind: type[_Struct], made: Callable[[_Struct], T]
@@ -278,9 +208,9 @@ class _Reader:
             path: Path = ("source", at)
             self.table(table, path, SourceEntry)  # alone, so that a fault of the defaults is not told as its own
             entry = msgspec.convert({**defaults, **table}, SourceEntry)
-            self.guarded(path, partial(self.check_settings, entry))
-            origin = f"{self._file}:{line_of(self._lines, path)}"
-            found.append(self.guarded(path, partial(_source, entry, set(table) | set(defaults), origin)))
+            with self._toml.at(*path):
+                self.check_settings(entry)
+                found.append(_source(entry, {*table, *defaults}, f"{self._file}:{self._toml.line(*path)}"))
         self.check_names("source", [source.name for source in found])
         return tuple(found)
 
@@ -290,9 +220,9 @@ class _Reader:
         for at, each in enumerate(names):
             before = taken.setdefault(casefold_key(each), at)
             if before != at:
-                line = line_of(self._lines, (name, before))
+                line = self._toml.line(name, before)
                 reason = f"this name is taken by the {name} in line {line}: choose another"
-                raise self.fault((name, at, "name"), reason)
+                raise self._toml.fault((name, at, "name"), reason)
 
     def check_settings(self, entry: Settings) -> None:
         """Refuse settings of a source that make no sense."""
@@ -301,7 +231,7 @@ class _Reader:
         _stale_after(entry, repeats=True)
         for key, words in (("service_label", entry.service_label), ("group_by", entry.group_by)):
             if not all(word.strip() for word in _words(words)):
-                raise _Fault(key, f"{key}: an empty name is no label: leave it out")
+                raise KeyFault(key, f"{key}: an empty name is no label: leave it out")
 
     def rule(self, entry: RuleEntry) -> Rule:
         """Return a rule."""
@@ -317,14 +247,14 @@ class _Reader:
 
     def _check_tier(self, tier: int) -> None:
         if not 1 <= tier <= self._highest:
-            raise _Fault("tier", f"there is no tier {tier}: tiers go from 1 to {self._highest}")
+            raise KeyFault("tier", f"there is no tier {tier}: tiers go from 1 to {self._highest}")
 
     def _array(self, loaded: Mapping[str, object], name: str) -> list[dict[str, object]]:
         tables = loaded.get(name, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            raise self.fault((name,), f"each {name} is a table of its own: write [[{name}]]")
+            raise self._toml.fault((name,), f"each {name} is a table of its own: write [[{name}]]")
         if len(tables) > _MOST[name]:
-            raise self.fault((name, _MOST[name]), f"a file holds at most {_MOST[name]} of these: leave some out")
+            raise self._toml.fault((name, _MOST[name]), f"a file holds at most {_MOST[name]} of these: leave some out")
         return tables
 
 
@@ -334,22 +264,22 @@ class _Reader:
 def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
     _check_name(entry.name)
     if entry.name == PROBES:
-        raise _Fault("name", f"{PROBES!r} is what the daemon's own probes are called: choose another name")
+        raise KeyFault("name", f"{PROBES!r} is what the daemon's own probes are called: choose another name")
     secrets = _words(entry.secret_env)
     for name in secrets:
-        if _VARIABLE.fullmatch(name) is None:
-            raise _Fault("secret_env", "secret_env: name variables of the environment, and never the secret itself")
+        if VARIABLE.fullmatch(name) is None:
+            raise KeyFault("secret_env", "secret_env: name variables of the environment, and never the secret itself")
     for key, header in (("signature_header", entry.signature_header), ("timestamp_header", entry.timestamp_header)):
         if header and _HEADER.fullmatch(header) is None:
-            raise _Fault(key, f"{key}: {header[:40]!r} is not the name of a header")
+            raise KeyFault(key, f"{key}: {header[:40]!r} is not the name of a header")
     if entry.timestamp_header and entry.kind is not SenderKind.GRAFANA:
-        raise _Fault("timestamp_header", "timestamp_header: only Grafana sends one: leave it out")
+        raise KeyFault("timestamp_header", "timestamp_header: only Grafana sends one: leave it out")
     if entry.fingerprint and entry.kind is not SenderKind.GENERIC:
-        raise _Fault("fingerprint", f"fingerprint: {entry.kind} says itself what identifies an alert: leave it out")
+        raise KeyFault("fingerprint", f"fingerprint: {entry.kind} says itself what identifies an alert: leave it out")
     _check_state_words(entry)
     signed = {SenderKind.GRAFANA, SenderKind.PAGERDUTY, SenderKind.GENERIC}
     if secrets and entry.kind not in signed:
-        raise _Fault("secret_env", f"secret_env: {entry.kind} signs nothing: give it a token, and leave this out")
+        raise KeyFault("secret_env", f"secret_env: {entry.kind} signs nothing: give it a token, and leave this out")
     severe = {SenderKind.UPTIME_KUMA, SenderKind.HEALTHCHECKS}  # they know no severity: what they report is down
     is_severe = entry.kind in severe and "default_severity" not in given
     return Source(
@@ -377,11 +307,11 @@ def _check_state_words(entry: SourceEntry) -> None:
     taken = {casefold_key(word) for word in _words(entry.firing_words)}
     for key, words in (("firing_words", _words(entry.firing_words)), ("over_words", _words(entry.over_words))):
         if words and entry.kind is not SenderKind.GENERIC:
-            raise _Fault(key, f"{key}: the words of {entry.kind} are known: leave it out")
+            raise KeyFault(key, f"{key}: the words of {entry.kind} are known: leave it out")
         if not all(word.strip() for word in words):
-            raise _Fault(key, f"{key}: an empty word is in every text: leave it out")
+            raise KeyFault(key, f"{key}: an empty word is in every text: leave it out")
     if both := sorted(taken & {casefold_key(word) for word in _words(entry.over_words)}):
-        raise _Fault("over_words", f"over_words: {both[0][:40]!r} is among 'firing_words' too: take it out of one")
+        raise KeyFault("over_words", f"over_words: {both[0][:40]!r} is among 'firing_words' too: take it out of one")
 
 
 def _grouping(entry: Settings) -> Grouping:
@@ -392,9 +322,9 @@ def _grouping(entry: Settings) -> Grouping:
         repeat=_duration("repeat_interval", entry.repeat_interval),
     )
     if grouping.wait > timedelta(hours=1):
-        raise _Fault("group_wait", "group_wait: nobody would look for that long: write at most 1h")
+        raise KeyFault("group_wait", "group_wait: nobody would look for that long: write at most 1h")
     if grouping.repeat < grouping.interval or grouping.repeat < timedelta(minutes=1):
-        raise _Fault("repeat_interval", "repeat_interval: write at least a minute, and at least 'group_interval'")
+        raise KeyFault("repeat_interval", "repeat_interval: write at least a minute, and at least 'group_interval'")
     return grouping
 
 
@@ -405,13 +335,13 @@ def _stale_after(entry: Settings, *, repeats: bool) -> timedelta | None:
         return STALE_REPEATS * _duration("repeat_interval", entry.repeat_interval)
     found = _duration("stale_after", entry.stale_after)
     if found < timedelta(minutes=1):
-        raise _Fault("stale_after", "stale_after: write a minute or more, or 'never'")
+        raise KeyFault("stale_after", "stale_after: write a minute or more, or 'never'")
     return found
 
 
 def _flapping(entry: FlappingEntry) -> FlapRules:
     if not 2 <= entry.changes <= 100:  # noqa: PLR2004 - one change is what every alert does
-        raise _Fault("changes", f"changes: {entry.changes} changes say nothing: write 2 to 100")
+        raise KeyFault("changes", f"changes: {entry.changes} changes say nothing: write 2 to 100")
     return FlapRules(
         enabled=entry.enabled,
         changes=entry.changes,
@@ -423,7 +353,7 @@ def _flapping(entry: FlappingEntry) -> FlapRules:
 
 def _storm(entry: StormEntry) -> StormRules:
     if not 1 <= entry.sessions <= 100:  # noqa: PLR2004 - a sensible limit
-        raise _Fault("sessions", f"sessions: {entry.sessions} cannot be kept: write 1 to 100")
+        raise KeyFault("sessions", f"sessions: {entry.sessions} cannot be kept: write 1 to 100")
     return StormRules(sessions=entry.sessions, window=_duration("window", entry.window))
 
 
@@ -437,7 +367,7 @@ def _heartbeat(entry: HeartbeatEntry) -> Heartbeat:
     _check_name(entry.name)
     every = _duration("every", entry.every)
     if every < timedelta(seconds=1):
-        raise _Fault("every", "every: write a second or more")
+        raise KeyFault("every", "every: write a second or more")
     grace = _duration("grace", entry.grace)
     return Heartbeat(name=entry.name, matchers=_matchers("matchers", entry.matchers), every=every, grace=grace)
 
@@ -450,8 +380,8 @@ def _general(entry: General) -> tuple[timedelta, timedelta]:
 
 
 def _check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise _Fault("name", f"{name[:40]!r} is not a name: use letters, digits, dots, dashes and underscores")
+    if NAME.fullmatch(name) is None:
+        raise KeyFault("name", f"{name[:40]!r} is not a name: use letters, digits, dots, dashes and underscores")
 
 
 def _words(given: _Words) -> tuple[str, ...]:
@@ -462,24 +392,15 @@ def _matchers(key: str, given: _Words) -> tuple[Matcher, ...]:
     try:
         return read_matchers(_words(given))
     except ValueError as error:
-        raise _Fault(key, f"{key}: {error}") from None
+        raise KeyFault(key, f"{key}: {error}") from None
 
 
 def _duration(key: str, value: _Time) -> timedelta:
     if isinstance(value, str):
         found = _DURATION.fullmatch(value.strip())
         if found is None:
-            raise _Fault(key, f"{key}: {value[:40]!r} is not a duration: write '30s', '5m', '4h' or '1d'")
+            raise KeyFault(key, f"{key}: {value[:40]!r} is not a duration: write '30s', '5m', '4h' or '1d'")
         value = float(found[1]) * _UNIT[found[2]]
     if not 0 <= value <= _LONGEST:  # also refuses NaN
-        raise _Fault(key, f"{key}: {value:g} s is not a duration: write 0 s to 366 days")
+        raise KeyFault(key, f"{key}: {value:g} s is not a duration: write 0 s to 366 days")
     return timedelta(seconds=value)
-
-
-def _in_words(message: str) -> str:
-    """Return what msgspec says about types as a clause with the remedy."""
-    found = _EXPECTED.fullmatch(message)
-    if found is None:
-        return f"{message[:1].lower()}{message[1:]}: correct it"
-    wanted = " or ".join(dict.fromkeys(_WORDS[each] for each in found[1].split(" | ") if each in _WORDS))
-    return f"this is {_WORDS.get(found[2], found[2])}: write {wanted}"

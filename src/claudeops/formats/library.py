@@ -8,7 +8,6 @@ somebody else wrote. They never replace a built-in text, and never lower the tie
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,6 +15,8 @@ from typing import Final
 
 from claudeops.domain.estate.estate import Fault, Service, Source
 from claudeops.text import regex
+from claudeops.text.toml_file import NotTomlError
+from claudeops.text.toml_file import parse as parse_toml
 
 BUILT_IN: Final = "built-in"
 """The origin of the texts that come with claudeops."""
@@ -37,7 +38,6 @@ _KEYS: Final = ("name", "tier", "about")
 _NAME: Final = regex.Pattern(r"[a-z0-9][a-z0-9-]{0,47}")
 _WORD: Final = regex.Pattern(r"[a-z0-9][a-z0-9._:/-]{0,63}")
 _REPOSITORY: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_POSITION: Final = regex.Pattern(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class Kind(StrEnum):
@@ -163,11 +163,10 @@ def _split(content: str) -> tuple[str, str, int]:
 
 def _front_matter(front: str) -> Mapping[str, object]:
     try:
-        values = tomllib.loads(front)
-    except tomllib.TOMLDecodeError as error:
-        found = _POSITION.search(str(error))
-        line = int(found[1]) if found and found[1] else front.count("\n") + 1
-        reason = _POSITION.sub("", str(error))[:_SHOWN_CHARACTERS]
+        values = parse_toml(front)
+    except NotTomlError as error:
+        line = front.count("\n") + 1 if error.line is None else error.line
+        reason = error.reason[:_SHOWN_CHARACTERS]
         raise _TextFault(line + 1, f"its front matter is not TOML ({reason}): correct it") from None
     except (RecursionError, ValueError):  # also for a number of very many digits
         raise _TextFault(2, "its front matter cannot be read: name, tier and about are all it may hold") from None

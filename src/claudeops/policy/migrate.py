@@ -8,11 +8,11 @@ stays as a comment with the reason, so nothing is lost and nothing is allowed by
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from claudeops.text import regex
+from claudeops.text.toml_file import parse
 from claudeops.text.toml_lines import key_lines
 
 GONE: Final = frozenset({"tokens", "line", "excludes", "output", "long_options", "ordered", "inert"})
@@ -28,7 +28,7 @@ def migrate(text: str) -> str:
 
     Raises `ValueError` for what is not TOML, and for rules that are no tables of their own.
     """
-    rules = tomllib.loads(text).get("commands", [])
+    rules = parse(text).get("commands", [])
     lines = text.splitlines()
     tables = {line: path for path, line in key_lines(text).items() if lines[line - 1].lstrip().startswith("[")}
     starts = {line: path[1] for line, path in tables.items() if path[:1] == ("commands",) and len(path) == 2}  # noqa: PLR2004 - a rule
@@ -45,7 +45,7 @@ def migrate(text: str) -> str:
         comments = [line for line in lines[at:end] if line.lstrip().startswith("#")]
         written += [*_rewritten(rule), *comments] if _is_old(rule) else lines[at:end]
         at = end
-    if any(map(_is_old, tomllib.loads("\n".join(written)).get("commands", []))):
+    if any(map(_is_old, parse("\n".join(written)).get("commands", []))):
         raise ValueError("write each rule as a table of its own, [[commands]], first")
     return "\n".join(written) + "\n"
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -23,36 +22,27 @@ from typing import Final
 import msgspec
 
 from claudeops.policy.migrate import GONE, new_form
-from claudeops.policy.policy_tables import (
-    TABLES,
-    ActionEntry,
-    Document,
-    RuleFault,
-    TierEntry,
-    command_fault,
-    group_fault,
-)
+from claudeops.policy.policy_tables import TABLES, ActionEntry, Document, TierEntry, command_fault, group_fault
 from claudeops.text import regex
-from claudeops.text.toml_lines import Path, key_lines, line_of
+from claudeops.text.toml_file import KeyFault, TomlFault, TomlFile, nearest
+from claudeops.text.toml_lines import Path
 
 DEFAULT: Final = "default"
 _MIGRATE: Final = "'claudeops policy migrate FILE' writes the whole file so"
-_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
 _LISTS: Final = ("commands", "groups", "tools")
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class PolicyFault(Exception):  # noqa: N818 - not an error of ours: it describes a fault in an operator's text
-    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1.
+class PolicyFault(TomlFault):
+    """What is wrong with a policy file.
 
     ``extended`` names what the file extends (`DEFAULT` or a fragment) where the fault lies in there.
     """
 
     def __init__(self, line: int, reason: str, *, extended: str = "") -> None:
-        super().__init__(reason)
-        self.line = line
+        super().__init__(line, reason)
         self.extended = extended
 
 
@@ -61,32 +51,27 @@ def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] 
 
     ``fragments``: texts by name.
     """
-    own = _load(text)
-    reader = _Reader(text, own)
+    toml = _load(text)
+    reader = _Reader(toml)
     reader.check_keys()
     document = reader.document()
     if document.extends is None:
         reader.check(document)
         return document
-    base = _load(default, extended=DEFAULT)
+    base = _load(default, extended=DEFAULT).values
     for name in reader.fragments(document, known=fragments):
-        base = _laid_over(base, _load(fragments[name], extended=name))
+        base = _laid_over(base, _load(fragments[name], extended=name).values)
     reader.check_without(document.without, base)
-    merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
+    merged = msgspec.convert(_laid_over(_without(base, document.without), toml.values), Document)
     reader.check(merged, own=document)
     return merged
 
 
-def _load(text: str, *, extended: str = "") -> dict[str, object]:
+def _load(text: str, *, extended: str = "") -> TomlFile:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = _POSITION.search(str(error))
-        line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        reason = f"this is not TOML: {_POSITION.sub('', str(error))}"
-        raise PolicyFault(line, reason, extended=extended) from None
-    except RecursionError:
-        raise PolicyFault(1, "this is nested too deeply to be a policy", extended=extended) from None
+        return TomlFile(text, what="a policy")
+    except TomlFault as fault:
+        raise PolicyFault(fault.line, str(fault), extended=extended) from None
 
 
 def _laid_over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
@@ -126,15 +111,15 @@ def _without(base: Mapping[str, object], gone: tuple[str, ...]) -> dict[str, obj
 
 
 class _Reader:
-    """Checks one text, and knows where its keys are."""
+    """Checks one text."""
 
-    def __init__(self, text: str, own: Mapping[str, object]) -> None:
-        self._text = text
-        self._own = own
+    def __init__(self, toml: TomlFile) -> None:
+        self._toml = toml
+        self._own = toml.values
 
     def fault(self, path: Path, reason: str) -> PolicyFault:
         """Return a fault at a path."""
-        return PolicyFault(line_of(key_lines(self._text), path), reason)
+        return PolicyFault(self._toml.line(*path), reason)
 
     def check_keys(self) -> None:
         """Raise `PolicyFault` for an unknown key, with the nearest known one."""
@@ -146,9 +131,8 @@ class _Reader:
                     instead = f"write {form}" if form else "write options and arguments"
                     raise self.fault((*path, key), f"{key!r} is of the old form: {instead} ({_MIGRATE})")
                 if key not in (known or ()):
-                    near = difflib.get_close_matches(key, known or (), n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known or ()))}"
-                    raise self.fault((*path, key), f"the key {key!r} is not known here: {hint}")
+                    remedy = nearest(key, sorted(known or ()))
+                    raise self.fault((*path, key), f"the key {key!r} is not known here: {remedy}")
 
     def fragments(self, document: Document, *, known: Iterable[str]) -> tuple[str, ...]:
         """Return the fragments that are extended; raises `PolicyFault` for unknown ones."""
@@ -156,9 +140,8 @@ class _Reader:
         names = sorted(known)
         for name in wanted:
             if name not in (DEFAULT, *names):
-                near = difflib.get_close_matches(name, (DEFAULT, *names), n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join((DEFAULT, *names))}"
-                raise self.fault(("extends",), f"there is no policy {name!r} to extend: {hint}")
+                remedy = nearest(name, (DEFAULT, *names))
+                raise self.fault(("extends",), f"there is no policy {name!r} to extend: {remedy}")
         if wanted[:1] != (DEFAULT,) or len(set(wanted)) != len(wanted):
             expected = ", ".join(f'"{name}"' for name in dict.fromkeys((DEFAULT, *wanted)))
             raise self.fault(("extends",), f"a fragment only adds to the default: write extends = [{expected}]")
@@ -237,7 +220,7 @@ class _Reader:
             for index, tool in enumerate(mine.tools):
                 path = ("tools", index)
                 tool.check(document, highest=highest)
-        except RuleFault as fault:
+        except KeyFault as fault:
             raise self.fault((*path, fault.key), str(fault)) from None
 
 

@@ -22,6 +22,7 @@ from claudeops.policy.reach import EntryFault, parse_entry
 from claudeops.policy.rule_book import WRAPPERS
 from claudeops.policy.rules import READINGS, CommandGroup, CommandRule, option_table
 from claudeops.text import regex
+from claudeops.text.toml_file import KeyFault, nearest
 
 BUILT_IN_TOOLS: Final = (
     *("Bash", "Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Grep", "Glob", "LS", "WebFetch", "WebSearch"),
@@ -160,15 +161,15 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
     approvals: int | msgspec.UnsetType = msgspec.UNSET
 
     def check(self, document: Document, *, highest: int) -> None:
-        """Raise `RuleFault` for a fault."""
+        """Raise `KeyFault` for a fault."""
         if not regex.fullmatch(r"mcp__[\w*-]+__[\w*-]+", self.name) or self.name in NEVER_TOOLS:
-            raise RuleFault("name", f"{self.name!r} is not a tool of a server: write mcp__SERVER__TOOL")
+            raise KeyFault("name", f"{self.name!r} is not a tool of a server: write mcp__SERVER__TOOL")
         if not 1 <= self.tier <= highest:
-            raise RuleFault("tier", f"there is no tier {self.tier}: tiers go from 1 to {highest}")
+            raise KeyFault("tier", f"there is no tier {self.tier}: tiers go from 1 to {highest}")
         if self.action and self.action not in document.actions:
-            raise RuleFault("action", f"the action {self.action!r} has no limit: add [actions.{self.action}]")
+            raise KeyFault("action", f"the action {self.action!r} has no limit: add [actions.{self.action}]")
         if bool(self.action) != bool(self.service):
-            raise RuleFault("action", "an action and the key of the input that names its service belong together")
+            raise KeyFault("action", "an action and the key of the input that names its service belong together")
         _check_people(self.approvals)
 
 
@@ -192,9 +193,7 @@ class Document(Entry, frozen=True, kw_only=True):
         """Return why a wrapper's tier is wrong, or None."""
         known = {each for wrapper in WRAPPERS for each in wrapper.name.split("|")}
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            return f"{name!r} is not a command that is known to run others: {hint}"
+            return f"{name!r} is not a command that is known to run others: {nearest(name, sorted(known))}"
         if not 1 <= lowest <= max(map(int, self.tiers), default=0):
             return f"{name!r}: there is no tier {lowest}; to forbid it everywhere, add it to 'without'"
         return None
@@ -220,34 +219,26 @@ TABLES: Final[dict[tuple[str | int, ...], frozenset[str]]] = {
 # --- rules for commands ---------------------------------------------------------------------------------
 
 
-class RuleFault(Exception):  # noqa: N818 - describes a fault in an operator's text
-    """A rule that cannot be applied; ``str()`` says why and what to write, ``key`` where."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(reason)
-        self.key = key
-
-
 def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) -> None:
-    """Raise `RuleFault` unless the rule can be applied; ``kinds`` are the actions that have a limit."""
+    """Raise `KeyFault` unless the rule can be applied; ``kinds`` are the actions that have a limit."""
     for name in rule.name.split("|"):
         _check_name(name)
     if not 1 <= rule.tier <= highest:
-        raise RuleFault("tier", f"there is no tier {rule.tier}: tiers go from 1 to {highest}")
+        raise KeyFault("tier", f"there is no tier {rule.tier}: tiers go from 1 to {highest}")
     if rule.reading not in READINGS:
-        raise RuleFault("reading", f"{rule.reading!r} is not known: known are {', '.join(READINGS)}")
+        raise KeyFault("reading", f"{rule.reading!r} is not known: known are {', '.join(READINGS)}")
     if rule.reading == "words" and rule.options:
-        raise RuleFault("options", "with reading = 'words' every word is an argument: leave the options out")
+        raise KeyFault("options", "with reading = 'words' every word is an argument: leave the options out")
     if rule.look not in LOOKS:
-        raise RuleFault("look", f"{rule.look!r} is not known: known are {', '.join(filter(None, LOOKS))}")
+        raise KeyFault("look", f"{rule.look!r} is not known: known are {', '.join(filter(None, LOOKS))}")
     if rule.look == "network" and not PROGRAMS.issuperset(name.split(" ")[0] for name in rule.name.split("|")):
-        raise RuleFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(PROGRAMS))}")
+        raise KeyFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(PROGRAMS))}")
     if rule.look == "docker" and any(name.split(" ")[0] != "docker" for name in rule.name.split("|")):
-        raise RuleFault("look", f"by it the daemon runs docker, and no {rule.name}")
+        raise KeyFault("look", f"by it the daemon runs docker, and no {rule.name}")
     if rule.look == "kubectl" and not kubectl.RUN.issuperset(rule.name.split("|")):
-        raise RuleFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(kubectl.RUN))}")
+        raise KeyFault("look", f"the daemon runs no {rule.name} by it, only {', '.join(sorted(kubectl.RUN))}")
     if rule.filter not in FILTERS:
-        raise RuleFault("filter", f"{rule.filter!r} is not known: known are {', '.join(filter(None, FILTERS))}")
+        raise KeyFault("filter", f"{rule.filter!r} is not known: known are {', '.join(filter(None, FILTERS))}")
     _check_options("options", rule.options)
     arguments = [kind[:-1] if kind[-1] in "?*+" else kind for kind in rule.arguments.split()]
     _check_kinds("arguments", arguments)
@@ -265,20 +256,20 @@ def people_fault(count: int | msgspec.UnsetType) -> str | None:
 
 def _check_people(count: int | msgspec.UnsetType) -> None:
     if (reason := people_fault(count)) is not None:
-        raise RuleFault("approvals", reason)
+        raise KeyFault("approvals", reason)
 
 
 def group_fault(group: CommandGroup) -> None:
-    """Raise `RuleFault` unless the group can be applied."""
+    """Raise `KeyFault` unless the group can be applied."""
     _check_options("options", group.options)
 
 
 def _check_name(name: str) -> None:
     if not name.strip() or regex.search(r"[^\w .:\[+-]", name) or "  " in name or name != name.strip():
-        raise RuleFault("name", f"{name!r} is not a name of a command: write it with its subcommands, 'docker ps'")
+        raise KeyFault("name", f"{name!r} is not a name of a command: write it with its subcommands, 'docker ps'")
     # ``kill -0`` only asks; no argument makes any of the others harmless.
     if (reason := refuse_line(f"{name} x")) is not None and refuse_line(f"{name} -0 1") is not None:
-        raise RuleFault("name", f"{name!r} can be allowed at no tier: {reason}")
+        raise KeyFault("name", f"{name!r} can be allowed at no tier: {reason}")
 
 
 def _check_words(rule: CommandRule) -> None:
@@ -286,19 +277,19 @@ def _check_words(rule: CommandRule) -> None:
     for key, named in (("required", rule.required.replace("|", " ")), ("first", rule.first), ("deep", rule.deep)):
         for option in named.split():
             if option not in given and option != "*":
-                raise RuleFault(key, f"{option} is not among the options: add it there")
+                raise KeyFault(key, f"{option} is not among the options: add it there")
     if rule.check and rule.check not in ARGUMENT_CHECKS:
-        raise RuleFault("check", f"{rule.check!r} is not known: known are {', '.join(ARGUMENT_CHECKS)}")
+        raise KeyFault("check", f"{rule.check!r} is not known: known are {', '.join(ARGUMENT_CHECKS)}")
 
 
 def _check_action(rule: CommandRule, arguments: list[str], kinds: Collection[str]) -> None:
     if not rule.action:
         return
     if rule.action not in kinds:
-        raise RuleFault("action", f"the action {rule.action!r} has no limit: add [actions.{rule.action}]")
+        raise KeyFault("action", f"the action {rule.action!r} has no limit: add [actions.{rule.action}]")
     values = [option.kind for option in option_table(rule.options).values()]
     if not rule.service and not any(kind in SERVICE_KINDS for kind in (*arguments, *values)):
-        raise RuleFault(
+        raise KeyFault(
             "action",
             "no argument names the service: use one of the kinds "
             f"{', '.join(sorted(SERVICE_KINDS))}, or say which one it is with 'service'",
@@ -308,9 +299,9 @@ def _check_action(rule: CommandRule, arguments: list[str], kinds: Collection[str
 def _check_options(key: str, options: str) -> None:
     for token in options.split():
         if not regex.match(r"-[^=]*(?:=|$)|[!(),](?:=|$)|#$", token.partition("|")[0]) or token.startswith("|"):
-            raise RuleFault(key, f"{token!r} is not an option: write -x, --long, -x|--long or --long=KIND")
+            raise KeyFault(key, f"{token!r} is not an option: write -x, --long, -x|--long or --long=KIND")
         if token.startswith("-NUM"):
-            raise RuleFault(key, f"{token!r}: write the option that a number stands for first: -n|-NUM=int")
+            raise KeyFault(key, f"{token!r}: write the option that a number stands for first: -n|-NUM=int")
     _check_kinds(key, [option.kind for option in option_table(options).values() if option.kind])
 
 
@@ -318,17 +309,15 @@ def _check_kinds(key: str, kinds: Iterable[str]) -> None:
     for kind in kinds:
         name, _, parameter = kind.partition(":")
         if name == "path":
-            raise RuleFault(
+            raise KeyFault(
                 key, "the kind 'path' is now 'file' ('claudeops policy migrate FILE' writes the whole file so)"
             )
         if name not in KINDS:
-            near = difflib.get_close_matches(name, KINDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KINDS))}"
-            raise RuleFault(key, f"{name!r} is not a kind of value: {hint}")
+            raise KeyFault(key, f"{name!r} is not a kind of value: {nearest(name, sorted(KINDS))}")
         if name == "re":
             _check_expression(key, parameter)
         if name == "int" and not regex.fullmatch(r"(?:\d+-)?\d+|", parameter):
-            raise RuleFault(key, f"{kind!r}: write int, int:MOST or int:LEAST-MOST")
+            raise KeyFault(key, f"{kind!r}: write int, int:MOST or int:LEAST-MOST")
 
 
 def _check_expression(key: str, pattern: str) -> None:
@@ -336,4 +325,4 @@ def _check_expression(key: str, pattern: str) -> None:
         regex.check(pattern)
     except regex.ExpressionError as error:
         hint = "; it has no look-around" if "(?" in str(error) else ""
-        raise RuleFault(key, f"{pattern!r} is not a regular expression of google-re2: {error}{hint}") from None
+        raise KeyFault(key, f"{pattern!r} is not a regular expression of google-re2: {error}{hint}") from None

@@ -13,10 +13,10 @@ from typing import Final
 
 from claudeops.domain.probes.probe import HeartbeatLook
 from claudeops.errors import ConfigurationError
-from claudeops.formats.probes.declaration import ProbesFault, read_probes
+from claudeops.formats.probes.declaration import read_probes
 from claudeops.rehearsal.scenario import OF_SERVICES, Probes, Scenario
 from claudeops.scripted_api.responses import PLACEHOLDER, fill
-from claudeops.scripted_api.script import nearest
+from claudeops.text.toml_file import TomlFault, nearest
 
 _PORT: Final = ".port"
 _ANYWHERE: Final = {"url": "http://127.0.0.1:1/", "host": "127.0.0.1:1", "port": "1"}
@@ -33,7 +33,7 @@ def check_probes(scenario: Scenario) -> None:
     lines = list(_lines(_declared(scenario), values))
     try:
         declared = read_probes("\n".join(line for line, _ in lines), file="probes.toml").probes
-    except ProbesFault as fault:
+    except TomlFault as fault:
         raise ConfigurationError(f"{lines[fault.line - 1][1]}: {fault}") from None
     names = tuple(probe.name for probe in declared)
     beating = tuple(probe.name for probe in declared if isinstance(probe.look, HeartbeatLook))

@@ -25,8 +25,8 @@ from claudeops.scripted_api.script import (
     CaptureName,
     Name,
     ToolUse,
-    nearest,
 )
+from claudeops.text.toml_file import nearest
 
 REPOS: Final = "repos"
 OF_SERVICES: Final = ("url", "host", "port")

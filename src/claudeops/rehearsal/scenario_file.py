@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,9 @@ from claudeops.rehearsal.scenario import (
     build_script,
     check_placeholders,
 )
-from claudeops.scripted_api.script import ApiError, ToolUse, convert, nearest
+from claudeops.scripted_api.script import ApiError, ToolUse, convert
+from claudeops.text.toml_file import NotTomlError, nearest, parse
+from claudeops.text.toml_lines import key_lines
 
 SHIPPED: Final = Path(__file__).parent / "scenarios"
 MAX_BYTES: Final = 1024 * 1024
@@ -77,8 +78,6 @@ _REMEDIES: Final = {
 }
 _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _PLACE_PREFIX: Final = re.compile(r"([A-Za-z0-9_.\[\]-]+): ")
-_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
-_KEY: Final = re.compile(r"\s*([A-Za-z0-9_.\"-]+)\s*=")
 _STEP_OF_PATH: Final = re.compile(r"([A-Za-z0-9_-]+)((?:\[[^\]]*\])*)")
 
 
@@ -124,11 +123,11 @@ def read(path: Path) -> Scenario:
         raise ConfigurationError(f"{path}: larger than {MAX_BYTES} bytes: that is not a scenario.")
     try:
         text = raw.decode()
-        document = tomllib.loads(text)
+        document = parse(text)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(f"{path}: line {line}: not UTF-8: save the file as UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
+    except NotTomlError as error:
         raise ConfigurationError(f"{path}: not TOML: {error}.") from None
     try:
         return scenario_of(document)
@@ -237,42 +236,13 @@ def _with_line(sentence: str, text: str) -> str:
 
 
 def line_of(text: str, place: str) -> int | None:
-    """Return the line of a place such as ``tiers.1.steps[2].when``, or the nearest known line above it.
+    """Return the line of a place such as ``tiers.1.steps[2].when``, or of the nearest thing around it that is known.
 
-    Knows headers and keys at the beginning of lines; the contents of an inline table get the line of the table.
+    The contents of an inline table get the line of the table.
     """
-    wanted = _steps(place)
-    counts: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    best, depth = None, 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.fullmatch(line):
-            names = tuple(part.strip(" \"'") for part in header[2].split("."))
-            table = _indexed(names, counts, new=header[1] == "[[")
-            here = table
-        elif key := _KEY.match(line):
-            here = (*table, *(part.strip("\"'") for part in key[1].split(".")))
-        else:
-            continue
-        if here == wanted[: len(here)] and len(here) > depth:
-            best, depth = number, len(here)
-    return best
-
-
-def _steps(place: str) -> tuple[str, ...]:
-    found = []
+    lines = key_lines(text)
+    path: list[str | int] = []
     for name, indices in _STEP_OF_PATH.findall(place):
-        found += [name, *re.findall(r"\[([^\]]*)\]", indices)]
-    return tuple(found)
-
-
-def _indexed(names: tuple[str, ...], counts: dict[tuple[str, ...], int], *, new: bool) -> tuple[str, ...]:
-    """Return a header's names, each array of tables followed by the number of its entry."""
-    path: tuple[str, ...] = ()
-    for index, name in enumerate(names):
-        path = (*path, name)
-        if new and index == len(names) - 1:
-            counts[path] = counts.get(path, -1) + 1
-        if path in counts:
-            path = (*path, str(counts[path]))
-    return path
+        path += [name, *(int(found) if found.isdigit() else found for found in re.findall(r"\[([^\]]*)\]", indices))]
+    around = (tuple(path[:end]) for end in range(len(path), 0, -1))
+    return next((lines[each] for each in around if each in lines), None)

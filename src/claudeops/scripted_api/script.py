@@ -14,7 +14,6 @@ A tier with one scripted session may leave out ``sessions`` and have ``steps`` d
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self, TypeVar, get_args
@@ -22,6 +21,7 @@ from typing import Annotated, Final, Literal, Self, TypeVar, get_args
 import msgspec
 
 from claudeops.errors import ConfigurationError
+from claudeops.text.toml_file import nearest
 
 LAST_RESULT: Final = "last_result"
 """In texts and reports, ``{{last_result}}`` becomes the text of the last tool results."""
@@ -286,12 +286,6 @@ def convert(
         return msgspec.convert(obj, wanted)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_sentence(str(error), wanted, place, shapes, remedies)) from None
-
-
-def nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return the remedy for an unknown name: the nearest known one, else all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
 
 
 def _sentence(

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
-from claudeops.files import is_there
+from claudeops.files import is_file, is_there
 from claudeops.settings.names import prompt_variable
+from claudeops.text.toml_file import TomlFault
 
+T = TypeVar("T")
 ResourceKind = Literal["schemas", "prompts", "migrations"]
 
 PROMPT_FILES: Final = ("tier1-observe.md", "tier2-investigate.md", "tier3-remediate.md")
@@ -25,6 +27,7 @@ SCHEMA_FILE: Final = "agent-response.json"
 SCHEMA_VARIABLE: Final = "CLAUDEOPS_SCHEMA_PATH"
 MOST_CONFIG_BYTES: Final = 10 * 1024 * 1024
 
+_TOML_BYTES: Final = 1024 * 1024
 _PROMPT_BYTES: Final = 10 * 1024 * 1024
 _ARGUMENT_BYTES: Final = 128 * 1024 - 1
 """The CLI takes the schema as one argument, and Linux limits an argument to 128 KiB including its final NUL."""
@@ -78,6 +81,21 @@ def _unreadable(path: Path, message: str) -> ConfigurationError:
 
 def _not_as_wanted(path: Path, message: str) -> ConfigurationError:
     return ConfigurationError(message, kind=ErrorKind.PARSE, operation="read", target=str(path))
+
+
+def toml_file(named: Path | None, name: str, *, root: Path) -> Path | None:
+    """Return a file of the operator's: the named one, else the one in ``/app/config`` if it is there."""
+    placed = root / "app" / "config" / name
+    return placed if named is None and is_file(placed) else named
+
+
+def read_toml(path: Path, read: Callable[[str], T], *, variable: str, what: str) -> T:
+    """Return what ``read`` makes of a file. Raises `ConfigurationError` with file, line and remedy."""
+    text = read_text(path, origin=variable, what=what, limit=_TOML_BYTES)
+    try:
+        return read(text)
+    except TomlFault as fault:
+        raise ConfigurationError(f"{variable}: {path}, line {fault.line}: {fault}.") from None
 
 
 def load_prompt(tier: int, named: Path | None, *, root: Path) -> tuple[Path, str]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.errors import ConfigurationError
-from claudeops.formats.network.headers import REFERENCE, HeadersFault, SecretHeader, WrittenHeader, read_headers
+from claudeops.formats.network.headers import REFERENCE, SecretHeader, WrittenHeader, read_headers
 from claudeops.settings.environ import SHORTEST
-from claudeops.settings.files import read_text
+from claudeops.settings.files import read_text, read_toml
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from claudeops.settings.reader import Reader
 
@@ -48,10 +48,7 @@ def load_secret_headers(reader: Reader, environ: Mapping[str, str]) -> Headers:
     path = reader.path(VARIABLE)
     if path is None:
         return Headers()
-    try:
-        written = read_headers(read_text(path, origin=VARIABLE, what="file of headers", limit=_MOST_BYTES))
-    except HeadersFault as fault:
-        raise ConfigurationError(f"{VARIABLE}: {path}, line {fault.line}: {fault}.") from None
+    written = read_toml(path, read_headers, variable=VARIABLE, what="file of headers")
     files = {path: None}
     return Headers(headers=tuple(_filled(each, path, environ, files) for each in written), files=tuple(files))
 

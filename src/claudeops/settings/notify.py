@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +17,9 @@ from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import APPRISE, Target, TargetKind
 from claudeops.domain.schedules import Cron
 from claudeops.errors import ConfigurationError
-from claudeops.files import is_file
-from claudeops.formats.notices import Document, Named, NotifyFault, Place, read_document
+from claudeops.formats.notices import Document, Named, Place, read_document
 from claudeops.settings.environ import in_notice_url
-from claudeops.settings.files import read_text
+from claudeops.settings.files import read_text, read_toml, toml_file
 from claudeops.settings.model import SlackChannel, TelegramChat
 from claudeops.settings.reader import Reader
 
@@ -27,8 +27,6 @@ VARIABLE: Final = "CLAUDEOPS_NOTIFY_PATH"
 DIGEST: Final = "CLAUDEOPS_DIGEST_CRON"
 URLS: Final = "CLAUDEOPS_APPRISE_URLS"
 
-_FILE: Final = Path("app") / "config" / "notify.toml"
-_MOST_BYTES: Final = 1024 * 1024
 _ADDRESS_BYTES: Final = 64 * 1024
 _UNSET: Final = "is not set: set it"
 _UNKNOWN: Final = "was not there when claudeops was started: restart it"
@@ -72,8 +70,7 @@ class Targets:
 
 def read_notify(reader: Reader, environ: Mapping[str, str], *, timezone: str, root: Path) -> Targets:
     """Return the targets of the file and of the variable. Raises `ConfigurationError` with the remedy."""
-    placed = root / _FILE
-    path = reader.path(VARIABLE) or (placed if is_file(placed) else None)
+    path = toml_file(reader.path(VARIABLE), "notify.toml", root=root)
     return _targets(path, notice_urls(reader), environ, timezone=timezone)
 
 
@@ -96,7 +93,10 @@ def _targets(
     path: Path | None, urls: Sequence[str], environ: Mapping[str, str], *, timezone: str, unset: str = _UNSET
 ) -> Targets:
     names = [APPRISE if index == 0 else f"{APPRISE}-{index + 1}" for index in range(len(urls))]
-    document = Document(targets=()) if path is None else _load(path, timezone=timezone)
+    document = Document(targets=())
+    if path is not None:
+        read = partial(read_document, timezone=timezone)
+        document = read_toml(path, read, variable=VARIABLE, what="file of targets")
     addresses = dict(zip(names, urls, strict=True))
     telegram: dict[str, TelegramChat] = {}
     slack: dict[str, SlackChannel] = {}
@@ -162,14 +162,6 @@ def read_digest_cron(reader: Reader) -> str | None:
         except ConfigurationError as error:
             raise ConfigurationError(f"{DIGEST}: {error}.") from None
     return cron
-
-
-def _load(path: Path, *, timezone: str) -> Document:
-    text = read_text(path, origin=VARIABLE, what="file of targets", limit=_MOST_BYTES)
-    try:
-        return read_document(text, timezone=timezone)
-    except NotifyFault as fault:
-        raise ConfigurationError(f"{VARIABLE}: {path}, line {fault.line}: {fault}.") from None
 
 
 def _secret(

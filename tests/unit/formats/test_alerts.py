@@ -10,7 +10,8 @@ from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import read_matcher, read_matchers
 from claudeops.domain.alerts.rules import Rules, SenderKind
 from claudeops.domain.events import Level
-from claudeops.formats.alerts import AlertsFault, read_rules
+from claudeops.formats.alerts import read_rules
+from claudeops.text.toml_file import TomlFault
 
 WHOLE = """
 self_inflicted = "90s"
@@ -75,7 +76,7 @@ def rules(text: str = WHOLE) -> Rules:
 
 
 def fault(text: str) -> tuple[int, str]:
-    with pytest.raises(AlertsFault) as caught:
+    with pytest.raises(TomlFault) as caught:
         rules(text)
     return caught.value.line, str(caught.value)
 

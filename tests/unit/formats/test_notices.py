@@ -10,7 +10,8 @@ from claudeops.domain.events import Level
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import Target, TargetKind, Topic
 from claudeops.domain.schedules.windows import read_window
-from claudeops.formats.notices import NotifyFault, Place, read_document
+from claudeops.formats.notices import Place, read_document
+from claudeops.text.toml_file import TomlFault
 
 WHOLE = """
 [[targets]]
@@ -142,7 +143,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "line", "said"), MISTAKES)
 def test_a_mistake_names_its_line_and_what_to_write(text: str, line: int, said: str) -> None:
-    with pytest.raises(NotifyFault) as fault:
+    with pytest.raises(TomlFault) as fault:
         read_document(text, timezone="UTC")
 
     assert said in str(fault.value)
@@ -151,5 +152,5 @@ def test_a_mistake_names_its_line_and_what_to_write(text: str, line: int, said: 
 
 @given(st.text())
 def test_any_text_is_a_file_or_a_mistake(text: str) -> None:
-    with pytest.raises(NotifyFault):
+    with pytest.raises(TomlFault):
         read_document(text, timezone="UTC")

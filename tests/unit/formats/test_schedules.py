@@ -9,7 +9,8 @@ import pytest
 from claudeops.domain.schedules import Cron, Interval, Schedule
 from claudeops.domain.schedules.plan import Overlap, Plan
 from claudeops.domain.schedules.windows import read_window
-from claudeops.formats.schedules import ScheduleFault, Surroundings, read_plans
+from claudeops.formats.schedules import Surroundings, read_plans
+from claudeops.text.toml_file import TomlFault
 
 WHOLE: Final = """
 [[schedule]]
@@ -107,7 +108,7 @@ def test_a_prompt_may_come_from_a_file_beside() -> None:
 )
 def test_a_fault_has_its_line_and_a_remedy(line: str, number: int, sentence: str) -> None:
     text = f"[[schedule]]\nname = 'a'\ninterval = '1h'\n{line}\n"
-    with pytest.raises(ScheduleFault) as fault:
+    with pytest.raises(TomlFault) as fault:
         read_plans(text, AROUND)
     assert sentence in str(fault.value)
     assert fault.value.line == number
@@ -116,11 +117,11 @@ def test_a_fault_has_its_line_and_a_remedy(line: str, number: int, sentence: str
 
 @pytest.mark.parametrize("text", ["", "schedule = 3", "schedule = [3]", "a = " + "[" * 3000])
 def test_what_is_no_file_of_schedules_is_refused(text: str) -> None:
-    with pytest.raises(ScheduleFault):
+    with pytest.raises(TomlFault):
         read_plans(text, AROUND)
 
 
 def test_a_file_cannot_grow_without_end() -> None:
     text = "".join(f"[[schedule]]\nname = 'n{number}'\ninterval = 60\n" for number in range(201))
-    with pytest.raises(ScheduleFault, match="more than 200"):
+    with pytest.raises(TomlFault, match="more than 200"):
         read_plans(text, AROUND)

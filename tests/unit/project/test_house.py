@@ -6,7 +6,17 @@ from typing import Final
 
 import pytest
 
-from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, forwarding, functions, measure, protocols
+from support.house import (
+    CEILING_LINES,
+    FOLDER_FILES,
+    FUNCTION_LINES,
+    House,
+    forwarding,
+    functions,
+    imported,
+    measure,
+    protocols,
+)
 
 SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
@@ -200,6 +210,19 @@ LONG: Final = {
 """Functions over forty lines, each with its reason."""
 
 
+PARSER: Final = {"claudeops.text.toml_file"}
+"""Who imports the parser of TOML: every reader of such a text has its lines, names and sentences from there."""
+
+STAMPS: Final = {
+    "claudeops.engine.operator_file": "the files of alerts, targets and schedules, which the daemon reads again",
+    "claudeops.engine.probes.declared": "the file of probes, read again with the manifests beside it",
+    "claudeops.engine.estate": "repositories: many files, each with what it said last",
+    "claudeops.engine.gate.admission": "a program, which must be the one that was tried",
+    "claudeops.engine.recovery.recovery": "a log that a lost process may still write to",
+    "claudeops.cli.doctor.machine": "the newest entry beside the clock; nothing is read again",
+}
+"""Who compares when a file was changed: another module that reads an operator's file again belongs into the first."""
+
 FLAT: Final = {"cli": 40, "policy": 26, "store": 26}
 """Folders with one file a subject, and how many they may hold."""
 
@@ -242,3 +265,11 @@ def test_every_protocol_says_why_it_is_one(house: House) -> None:
 def test_the_methods_of_the_store_are_the_sql_and_forward_nothing(house: House) -> None:
     store = (module for name, module in house.modules.items() if name.startswith("claudeops.store."))
     assert [name for module in store for name in forwarding(module) if "._" not in name] == []
+
+
+def test_one_module_opens_the_door_to_toml(house: House) -> None:
+    assert {name for name, module in house.modules.items() if "tomllib" in imported(module)} == PARSER
+
+
+def test_what_reads_files_again_is_not_written_anew(house: House) -> None:
+    assert {name for name, module in house.modules.items() if "st_mtime" in module.path.read_text()} == set(STAMPS)

@@ -83,6 +83,11 @@ def closed_from(windows: Iterable[Weekly], at: datetime, timezone: str, *, most:
     return min(end, last) if end > at else None
 
 
+def read_windows(given: str | Iterable[str]) -> tuple[Window, ...]:
+    """Read one window or several. Raises `ValueError` with the sentence for the first one that is none."""
+    return tuple(map(read_window, (given,) if isinstance(given, str) else given))
+
+
 def read_window(text: str) -> Window:
     """Return the window that a text names; raises `ValueError` with a clause that says how it is written."""
     *named, times = text.strip().lower().split() or [""]

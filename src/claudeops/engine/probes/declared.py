@@ -14,10 +14,11 @@ from typing import Final
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
 from claudeops.domain.probes.probe import Probe
-from claudeops.formats.probes.declaration import NO_DECLARATION, Declaration, ProbesFault, read_probes
+from claudeops.formats.probes.declaration import NO_DECLARATION, Declaration, read_probes
 from claudeops.formats.probes.derived import all_probes, derive
 from claudeops.tasks import Threads
 from claudeops.text import casefold_key
+from claudeops.text.toml_file import TomlFault
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a probes file."""
@@ -60,7 +61,7 @@ def read_file(path: Path, *, refuse_command: Callable[[str], str | None] = allow
         return read_probes(data.decode("utf-8-sig"), file=path.name, refuse_command=refuse_command)
     except UnicodeDecodeError:
         return f"{path} is not UTF-8: save the probes file as UTF-8"
-    except ProbesFault as fault:
+    except TomlFault as fault:
         return f"{path}, line {fault.line}: {fault}"
 
 

@@ -6,8 +6,8 @@ The schedules on record decide what is due, so a restart, or a change of the fil
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
@@ -15,31 +15,23 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from claudeops.clock import Clock
-from claudeops.domain.chains.escalation import EscalationRules, fingerprint
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes.tier0 import Gate, Need
 from claudeops.domain.schedules import fires_at
 from claudeops.domain.schedules.plan import Fire, LastFire, Plan, Saved, SkipReason, last_due, session_of, why_not
 from claudeops.domain.sessions import NewSession, Session
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import UNCOUNTED, Counting, Dispatcher
 from claudeops.engine.schedules.scheduler import WATCH_SECONDS, Scheduler
-from claudeops.errors import ConfigurationError, StoreError
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.schedules import Schedules
-from claudeops.tasks import DatabaseTrouble, Threads
+from claudeops.tasks import DatabaseTrouble
 
 Plans = tuple[Plan, ...]
 
-READ_SECONDS: Final = 10.0
-"""How long the disk may take to hand out the file."""
-
-LOOK_SECONDS: Final = 5.0
-"""How soon a change of the file counts."""
-
 _COUNTED: Final = timedelta(days=1)
 """For how long the status says what was skipped."""
-
-_EVENT: Final = fingerprint("schedules_file")
 
 
 async def always(_plan: Plan, _now: datetime) -> Gate:
@@ -58,39 +50,45 @@ class ScheduleKeeper:
     dispatcher: Dispatcher
     rules: Callable[[], EscalationRules]
     new_session: Callable[[int], NewSession]  # of a tier
-    read: Callable[[], Plans] | None = None  # reads the file again, raises `ConfigurationError`; None: there is none
+    file: OperatorFile[Plans] | None = None  # says at first what the plans are; None: there is none
     gate: Callable[[Plan, datetime], Awaitable[Gate]] = always  # tier 0
     counts: Counting = UNCOUNTED
-    look_seconds: float = LOOK_SECONDS
     watch_seconds: float = WATCH_SECONDS
     saved: Saved | None = None  # within the last day
     _paused: bool = False
-    _fault: str | None = ""  # in the file, as it was last told; "": an earlier daemon may have told one
     _scheduler: Scheduler | None = None
-    _reader: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Keep the schedules; started once the first ones are timed."""
-        plans = self.plans
-        while True:
-            last = await self._last_fires()
-            async with anyio.create_task_group() as tasks:
-                scheduler = self._scheduler_of(plans, last)
-                self.plans, self._scheduler = plans, scheduler  # together: `next_fires` pairs them by name
-                await tasks.start(scheduler.run)
-                if self._paused:
-                    scheduler.pause()
-                self._tell(last)
-                task_status.started()
-                task_status = TASK_STATUS_IGNORED
-                plans = await self._next_plans()
-                # What is on its way into the database gets there all the same, and is found there below.
+        async with anyio.create_task_group() as tasks:
+            if self.file is not None:
+                tasks.start_soon(self.file.run)
+            plans = await self._keep(self.plans, task_status)
+            while True:
+                plans = await self._keep(plans, TASK_STATUS_IGNORED)
+
+    async def _keep(self, plans: Plans, task_status: TaskStatus[None]) -> Plans:
+        """Keep some schedules until the file has others, and return those."""
+        last = await self._last_fires()
+        async with anyio.create_task_group() as tasks:
+            scheduler = self._scheduler_of(plans, last)
+            self.plans, self._scheduler = plans, scheduler  # together: `next_fires` pairs them by name
+            await tasks.start(scheduler.run)
+            if self._paused:
                 scheduler.pause()
-                tasks.cancel_scope.cancel()
+            self._tell(last)
+            task_status.started()
+            others = await self._next_plans()
+            # What is on its way into the database gets there all the same, and is found there at the next turn.
+            scheduler.pause()
+            tasks.cancel_scope.cancel()
+        return others
 
     def pause(self) -> None:
         """Start no more fires. A fire under way is not cut off."""
         self._paused = True
+        if self.file is not None:
+            self.file.pause()
         if self._scheduler is not None:
             self._scheduler.pause()
 
@@ -169,38 +167,10 @@ class ScheduleKeeper:
     async def _count(self) -> None:
         self.saved = await self.schedules.saved(self.clock.now() - _COUNTED)
 
-    # --- the file -------------------------------------------------------------------------------------
-
     async def _next_plans(self) -> Plans:
         """Return the schedules of the file as soon as they are others than those in force."""
-        while True:
-            await anyio.sleep(self.look_seconds)
-            if self.read is None or self._paused:
-                continue
-            try:
-                plans = await self._reader.run(self.read, seconds=READ_SECONDS, what="reading the schedules")
-            except (ConfigurationError, OSError) as error:
-                await self._report(str(error))
-                continue
-            await self._report(None)
-            if plans != self.plans:
-                self.log.info(LogEvent.SCHEDULES_CHANGED, schedules=[plan.name for plan in plans])
-                return plans
-
-    async def _report(self, fault: str | None) -> None:
-        """Tell once of a file that cannot be read, and once that it can be read again."""
-        if fault == self._fault:
-            return
-        if fault is not None:
-            self.log.error(LogEvent.SCHEDULES_REFUSED, error=fault)
-        event = NewEvent(
-            level=Level.WARNING,
-            message=f"the schedules were not read again, the last good ones serve: {fault}",
-            fingerprint=_EVENT,
-        )
-        try:
-            await self.schedules.note(event, over=fault is None, now=self.clock.now().astimezone(UTC))
-        except StoreError as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="schedules", error=str(error))
-        else:
-            self._fault = fault
+        file = self.file
+        while file is None or self._paused or file.value == self.plans:
+            await (anyio.sleep_forever() if file is None else file.change())
+        self.log.info(LogEvent.SCHEDULES_CHANGED, schedules=[plan.name for plan in file.value])
+        return file.value

@@ -10,7 +10,6 @@ what stands in any other list has the line where that begins.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 import yaml
 
 from claudeops.text import regex
+from claudeops.text.toml_file import NotTomlError, parse
 
 MOST_CHARACTERS: Final = 256 * 1024
 """Of one file, and so of one TOML or YAML text."""
@@ -101,19 +101,12 @@ def read_toml(text: str, *, first_line: int = 1) -> Table:
         if line.count(".") > _MOST_DOTS:
             raise UnreadableError(f"a line has more than {_MOST_DOTS} dots", number)
     try:
-        value = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UnreadableError(*_toml_reason(str(error), first_line)) from None
+        value = parse(text)
+    except NotTomlError as error:
+        raise UnreadableError(error.reason, first_line + (error.line or 1) - 1) from None
     except RecursionError:
         raise UnreadableError("it is nested too deeply", first_line) from None
     return _Plain(_toml_lines(text, first_line)).table(value, (), first_line)
-
-
-def _toml_reason(sentence: str, first_line: int) -> tuple[str, int]:
-    found = regex.search(r"(?s)^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", sentence)
-    if found is None:
-        return sentence, first_line
-    return found[1], first_line + int(found[2] or 1) - 1
 
 
 _Path = tuple[str | int, ...]

@@ -6,10 +6,7 @@ The file never holds a secret itself: a value refers to a variable of the daemon
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,15 +16,13 @@ from claudeops.domain.network.destination import network_in, plain
 from claudeops.domain.network.never_asked import refuse_host
 from claudeops.formats.network.addresses import joined
 from claudeops.text import regex
-from claudeops.text.toml_lines import Path, key_lines, line_of
+from claudeops.text.toml_file import KeyFault, TomlFile, keys_of
 
 MOST: Final = 100
 REFERENCE: Final = regex.Pattern(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]{0,199})|file:([^{}$\r\n]{1,1000}))\}")
 """A variable, or a file."""
 
 _TABLE: Final = "headers"
-_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_AT: Final = regex.Pattern(r" - at `\$\.headers\[(\d+)\](?:\.(\w+))?[^`]*`$")
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _PLAIN: Final = regex.Pattern(r"[ -~]*")
 _OF_THE_CONNECTION: Final = frozenset(
@@ -41,14 +36,6 @@ _PLAIN_PORT: Final = 80
 _LARGEST_PORT: Final = 65535
 HIGHEST_TIER: Final = 9
 _SHOWN: Final = 20  # hosts in a sentence
-
-
-class HeadersFault(Exception):  # noqa: N818 - not an error of ours: it describes a fault in an operator's text
-    """What is wrong with a file of headers; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,96 +125,44 @@ class _Document(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     headers: tuple[_Entry, ...] = ()
 
 
-_KEYS: Final = tuple(each.name for each in msgspec.structs.fields(_Entry))
-
-
-class _Fault(Exception):  # noqa: N818 - as above
-    """A fault of one key of a header."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(reason)
-        self.key = key
-
-
 def read_headers(text: str) -> tuple[WrittenHeader, ...]:
-    """Return the headers that a file names; raises `HeadersFault`."""
-    loaded, lines = _load(text), key_lines(text)
-    _check_keys(loaded, lines)
-    try:
-        document = msgspec.convert(loaded, _Document)
-    except msgspec.ValidationError as error:
-        raise _typed(error, lines) from None
+    """Return the headers that a file names; raises `TomlFault`."""
+    file = TomlFile(text, what="a file of headers")
+    for key in file.values:
+        if key != _TABLE:
+            reason = f"the key {key[:40]!r} is not known here: headers stand under [[headers]]"
+            raise file.fault((key, 0), reason)
+    for index, table in file.tables(_TABLE):
+        file.check_keys(table, (_TABLE, index), keys_of(_Entry))
+    document = file.as_document(_Document, remedy="write every entry as a table, [[headers]]")
     if not document.headers:
-        raise HeadersFault(1, "there is no header in it: add a [[headers]], or unset CLAUDEOPS_HEADERS_PATH")
+        raise file.fault((), "there is no header in it: add a [[headers]], or unset CLAUDEOPS_HEADERS_PATH")
     if len(document.headers) > MOST:
-        raise HeadersFault(1, f"there are more than {MOST} headers in it: leave some out")
+        raise file.fault((), f"there are more than {MOST} headers in it: leave some out")
     found: list[WrittenHeader] = []
     for index, entry in enumerate(document.headers):
-        with _located(lines, (_TABLE, index)):
-            header = _header(entry, line_of(lines, (_TABLE, index)))
+        with file.at(_TABLE, index):
+            header = _header(entry, file.line(_TABLE, index))
             _check_others(header, found)
             found.append(header)
     return tuple(found)
 
 
-@contextmanager
-def _located(lines: dict[Path, int], entry: Path) -> Iterator[None]:
-    """Give a fault of a key the line of that key."""
-    try:
-        yield
-    except _Fault as fault:
-        raise HeadersFault(line_of(lines, (*entry, fault.key)), str(fault)) from None
-
-
-def _load(text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = _POSITION.search(str(error))
-        line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        raise HeadersFault(line, f"this is not TOML: {_POSITION.sub('', str(error))}") from None
-    except RecursionError:
-        raise HeadersFault(1, "this is nested too deeply to be a file of headers") from None
-
-
-def _check_keys(loaded: Mapping[str, object], lines: dict[Path, int]) -> None:
-    for table in loaded:
-        if table != _TABLE:
-            reason = f"the key {table[:40]!r} is not known here: headers stand under [[headers]]"
-            raise HeadersFault(line_of(lines, (table, 0)), reason)
-    entries = loaded.get(_TABLE)
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        for key in entry if isinstance(entry, dict) else ():
-            if key not in _KEYS:
-                near = difflib.get_close_matches(key, _KEYS, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_KEYS)}"
-                reason = f"the key {key[:40]!r} is not known here: {hint}"
-                raise HeadersFault(line_of(lines, (_TABLE, index, key)), reason)
-
-
-def _typed(error: msgspec.ValidationError, lines: dict[Path, int]) -> HeadersFault:
-    """Return the fault of a value of the wrong type, or of a key that is missing."""
-    found = _AT.search(str(error))
-    reason = _AT.sub("", str(error)).replace("`", "'")
-    if found is None:
-        return HeadersFault(1, f"{reason}: write every entry as a table, [[headers]]")
-    path: Path = (_TABLE, int(found[1]), *([found[2]] if found[2] else []))
-    return HeadersFault(line_of(lines, path), f"{found[2]}: {reason}" if found[2] else reason)
-
-
 def _header(entry: _Entry, line: int) -> WrittenHeader:
     port = entry.port if entry.port is not None else _TLS_PORT if entry.tls else _PLAIN_PORT
     if not 1 <= port <= _LARGEST_PORT:
-        raise _Fault("port", f"{port} is not a port: write a number from 1 to {_LARGEST_PORT}")
+        raise KeyFault("port", f"{port} is not a port: write a number from 1 to {_LARGEST_PORT}")
     name = entry.name
     if not _NAME.fullmatch(name):
-        raise _Fault("name", f"{name[:80]!r} is not the name of a header: write one such as 'Authorization'")
+        raise KeyFault("name", f"{name[:80]!r} is not the name of a header: write one such as 'Authorization'")
     if name.lower() in _OF_THE_CONNECTION or name.lower().startswith(("proxy-", "x-forwarded-")):
-        raise _Fault("name", f"{name} says how a request is sent, and holds no secret: name the header with the key")
+        raise KeyFault("name", f"{name} says how a request is sent, and holds no secret: name the header with the key")
     if entry.tiers is not None and not (entry.tiers and all(1 <= tier <= HIGHEST_TIER for tier in entry.tiers)):
-        raise _Fault("tiers", "tiers: name some, such as [1, 2], or leave it out: then it is all of them")
+        raise KeyFault("tiers", "tiers: name some, such as [1, 2], or leave it out: then it is all of them")
     if entry.ca_file and not entry.tls:
-        raise _Fault("ca_file", "ca_file: without TLS there is no certificate: leave it out, or leave out tls = false")
+        raise KeyFault(
+            "ca_file", "ca_file: without TLS there is no certificate: leave it out, or leave out tls = false"
+        )
     _check_value(entry.value)
     return WrittenHeader(
         host=_host(entry.host),
@@ -243,25 +178,25 @@ def _header(entry: _Entry, line: int) -> WrittenHeader:
 
 def _host(written: str) -> str:
     if "://" in written or "/" in written or network_in(written) is not None:
-        raise _Fault("host", f"{written[:80]!r}: write the name or address of one host, without a scheme or a path")
+        raise KeyFault("host", f"{written[:80]!r}: write the name or address of one host, without a scheme or a path")
     host = plain(written)
     if (reason := refuse_host(host)) is not None:
-        raise _Fault("host", f"{reason}: write the name or address of one host, such as 'grafana.example'")
+        raise KeyFault("host", f"{reason}: write the name or address of one host, such as 'grafana.example'")
     return host
 
 
 def _check_value(value: str) -> None:
     rest = REFERENCE.sub("", value)
     if rest == value:
-        raise _Fault(
+        raise KeyFault(
             "value",
             "value: the secret itself does not belong into this file: refer to a variable, '${NAME}', or to a file, "
             "'${file:PATH}'",
         )
     if "${" in rest:
-        raise _Fault("value", "value: there is a '${' that refers to nothing: write '${NAME}' or '${file:PATH}'")
+        raise KeyFault("value", "value: there is a '${' that refers to nothing: write '${NAME}' or '${file:PATH}'")
     if not _PLAIN.fullmatch(rest):
-        raise _Fault("value", "value: a header holds printable ASCII alone: correct what stands beside the reference")
+        raise KeyFault("value", "value: a header holds printable ASCII alone: correct what stands beside the reference")
 
 
 def _check_others(header: WrittenHeader, others: Sequence[WrittenHeader]) -> None:
@@ -269,10 +204,10 @@ def _check_others(header: WrittenHeader, others: Sequence[WrittenHeader]) -> Non
         if (other.host, other.port) != (header.host, header.port):
             continue
         if (other.tls, other.ca_file) != (header.tls, header.ca_file):
-            raise _Fault(
+            raise KeyFault(
                 "host", f"line {other.line} has this host and port with another 'tls' or 'ca_file': agree on one"
             )
         if other.name.lower() == header.name.lower() and other.tiers & header.tiers:
-            raise _Fault(
+            raise KeyFault(
                 "name", f"line {other.line} adds {header.name} there already: leave one out, or part their tiers"
             )

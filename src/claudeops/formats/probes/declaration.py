@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
-
-import msgspec
 
 from claudeops.domain.access.tokens import NAME as ADDRESSED
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import AnyLook, CommandLook, HeartbeatLook, HttpLook, Look, Probe
-from claudeops.formats.probes.keys import KINDS, Defaults, Entry, KeyFault, check_look, in_unit, keys_of, required_of
+from claudeops.formats.probes.keys import KINDS, Defaults, Entry, check_look, in_unit
 from claudeops.text import casefold_key, regex
-from claudeops.text.toml_lines import Path, key_lines, line_of
+from claudeops.text.toml_file import KeyFault, TomlFile, as_struct, keys_of, nearest
 
 MOST_PROBES: Final = 5000
 """Probes of one file."""
 
-_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_AT: Final = regex.Pattern(r" - at `\$\.?(\w*)[^`]*`$")
-_EXPECTED: Final = regex.Pattern(r"Expected `([^`]+)`, got `([^`]+)`")
-_WORDS: Final = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a text in quotes",
-    "bool": "true or false",
-    "array": "a list in brackets",
-    "object": "a table",
-}
 _TOP: Final = ("defaults", "probe")
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
 _MOST_SERVICE: Final = 255
@@ -39,16 +25,6 @@ _LONGEST_INTERVAL: Final = 86400.0
 _SHORTEST_TIMEOUT: Final = 0.1
 _LONGEST_TIMEOUT: Final = 300.0
 _MOST_IN_A_ROW: Final = 100
-
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
-
-
-class ProbesFault(Exception):  # noqa: N818 - not an error of ours: it describes a fault in an operator's text
-    """What is wrong with a probes file; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,21 +44,21 @@ def allow_all(_command: str) -> str | None:
 
 
 def read_probes(text: str, *, file: str, refuse_command: Callable[[str], str | None] = allow_all) -> Declaration:
-    """Return what a probes file says. Raises `ProbesFault` for the first fault.
+    """Return what a probes file says. Raises `TomlFault` for the first fault.
 
     ``file`` is its name in `Probe.origin`. ``refuse_command`` says why tier 1's policy does not allow a command, or
     None.
     """
-    document = _load(text)
-    reader = _Reader(text, file=file, refuse_command=refuse_command)
-    _refuse_unknown((), document, _TOP, reader)
-    given, tables = document.get("defaults", {}), document.get("probe", [])
+    toml = TomlFile(text, what="a probes file")
+    toml.check_keys(toml.values, (), _TOP, where=_called(toml.values))
+    given, tables = toml.values.get("defaults", {}), toml.values.get("probe", [])
     if not isinstance(given, dict):
-        raise reader.fault(("defaults",), "defaults is a table: write [defaults]")
+        raise toml.fault(("defaults",), "defaults is a table: write [defaults]")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise reader.fault(("probe",), "each probe is a table of its own: write [[probe]]")
+        raise toml.fault(("probe",), "each probe is a table of its own: write [[probe]]")
     if len(tables) > MOST_PROBES:
-        raise reader.fault(("probe", MOST_PROBES), f"a file holds at most {MOST_PROBES} probes: leave some out")
+        raise toml.fault(("probe", MOST_PROBES), f"a file holds at most {MOST_PROBES} probes: leave some out")
+    reader = _Reader(toml, file=file, refuse_command=refuse_command)
     defaults = reader.defaults(given)
     probes = tuple(reader.probe(index, table, defaults) for index, table in enumerate(tables))
     return Declaration(probes=probes, defaults=defaults)
@@ -103,60 +79,42 @@ def unknown_services(probes: Iterable[Probe], estate: Estate) -> tuple[str, ...]
     return tuple(sentences)
 
 
-def _load(text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = _POSITION.search(str(error))
-        line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        raise ProbesFault(line, f"this is not TOML: {_POSITION.sub('', str(error))}") from None
-    except RecursionError:
-        raise ProbesFault(1, "this is nested too deeply to be a probes file") from None
-
-
 class _Reader:
-    """Reads the tables of one text, and knows where its keys are."""
+    """Reads the tables of one text."""
 
-    def __init__(self, text: str, *, file: str, refuse_command: Callable[[str], str | None]) -> None:
-        self._lines = key_lines(text)
+    def __init__(self, toml: TomlFile, *, file: str, refuse_command: Callable[[str], str | None]) -> None:
+        self._toml = toml
         self._file = file
         self._refuse_command = refuse_command
         self._taken: dict[str, int] = {}  # names, in one case, with the index of their tables
 
-    def fault(self, path: Path, reason: str) -> ProbesFault:
-        """Return a fault at a path."""
-        return ProbesFault(line_of(self._lines, path), reason)
-
     def defaults(self, table: Mapping[str, object]) -> Defaults:
         """Return what ``[defaults]`` says."""
-        path: Path = ("defaults",)
-        _refuse_unknown(path, table, keys_of(Defaults), self)
-        try:
-            defaults = _converted(table, Defaults)
+        self._toml.check_keys(table, ("defaults",), keys_of(Defaults), where=_called(table))
+        with self._toml.at("defaults"):
+            defaults = as_struct(table, Defaults, value_of=in_unit)
             retry = defaults.retry_interval if "retry_interval" in table else None
             _check_times(defaults.interval, retry=retry, timeout=defaults.timeout if "timeout" in table else None)
             _check_counts(defaults.failures, defaults.successes)
-        except KeyFault as fault:
-            raise self.fault((*path, fault.key), str(fault)) from None
         return defaults
 
     def probe(self, index: int, table: Mapping[str, object], defaults: Defaults) -> Probe:
         """Return the probe of one ``[[probe]]``."""
-        path: Path = ("probe", index)
-        try:
+        called, common = _called(table), keys_of(Entry)
+        with self._toml.at("probe", index, where=called):
             kind = _kind_of(table)
-            common = keys_of(Entry)
-            _refuse_unknown(path, table, (*common, *keys_of(kind)), self)
-            entry = _converted({key: value for key, value in table.items() if key in common}, Entry)
-            look = _converted({key: value for key, value in table.items() if key not in common}, kind)
+            self._toml.check_keys(table, ("probe", index), (*common, *keys_of(kind)), where=called)
+            own = {key: value for key, value in table.items() if key in common}
+            entry = as_struct(own, Entry, value_of=in_unit)
+            asked = {key: value for key, value in table.items() if key not in common}
+            look = as_struct(asked, kind, value_of=in_unit)
             self._check_entry(index, entry)
             _check_address(look, entry.name)
             check_look(look)
             self._check_command(look)
-            probe = _probe(entry, cast("AnyLook", look), defaults, origin=f"{self._file}:{line_of(self._lines, path)}")
+            origin = f"{self._file}:{self._toml.line('probe', index)}"
+            probe = _probe(entry, cast("AnyLook", look), defaults, origin=origin)
             _check_against(look, probe)
-        except KeyFault as fault:
-            raise self.fault((*path, fault.key), f"{_called(table)}{fault}") from None
         return probe
 
     def _check_entry(self, index: int, entry: Entry) -> None:
@@ -165,7 +123,7 @@ class _Reader:
             raise KeyFault("name", f"name: {entry.name[:40]!r} cannot be a name: {reason}")
         before = self._taken.setdefault(casefold_key(entry.name), index)
         if before != index:
-            line = line_of(self._lines, ("probe", before))
+            line = self._toml.line("probe", before)
             raise KeyFault("name", f"this name is taken by the probe in line {line}: choose another")
         for key, names in (("service", (entry.service,)), ("depends_on", entry.depends_on)):
             for name in names:
@@ -183,48 +141,13 @@ def _kind_of(table: Mapping[str, object]) -> type[Look]:
     if kind is None:
         raise KeyFault("", f"'kind' is missing: add one of {', '.join(KINDS)}")
     if not isinstance(kind, str) or kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(KINDS)}"
-        raise KeyFault("kind", f"{str(kind)[:40]!r} is not a kind of probe: {hint}")
+        raise KeyFault("kind", f"{str(kind)[:40]!r} is not a kind of probe: {nearest(str(kind), KINDS)}")
     return KINDS[kind]
-
-
-def _refuse_unknown(path: Path, table: Mapping[str, object], known: Collection[str], reader: _Reader) -> None:
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise reader.fault((*path, key), f"{_called(table)}the key {key[:40]!r} is not known here: {hint}")
 
 
 def _called(table: Mapping[str, object]) -> str:
     name = table.get("name")
     return f"the probe {name[:40]!r}: " if isinstance(name, str) else ""
-
-
-def _converted(table: Mapping[str, object], kind: type[_Struct]) -> _Struct:
-    """Return a table as a struct. Raises `KeyFault` for a value of the wrong type, and for one that is missing."""
-    for key in required_of(kind):
-        if key not in table:
-            raise KeyFault("", f"{key!r} is missing: add it")
-    values = {key: in_unit(key, value) for key, value in table.items()}
-    tag = {} if kind.__struct_config__.tag is None else {"kind": kind.__struct_config__.tag}
-    try:
-        return msgspec.convert(values | tag, kind)
-    except msgspec.ValidationError as error:
-        message = str(error)
-        found = _AT.search(message)
-        key = str(found[1]) if found else ""
-        raise KeyFault(key, f"{key}: {_in_words(_AT.sub('', message))}") from None
-
-
-def _in_words(message: str) -> str:
-    """Return what msgspec says about types as a clause with the remedy."""
-    found = _EXPECTED.fullmatch(message)
-    if found is None:
-        return f"{message[:1].lower()}{message[1:]}: correct it"
-    wanted = " or ".join(_WORDS[each] for each in found[1].split(" | ") if each in _WORDS)
-    return f"this is {_WORDS.get(found[2], found[2])}: write {wanted}"
 
 
 # --- a probe of a table -----------------------------------------------------------------------------------

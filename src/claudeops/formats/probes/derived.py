@@ -34,8 +34,9 @@ from claudeops.domain.probes.probe import (
     TlsLook,
     kind_of,
 )
-from claudeops.formats.probes.keys import Defaults, KeyFault, check_host, check_look, check_port, host_of, split_address
+from claudeops.formats.probes.keys import Defaults, check_host, check_look, check_port, host_of, split_address
 from claudeops.text import casefold_key, regex
+from claudeops.text.toml_file import KeyFault
 
 MOST_OF_REPOSITORY: Final = 50
 """Probes that one repository's manifest makes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Final, get_args
 
@@ -37,14 +36,7 @@ from claudeops.domain.probes.probe import (
 from claudeops.errors import ConfigurationError
 from claudeops.policy.reach import refuse_url
 from claudeops.text import regex
-
-
-class KeyFault(Exception):  # noqa: N818 - not an error of ours: it describes a fault in an operator's text
-    """A value that makes no sense; ``str()`` says why and what to write, ``key`` where."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(reason)
-        self.key = key
+from claudeops.text.toml_file import KeyFault
 
 
 class Defaults(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -88,18 +80,6 @@ DAYS: Final = frozenset({"expires_within", "down_within"})
 _DURATION: Final = regex.Pattern(r"(\d{1,9}(?:\.\d{1,6})?) ?(ms|s|m|h|d)")
 _UNIT: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DAY: Final = 86400.0
-
-
-@cache  # msgspec evaluates the annotations each time
-def keys_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the keys of a table, in their order."""
-    return tuple(field.name for field in msgspec.structs.fields(kind))
-
-
-@cache
-def required_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the keys that a table cannot do without."""
-    return tuple(field.name for field in msgspec.structs.fields(kind) if field.required)
 
 
 def in_unit(key: str, value: object) -> object:

@@ -24,7 +24,7 @@ from claudeops.domain.alerts.rules import NO_RULES, Grouping, Heartbeat, Rules, 
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
-from claudeops.engine.daemon.operator_file import OperatorFile
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.settings.alerts import load_alerts

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -20,11 +21,12 @@ from claudeops.domain.schedules import Cron, Interval, Schedule, next_due
 from claudeops.domain.schedules.plan import Fire, Plan
 from claudeops.domain.schedules.windows import read_window
 from claudeops.domain.sessions import NewSession, Trigger
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import UNCOUNTED, Counting, Uncounted
 from claudeops.engine.schedules.keeper import Plans, ScheduleKeeper
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.errors import ConfigurationError
-from claudeops.logs import get_logger
+from claudeops.logs import LogEvent, get_logger
 from claudeops.store.store import Store
 from support.schedules import DEADLINE_SECONDS, SetClock
 from support.store_values import RULES, check, claimed, ending, report
@@ -56,9 +58,24 @@ class Desk:
             dispatcher=LocalDispatcher(),
             rules=lambda: RULES,
             new_session=lambda tier: NewSession(tier=tier, trigger=Trigger.SCHEDULED, model="haiku"),
-            read=None if self.file is None else lambda: self.file() if self.file else (),
-            look_seconds=0.01,
+            file=None if self.file is None else self.operator_file(plans),
             counts=self.counts,
+        )
+
+    def operator_file(self, plans: Plans) -> OperatorFile[Plans]:
+        return OperatorFile(
+            path=Path("schedules.toml"),
+            value=plans,
+            read=lambda _: self.file() if self.file else (),
+            name="schedules",
+            refused=LogEvent.SCHEDULES_REFUSED,
+            events=self.store.schedules,
+            clock=self.clock,
+            log=get_logger(),
+            beside=None,
+            message=lambda fault: f"the schedules were not read again, the last good ones serve: {fault}",
+            look_seconds=0.01,
+            has_to_answer=True,
         )
 
     @asynccontextmanager

@@ -6,13 +6,13 @@ import pytest
 
 from claudeops.formats.network.headers import (
     MOST,
-    HeadersFault,
     SecretHeader,
     added_in_words,
     of_tier,
     places_by_name,
     read_headers,
 )
+from claudeops.text.toml_file import TomlFault
 
 PLAIN = '[[headers]]\nhost = "Grafana.example."\nname = "Authorization"\nvalue = "Bearer ${TOKEN}"\n'
 
@@ -58,7 +58,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_mistake_is_told_with_its_line_and_what_to_write(fault: str) -> None:
     text, line, said = FAULTS[fault]
-    with pytest.raises(HeadersFault) as caught:
+    with pytest.raises(TomlFault) as caught:
         read_headers(text)
     assert said in str(caught.value)
     assert caught.value.line == line

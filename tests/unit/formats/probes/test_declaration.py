@@ -9,8 +9,9 @@ import pytest
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import HeartbeatLook, HttpLook, Probe, State, TlsLook, kind_of, target_of
 from claudeops.errors import ConfigurationError
-from claudeops.formats.probes.declaration import Declaration, ProbesFault, read_probes, unknown_services
+from claudeops.formats.probes.declaration import Declaration, read_probes, unknown_services
 from claudeops.formats.probes.keys import KINDS, Defaults, headers_of, referred
+from claudeops.text.toml_file import TomlFault
 from support.probes import estate, probe, service
 
 SHOP = """
@@ -70,7 +71,7 @@ def table(kind: str, more: str = "", *, name: str = "x") -> str:
 
 
 def fault(text: str) -> tuple[int, str]:
-    with pytest.raises(ProbesFault) as raised:
+    with pytest.raises(TomlFault) as raised:
         read(text)
     return raised.value.line, str(raised.value)
 
@@ -89,12 +90,12 @@ def test_a_probe_needs_a_name_and_what_its_kind_asks() -> None:
 
 @pytest.mark.parametrize("name", ["backups/db", "a/../b", "/etc"])
 def test_a_heartbeat_that_no_address_could_name_is_refused(name: str) -> None:
-    with pytest.raises(ProbesFault):
+    with pytest.raises(TomlFault):
         read(f'[[probe]]\nname = "{name}"\nkind = "heartbeat"\nevery = "1d"\n')
 
 
 def test_a_heartbeat_with_a_slash_is_told_what_to_write_and_other_probes_may_have_one() -> None:
-    with pytest.raises(ProbesFault) as raised:
+    with pytest.raises(TomlFault) as raised:
         read('[[probe]]\nname = "backups/db"\nkind = "heartbeat"\nevery = "1d"\n')
 
     assert raised.value.line == 2
@@ -237,7 +238,7 @@ def test_a_command_is_held_against_the_policy_by_whoever_knows_it() -> None:
         return f"no rule allows {command}" if command.startswith("rm") else None
 
     text = table("command", 'command = "df"') + table("command", 'command = "rm -r /"', name="y")
-    with pytest.raises(ProbesFault, match="tier 1's policy does not allow it: no rule allows rm -r /") as raised:
+    with pytest.raises(TomlFault, match="tier 1's policy does not allow it: no rule allows rm -r /") as raised:
         read_probes(text, file="probes.toml", refuse_command=refuse)
     assert raised.value.line == 8
 

@@ -1,0 +1,141 @@
+"""A file of the operator's, read again when it changes. After a wrong edit the last good one serves, which is told.
+
+Its disk may hang, so it is looked at in a thread and within a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import anyio
+
+from claudeops.clock import Clock
+from claudeops.domain.events import Level, NewEvent
+from claudeops.errors import ConfigurationError, StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.store.probes import Probes
+from claudeops.store.schedules import Schedules
+from claudeops.tasks import DatabaseTrouble, Threads
+
+LOOK_SECONDS: Final = 5.0
+"""How soon a changed file is read."""
+
+_READ_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+Signature = tuple[tuple[int, int, int, int], ...]
+
+
+def _alone(_: object) -> tuple[Path, ...]:
+    return ()
+
+
+def _still_serves(fault: str) -> str:
+    return f"{fault} What it said before serves."
+
+
+@dataclass(kw_only=True, slots=True)
+class OperatorFile(Generic[T]):
+    """Keeps what the operator's file says."""
+
+    path: Path | None  # None: there is no file, and what was read at the start stays
+    value: T  # what the file said at the start
+    read: Callable[[Path], T]  # raises `ConfigurationError`; blocks
+    name: str  # of what is in it, in the plural, such as "alerts"
+    refused: LogEvent  # logged after a wrong edit
+    events: Probes | Schedules
+    clock: Clock
+    log: Logger
+    beside: Callable[[T], Sequence[Path]] | None = _alone
+    """Other files that it names, and whose contents belong to it; None: they are not known, so each look reads all."""
+
+    about: str = ""  # what is read, in messages; "": the file of what has the name
+    fingerprint: str = ""  # of the event; "": made of the name
+    message: Callable[[str], str] = _still_serves  # of the event about a fault
+    look_seconds: float = LOOK_SECONDS
+    read_seconds: float = _READ_SECONDS
+    has_to_answer: bool = False  # a disk that does not answer is a fault
+    _seen: Signature | None = None
+    _fault: str | None = None  # as it was last told; None: an earlier daemon may have told one
+    _paused: bool = False
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+    _thread: Threads = field(default_factory=lambda: Threads(most=1))
+
+    def __post_init__(self) -> None:
+        self.about = self.about or f"file of {self.name}"
+        self.fingerprint = self.fingerprint or f"{self.name}:file"
+
+    async def run(self) -> None:
+        """Look at the file until cancelled."""
+        trouble = DatabaseTrouble(self.log, self.about)
+        while True:
+            wait = self.look_seconds
+            try:
+                if not self._paused:
+                    await self.look()
+            except StoreError as error:
+                wait = trouble.failed(error)
+            else:
+                trouble.over()
+            await anyio.sleep(wait)
+
+    def pause(self) -> None:
+        """Read no more."""
+        self._paused = True
+
+    async def change(self) -> None:
+        """Wait until the file says something else than now."""
+        await self._changed.wait()
+
+    async def look(self) -> None:
+        """Read the file if it has changed; raises `StoreError` where a fault could not be told."""
+        try:
+            found = await self._thread.run(self._look, seconds=self.read_seconds, what=f"reading the {self.about}")
+        except OSError as error:
+            if not self.has_to_answer:
+                return  # its disk does not answer: what it said before serves
+            found = _Found(self.value, self._seen, str(error))
+        has_changed = found.value != self.value
+        self.value, self._seen = found.value, found.seen  # here, so that what an abandoned thread finds is lost
+        if has_changed:
+            self._changed.set()
+            self._changed = anyio.Event()
+        if found.fault == self._fault:
+            return
+        event = NewEvent(level=Level.WARNING, message=self.message(found.fault), fingerprint=self.fingerprint)
+        await self.events.note(event, over=not found.fault, now=self.clock.now())
+        self._fault = found.fault
+        if found.fault:
+            self.log.error(self.refused, error=found.fault)
+
+    def _look(self) -> _Found[T]:
+        """Return what the file says, and what is wrong with it: nothing if it is right."""
+        value, seen = self.value, self._seen
+        if self.path is None:
+            return _Found(value, seen, "")
+        try:
+            signature = None if self.beside is None else _signature(self.path, *self.beside(value))
+            if signature is not None and signature == seen:
+                return _Found(value, seen, self._fault or "")
+            return _Found(self.read(self.path), signature, "")
+        except ConfigurationError as error:
+            return _Found(value, seen, str(error))
+        except FileNotFoundError as error:
+            return _Found(value, seen, f"{error.filename} is not there any more.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[T]):
+    """What a look at a file found."""
+
+    value: T
+    seen: Signature | None
+    fault: str
+
+
+def _signature(*paths: Path) -> Signature:
+    found = [path.stat() for path in paths]
+    return tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
