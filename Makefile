@@ -45,7 +45,7 @@ FLOWS ?= 85000
 # Of the rules of the policy, executed under strace.
 CALLS ?= 30000
 
-.PHONY: help run shell excerpt excerpt-shell pictures setup test test-long lint types imports check figures card soak kill-matrix what-runs rules-run format lock \
+.PHONY: help run shell excerpt excerpt-shell pictures setup test test-long lint types imports check reference figures card soak kill-matrix what-runs rules-run format lock \
 	image wheel clean
 
 help:  ## Show this list
@@ -92,6 +92,10 @@ imports: $(PROJECT)  ## Check that imports run one way
 	@$(BIN)/lint-imports --no-logo
 
 check: lint types imports test  ## All four; what CI runs
+
+reference: $(PROJECT)  ## Make the pages of docs/reference anew that follow from the code: commands and settings
+	@$(BIN)/python docs/reference/make_cli.py
+	@$(BIN)/python docs/reference/make_settings.py
 
 figures: $(PACKAGES)  ## Measure the code: modules, importers, circles, medians (ARGS=--list names them)
 	@$(BIN)/python tests/support/house.py $(ARGS)

@@ -21,9 +21,9 @@ from claudeops.settings.alerts import load_alerts
 def alerts_file(node: Node) -> OperatorFile[Rules]:
     """Return what keeps the rules as the operator's file has them."""
     return OperatorFile(
-        path=node.settings.alerts_path,
-        value=node.settings.alerts,
-        read=partial(load_alerts, highest_tier=node.settings.max_tier),
+        path=node.settings.alerts.path,
+        value=node.settings.alerts.rules,
+        read=partial(load_alerts, highest_tier=node.settings.ladder.max_tier),
         name="alerts",
         refused=LogEvent.ALERTS_REFUSED,
         events=node.store.probes,

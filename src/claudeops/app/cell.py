@@ -50,17 +50,17 @@ def surroundings(settings: Settings) -> HostContext:
     """Return what the levels of isolation need to know of this machine to be tried."""
     homes = (tier.home for tier in settings.tiers if tier.home is not None)
     return HostContext(
-        path=settings.path,
+        path=settings.environment.path,
         binaries=tuple(binaries(settings).values()),
-        repos_dir=settings.repos_dir,
-        shares_network=settings.cell_network == SHARED,
+        repos_dir=settings.places.repos_dir,
+        shares_network=settings.cell.network == SHARED,
         hidden=(*map(Path, forbidden_paths(settings)), *homes, *settings.private_files),
     )
 
 
 async def choose_cell(settings: Settings, log: Logger) -> Cell:
     """Return the strongest cell that works; raises `ConfigurationError` when the demanded level does not."""
-    chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+    chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
     passed_over = {level.value: why for level, why in chosen.passed_over.items()}
     tell = log.warning if passed_over else log.info
     tell(
@@ -102,7 +102,7 @@ def find_looks(cell: Cell, path: str) -> FoundLooks:
 
 async def choose_looks(settings: Settings, cell: Cell, log: Logger) -> FoundLooks:
     """Return what the daemon runs for sessions, with a line in the log."""
-    found = await anyio.to_thread.run_sync(find_looks, cell, settings.path)
+    found = await anyio.to_thread.run_sync(find_looks, cell, settings.environment.path)
     programs = {name: str(each.program) for name, each in found.cells.items()}
     log.info(LogEvent.LOOKS_CHOSEN, programs=programs, why=dict(found.why))
     return found
@@ -173,12 +173,12 @@ async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:
 
 def find_groups(settings: Settings) -> Groups | str:
     """Return where sessions can get control groups, or why they cannot; changes nothing."""
-    return find(hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12])
+    return find(hashlib.sha256(str(settings.places.state_dir).encode()).hexdigest()[:12])
 
 
 def slots(settings: Settings, log: Logger) -> int:
     """Return how many sessions may run at once: as many as the settings allow and the memory holds."""
-    wanted, session_mb, free_mb = settings.max_concurrent_sessions, settings.session_memory_mb, available_mb()
+    wanted, session_mb, free_mb = settings.sessions.max_concurrent, settings.bounds.memory_mb, available_mb()
     found = fitting_slots(wanted, session_mb=session_mb, free_mb=free_mb)
     if found < wanted or free_mb < session_mb:
         log.warning(LogEvent.SLOTS_REDUCED, wanted=wanted, slots=found, session_mb=session_mb, free_mb=free_mb)
@@ -195,12 +195,12 @@ def files_in_memory(settings: Settings, cell: Cell, *, slots: int) -> int | str:
     if cell.no_files:
         return f"a file system in memory does not work here ({cell.no_files})"
     room = room_for_files(
-        session_mb=settings.session_memory_mb, slots=slots, machine_mb=machine_mb(), free_mb=available_mb()
+        session_mb=settings.bounds.memory_mb, slots=slots, machine_mb=machine_mb(), free_mb=available_mb()
     )
-    if bound_in_memory(settings.session_disk_mb * MIB, given_bytes=0, room_mb=room) is not None:
+    if bound_in_memory(settings.bounds.disk_mb * MIB, given_bytes=0, room_mb=room) is not None:
         return room
     return (
-        f"with what the kernel takes for each, {settings.session_disk_mb} MiB (CLAUDEOPS_SESSION_DISK_MB) are more "
+        f"with what the kernel takes for each, {settings.bounds.disk_mb} MiB (CLAUDEOPS_SESSION_DISK_MB) are more "
         f"than the {room} MiB that the memory has for the files of each of {slots} sessions"
     )
 
@@ -247,15 +247,15 @@ async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
 def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> CliAdmission:
     """Return the admission of CLI binaries, which tests them in the cell that sessions get."""
     # Below the sessions' directory: what a killed daemon leaves there is removed at the next start.
-    bench = Bench(cell=cell, path=settings.path, root=settings.state_dir / SESSIONS / "self-test")
+    bench = Bench(cell=cell, path=settings.environment.path, root=settings.places.state_dir / SESSIONS / "self-test")
 
     async def test(binary: Path) -> SelfTestResult:
         return await try_gate(binary, bench)
 
     return CliAdmission(
-        record=settings.state_dir / FILE,
+        record=settings.places.state_dir / FILE,
         tester=importlib.metadata.version("claudeops"),
-        test=test if settings.cli_self_test else None,
+        test=test if settings.cell.cli_self_test else None,
         clock=clock,
         log=log,
     )

@@ -97,8 +97,8 @@ async def run_chain_beside(
     ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `AlreadyRunningError`
     when the daemon goes away before the chain has ended; what is queued stays queued.
     """
-    store = open_store(settings.database_url)
-    with claim_watch(settings.database_url) as look:
+    store = open_store(settings.places.database_url)
+    with claim_watch(settings.places.database_url) as look:
 
         async def served() -> bool:
             return await anyio.to_thread.run_sync(look)
@@ -127,7 +127,7 @@ async def resumed_session(settings: Settings, session_id: int, prompt_text: str 
 
     Raises `MissingInputError` with the operation ``resume`` when that cannot be gone on with, and `StoreError`.
     """
-    store = open_store(settings.database_url)
+    store = open_store(settings.places.database_url)
     try:
         found = await store.records.session(session_id)
     finally:
@@ -164,9 +164,9 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
 
     Raises `NoDaemonError`, with nothing queued, where none runs.
     """
-    if not await anyio.to_thread.run_sync(is_claimed, settings.database_url):
+    if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
-    store = open_store(settings.database_url)
+    store = open_store(settings.places.database_url)
     try:
         return await queue_unless_held(store, new, rules=escalation_rules(settings), now=Clock().now())
     finally:

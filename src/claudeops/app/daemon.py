@@ -53,7 +53,9 @@ _MIB: Final = 1024 * 1024
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     """Run chains by the schedule until asked to stop; return after an ordered shutdown."""
-    file = StatusFile(node.settings.state_dir / STATUS_FILE, node.owner, node.clock.now(), budgets=node.rules.budgets)
+    file = StatusFile(
+        node.settings.places.state_dir / STATUS_FILE, node.owner, node.clock.now(), budgets=node.rules.budgets
+    )
     if shutdown.requested.is_set():  # the stop came while the node was being opened
         await _remove(file)  # a daemon that died may have left one
         return
@@ -80,7 +82,9 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     listeners: list[SessionListener] = [status, node.metrics, *([] if ping is None else [ping])]
     supervisor = told.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
-        address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
+        address=node.settings.service_manager.socket,
+        watchdog_seconds=node.settings.service_manager.watchdog_seconds,
+        log=node.log,
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(run_housekeeping, node, running, ping)
@@ -107,7 +111,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
                 readiness,
                 sources=_sources(node, desk),
                 intake=desk,
-                interactions=people if node.settings.slack else None,
+                interactions=people if node.settings.notices.slack else None,
                 pages=partial(_pages, node, keeper, desk),
             ),
         )
@@ -115,7 +119,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(manager.show_life)
         names = (plan.name for plan in keeper.plans)
         _spare_pauses()
-        node.log.info(LogEvent.DAEMON_READY, schedule=", ".join(names), max_tier=node.settings.max_tier)
+        node.log.info(LogEvent.DAEMON_READY, schedule=", ".join(names), max_tier=node.settings.ladder.max_tier)
         await shutdown.requested.wait()
         keeper.pause()
         node.log.info(LogEvent.DAEMON_STOPPING)
@@ -144,7 +148,7 @@ async def _pages(node: Node, keeper: ScheduleKeeper, desk: AlertDesk) -> Parts:
 
 
 def _sources(node: Node, desk: AlertDesk) -> FileSources:
-    return FileSources(rules=desk.rules, environment=node.settings.alerts_env)
+    return FileSources(rules=desk.rules, environment=node.settings.alerts.env)
 
 
 def _readiness(
@@ -203,8 +207,8 @@ async def run_housekeeping(
         database=node.store.housekeeping,
         records=node.store.records,
         clock=node.clock,
-        results_dir=node.settings.results_dir,
-        retention_days=node.settings.retention_days,
+        results_dir=node.settings.places.results_dir,
+        retention_days=node.settings.upkeep.retention_days,
         running=running.keys,
         log=node.log,
     )
@@ -218,7 +222,7 @@ async def run_housekeeping(
 
 def healthcheck_ping(node: Node) -> HealthcheckPing | None:
     """Return what pings the operator's healthcheck after healthy chains; ``None``: no address is set."""
-    url, proxies = node.settings.heartbeat_url, _proxies(node.settings.inherited_env)
+    url, proxies = node.settings.upkeep.heartbeat_url, _proxies(node.settings.environment.inherited)
     if url is None:
         return None
     return HealthcheckPing(
@@ -238,7 +242,7 @@ async def _remove(file: StatusFile) -> None:
 def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
     """Return the keeper of the operator's schedules; the probes may make a round of theirs needless."""
     settings = node.settings
-    path = settings.schedules_path
+    path = settings.schedule.path
 
     return ScheduleKeeper(
         plans=plans(settings),
@@ -259,7 +263,12 @@ def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[Plan, ...]]:
     settings = node.settings
 
     def read(file: Path) -> tuple[Plan, ...]:
-        return load_schedules(file, highest_tier=settings.max_tier, timezone=settings.timezone, site=settings.site)
+        return load_schedules(
+            file,
+            highest_tier=settings.ladder.max_tier,
+            timezone=settings.schedule.timezone,
+            site=settings.schedule.site,
+        )
 
     return OperatorFile(
         path=path,
@@ -282,8 +291,8 @@ def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[Plan, ...]]:
 def probe_gate(node: Node, watch: Watch) -> ProbeGate:
     """Return what the probes say to schedules, and to the prompt of tier 1."""
     return ProbeGate(
-        mode=Tier0(node.settings.tier0),
-        max_age_seconds=node.settings.tier0_max_age_seconds,
+        mode=Tier0(node.settings.ladder.tier0),
+        max_age_seconds=node.settings.ladder.tier0_max_age_seconds,
         schedules=node.store.schedules,
         probes=lambda: tuple(watched.probe for watched in watch.roster),
         standings=lambda: watch.roster.standings,
@@ -311,23 +320,23 @@ async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None
             supervisor.hurry()
 
         tasks.start_soon(hurry)
-        await supervisor.drain(node.settings.drain_timeout_seconds)
+        await supervisor.drain(node.settings.timeouts.drain_seconds)
         tasks.cancel_scope.cancel()
 
 
 def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
     """Return the watch over the disks of logs, state, database and sessions."""
     settings, context = node.settings, node.context
-    database = sqlite_file(parse_url(settings.database_url))
+    database = sqlite_file(parse_url(settings.places.database_url))
     workspaces = context.workspaces()
     nearest = next(path for path in (workspaces, *workspaces.parents) if path.is_dir())  # there may be none yet
-    directories = {settings.results_dir, settings.state_dir, nearest}
+    directories = {settings.places.results_dir, settings.places.state_dir, nearest}
     directories |= set() if database is None else {database.parent}
     return DiskFloor(
         holds=node.store.holds,
         clock=node.clock,
         directories=sorted(directories),
-        floor_bytes=settings.disk_floor_mb * _MIB,
+        floor_bytes=settings.upkeep.disk_floor_mb * _MIB,
         stop_all=running.stop_all,
         kill_all=running.kill_all,
         log=node.log,

@@ -32,7 +32,7 @@ async def open_meter(
     Raises `ConfigurationError` when the connection to the model API cannot be prepared as the settings say.
     """
     descriptors = raise_descriptor_limit()
-    if not settings.meter:
+    if not settings.cell.meter:
         log.warning(LogEvent.METER_OFF)
         yield None
         return
@@ -50,11 +50,11 @@ async def open_meter(
 
 def upstream(settings: Settings) -> Upstream:
     """Return the model API that the settings name."""
-    token = settings.oauth_token
+    token = settings.access.oauth_token
     return Upstream(
-        base_url=settings.anthropic_base_url,
+        base_url=settings.access.base_url,
         credential=CredentialKind.API_KEY if token is None else CredentialKind.OAUTH_TOKEN,
-        secret=settings.anthropic_api_key if token is None else token,
+        secret=settings.access.api_key if token is None else token,
         # Sessions get the proxies without user and password, but the daemon needs both.
-        network={**settings.inherited_env, **settings.proxies},
+        network={**settings.environment.inherited, **settings.environment.proxies},
     )

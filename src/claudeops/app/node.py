@@ -109,7 +109,7 @@ class Node:
             new_cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self._log_path,
             slots=self.slots,
-            stop_grace_seconds=self.settings.stop_grace_seconds,
+            stop_grace_seconds=self.settings.timeouts.stop_grace_seconds,
             hub=self.context.hub,
             redact=self.context.redactor.text,
             log=self.log,
@@ -119,7 +119,7 @@ class Node:
         )
 
     def _log_path(self, session_id: int) -> str:
-        return str(free_log_path(self.settings.results_dir, session_id))
+        return str(free_log_path(self.settings.places.results_dir, session_id))
 
 
 @contextlib.asynccontextmanager
@@ -143,7 +143,7 @@ async def open_node(
     shutdown.check()
     await answered(lambda: prepare_directories(settings), "making the state and results directories")
     owner = this_owner()
-    with claim_database(settings.database_url, settings.state_dir) as check_lock:
+    with claim_database(settings.places.database_url, settings.places.state_dir) as check_lock:
         async with start_up_stages(settings, clock) as stages:
             async with shutdown.stoppable():
                 await stages.enter("isolation")
@@ -162,12 +162,12 @@ async def open_node(
             rules = escalation_rules(settings)
             metrics = metrics_of(settings, rules=rules, cli_versions=clis.versions.values)
             store = open_store(
-                settings.database_url, raised=hub.from_threads(), answered=waker.wake, wrote=metrics.wrote
+                settings.places.database_url, raised=hub.from_threads(), answered=waker.wake, wrote=metrics.wrote
             )
             try:
                 await store.housekeeping.make_room()
                 await stages.enter("leftovers")
-                await end_leftovers(settings.state_dir / SESSIONS, metrics, log)
+                await end_leftovers(settings.places.state_dir / SESSIONS, metrics, log)
                 await stages.enter("meter")
                 async with open_meter(
                     settings, spending=store.spending, rules=rules, clock=clock, counts=metrics, log=log
@@ -198,7 +198,7 @@ async def open_node(
                         approvals=replace(
                             context.approvals,
                             approval_key=await answered(
-                                lambda: ensure_key(settings.state_dir), "reading the approval key"
+                                lambda: ensure_key(settings.places.state_dir), "reading the approval key"
                             ),
                             waker=waker,
                         ),
@@ -206,7 +206,7 @@ async def open_node(
                     await stages.enter("recovery")
                     recovery = Recovery(context=context)
                     await take_over(recovery, owner, settings, shutdown)
-                    await clear_leftovers(settings.state_dir / SESSIONS, log)
+                    await clear_leftovers(settings.places.state_dir / SESSIONS, log)
                     await stages.enter("ready")
                     yield Node(
                         settings=settings,
@@ -241,9 +241,9 @@ async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdo
     """
     context = recovery.context
     async with shutdown.stoppable(
-        patience_seconds=settings.drain_timeout_seconds, grace_seconds=settings.stop_grace_seconds
+        patience_seconds=settings.timeouts.drain_seconds, grace_seconds=settings.timeouts.stop_grace_seconds
     ):
-        results = settings.results_dir
+        results = settings.places.results_dir
         await context.store.recovery.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
         orphans = await context.store.recovery.reconcile(owner, now=context.clock.now(), alive=alive)
         if orphans:
@@ -257,10 +257,15 @@ async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) 
     A stop request lets a migration finish, unless that takes longer than a drain may. A migration is one transaction,
     which the end of the process rolls back, so it runs in a thread for which the process does not wait.
     """
-    work = partial(migrate, settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
+    work = partial(
+        migrate,
+        settings.places.database_url,
+        migrations_dir=packaged("migrations"),
+        backup_dir=settings.places.state_dir,
+    )
     writer = Writer(wait_seconds=math.inf)
     try:
-        async with shutdown.stoppable(patience_seconds=settings.drain_timeout_seconds):
+        async with shutdown.stoppable(patience_seconds=settings.timeouts.drain_seconds):
             migrated = await writer.run(work)
     finally:
         writer.leave()
@@ -288,7 +293,7 @@ def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyn
     async def write(work: Callable[[], None]) -> None:
         await answered(work, "writing how far the start has come")
 
-    return StageKeeper(file=settings.state_dir / FILE, clock=clock, write=write).kept()
+    return StageKeeper(file=settings.places.state_dir / FILE, clock=clock, write=write).kept()
 
 
 async def _depart(store: Store, owner: Owner, log: Logger) -> None:

@@ -113,19 +113,19 @@ def people_keeper(node: Node) -> PeopleKeeper:
     """Return what tells and asks people. Raises `ConfigurationError` for a proxy that cannot be used."""
     settings = node.settings
     before = Targets(
-        path=settings.notify_path,
-        targets=settings.targets,
-        addresses=settings.addresses,
-        telegram=settings.telegram,
-        slack=settings.slack,
-        approvers=settings.approvers,
+        path=settings.notices.path,
+        targets=settings.notices.targets,
+        addresses=settings.notices.addresses,
+        telegram=settings.notices.telegram,
+        slack=settings.notices.slack,
+        approvers=settings.notices.approvers,
         files=(),
-        environment=settings.notify_env,
+        environment=settings.notices.env,
     )
     file = OperatorFile(
-        path=settings.notify_path,
+        path=settings.notices.path,
         value=before,
-        read=partial(read_notify_again, before=before, timezone=settings.timezone),
+        read=partial(read_notify_again, before=before, timezone=settings.schedule.timezone),
         name="targets",
         refused=LogEvent.TARGETS_REFUSED,
         events=node.store.probes,
@@ -138,15 +138,15 @@ def people_keeper(node: Node) -> PeopleKeeper:
 
 def _telling(node: Node, found: Targets) -> Node:
     """Return a node that tells and asks whom a file names."""
-    settings = replace(
-        node.settings,
+    notices = replace(
+        node.settings.notices,
         targets=found.targets,
         addresses=found.addresses,
         telegram=found.telegram,
         slack=found.slack,
         approvers=found.approvers,
     )
-    return replace(node, settings=settings)
+    return replace(node, settings=replace(node.settings, notices=notices))
 
 
 def people_of(node: Node, *, checked: Mapping[str, str] = MappingProxyType({})) -> People:
@@ -158,7 +158,7 @@ def people_of(node: Node, *, checked: Mapping[str, str] = MappingProxyType({})) 
     carriers: dict[str, Carrier] = {}
     bots: list[TelegramBot] = []
     for api, names in bots_of(settings):
-        chats = {name: settings.telegram[name].chat for name in names}
+        chats = {name: settings.notices.telegram[name].chat for name in names}
         hearing = _hearing(node, names, settle_seconds=SETTLE_SECONDS)
         for name, chat in chats.items():
             moves = Moves(target=name, chat=chat, events=node.store.probes, now=node.clock.now)
@@ -182,7 +182,7 @@ def people_of(node: Node, *, checked: Mapping[str, str] = MappingProxyType({})) 
         digest=digest_keeper(node),
         addresses=AddressCheck(
             courier=courier(settings),
-            addresses={name: settings.addresses[name] for name in sorted(settings.addresses)},
+            addresses={name: settings.notices.addresses[name] for name in sorted(settings.notices.addresses)},
             events=node.store.probes,
             redact=node.context.redactor.text,
             now=node.clock.now,
@@ -205,10 +205,10 @@ def _hearing(node: Node, names: Sequence[str], *, settle_seconds: float = 0.0) -
 
 def rooms_of(settings: Settings) -> Mapping[str, SlackRoom]:
     """Return the channels in Slack, by targets."""
-    network = {**settings.inherited_env, **settings.proxies}
+    network = {**settings.environment.inherited, **settings.environment.proxies}
     return {
         name: SlackRoom(api=SlackApi(given.api, given.bot_token, network=network), channel=given.channel)
-        for name, given in settings.slack.items()
+        for name, given in settings.notices.slack.items()
     }
 
 
@@ -216,14 +216,14 @@ def links_of(node: Node, slack: SlackChat) -> Sequence[SlackLink]:
     """Return a link for every app that speaks Socket Mode: two of one app would each hear a part of it."""
     settings = node.settings
     found: dict[tuple[str, str], set[str]] = {}
-    for name, given in settings.slack.items():
-        if given.app_token and any(person.slack_user_id for person in settings.approvers):
+    for name, given in settings.notices.slack.items():
+        if given.app_token and any(person.slack_user_id for person in settings.notices.approvers):
             found.setdefault((given.api, given.app_token), set()).add(name)
     return [
         SlackLink(
             app_token=token,
             api=api,
-            environment={**settings.inherited_env, **settings.proxies},
+            environment={**settings.environment.inherited, **settings.environment.proxies},
             pressed=heard_by(slack, frozenset(names)),
             log=node.log,
             hearing=_hearing(node, sorted(names)),
@@ -241,7 +241,7 @@ def asking_of(node: Node) -> Asking | None:
         questions=node.store.questions,
         verdicts=node.store.verdicts,
         key=key,
-        approvers=node.settings.approvers,
+        approvers=node.settings.notices.approvers,
         wording=_wording(node.settings, node.context.redactor),
         now=node.clock.now,
         log=node.log,
@@ -251,20 +251,22 @@ def asking_of(node: Node) -> Asking | None:
 def bots_of(settings: Settings) -> Sequence[tuple[BotApi, Sequence[str]]]:
     """Return every bot once, with its targets: a bot can be polled by one only."""
     found: dict[tuple[str, str], list[str]] = {}
-    for name, chat in settings.telegram.items():
+    for name, chat in settings.notices.telegram.items():
         found.setdefault((chat.api, chat.token), []).append(name)
-    network = {**settings.inherited_env, **settings.proxies}
+    network = {**settings.environment.inherited, **settings.environment.proxies}
     return [(BotApi(api, token, network=network), names) for (api, token), names in found.items()]
 
 
 def outgoing(node: Node, chats: Mapping[str, Carrier], hearing: Sequence[str] = ()) -> Outgoing:
     """Return what tells people what the daemon has decided; ``hearing``: events that chats keep about answers."""
     settings = node.settings
-    about = [f"{kind}{target.name}" for target in settings.targets for kind in (DEAD, PICKY, REFUSED, MOVED, ADDRESS)]
+    about = [
+        f"{kind}{target.name}" for target in settings.notices.targets for kind in (DEAD, PICKY, REFUSED, MOVED, ADDRESS)
+    ]
     return Outgoing(
         outbox=node.store.outbox,
-        targets=settings.targets,
-        addresses=settings.addresses,
+        targets=settings.notices.targets,
+        addresses=settings.notices.addresses,
         carrier=courier(settings),
         chats=chats,
         wording=_wording(settings, node.context.redactor),
@@ -278,12 +280,12 @@ def outgoing(node: Node, chats: Mapping[str, Carrier], hearing: Sequence[str] = 
 def digest_keeper(node: Node) -> DigestKeeper | None:
     """Return what tells the daily sum; ``None``: nobody wants one."""
     settings = node.settings
-    if settings.digest_cron is None:
+    if settings.notices.digest_cron is None:
         return None
     return DigestKeeper(
         outbox=node.store.outbox,
-        cron=Cron(expr=settings.digest_cron, timezone=settings.timezone),
-        daily_budget_usd=settings.daily_budget_usd,
+        cron=Cron(expr=settings.notices.digest_cron, timezone=settings.schedule.timezone),
+        daily_budget_usd=settings.budgets.daily_usd,
         now=node.clock.now,
         log=node.log,
     )
@@ -291,7 +293,7 @@ def digest_keeper(node: Node) -> DigestKeeper | None:
 
 def courier(settings: Settings) -> Courier:
     """Return what starts couriers: they are given the proxies and CA files, and nothing else of the daemon's."""
-    return Courier(environment={**settings.inherited_env, **settings.proxies})
+    return Courier(environment={**settings.environment.inherited, **settings.environment.proxies})
 
 
 async def say_hello(settings: Settings, target: Target) -> Told:
@@ -300,8 +302,10 @@ async def say_hello(settings: Settings, target: Target) -> Told:
     wording = _wording(settings, Redactor(settings.secrets))
     match target.kind:
         case TargetKind.TELEGRAM:
-            chat = settings.telegram[target.name]
-            api = BotApi(chat.api, chat.token, network={**settings.inherited_env, **settings.proxies})
+            chat = settings.notices.telegram[target.name]
+            api = BotApi(
+                chat.api, chat.token, network={**settings.environment.inherited, **settings.environment.proxies}
+            )
             carrier = TelegramCarrier(api=api, target=target.name, chat=chat.chat, asking=None)
             try:
                 return await try_address("", carrier, notice, wording)
@@ -310,13 +314,15 @@ async def say_hello(settings: Settings, target: Target) -> Told:
         case TargetKind.SLACK:
             return await _hello_in_slack(settings, target.name, notice, wording)
         case TargetKind.APPRISE:
-            return await try_address(settings.addresses[target.name], courier(settings), notice, wording)
+            return await try_address(settings.notices.addresses[target.name], courier(settings), notice, wording)
 
 
 async def _hello_in_slack(settings: Settings, name: str, notice: Notice, wording: Wording) -> Told:
     """Send a channel a message, and see whether Slack would open a connection for what is pressed there."""
-    given, room = settings.slack[name], rooms_of(settings)[name]
-    ear = SlackApi(given.api, given.app_token, network={**settings.inherited_env, **settings.proxies})
+    given, room = settings.notices.slack[name], rooms_of(settings)[name]
+    ear = SlackApi(
+        given.api, given.app_token, network={**settings.environment.inherited, **settings.environment.proxies}
+    )
     try:
         told = await try_address("", SlackCarrier(room=room, target=name, asking=None), notice, wording)
         if told.result is Delivery.DELIVERED and given.app_token:
@@ -331,4 +337,4 @@ async def _hello_in_slack(settings: Settings, name: str, notice: Notice, wording
 
 
 def _wording(settings: Settings, redactor: Redactor) -> Wording:
-    return Wording(redact=redactor.text, public_url=settings.public_url or "")
+    return Wording(redact=redactor.text, public_url=settings.listener.public_url or "")

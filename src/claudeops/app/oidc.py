@@ -26,6 +26,6 @@ def oidc_login(node: Node, client: OidcClient) -> OidcLogin:
 
 def provider_of(settings: Settings, client: OidcClient, clock: Clock) -> Provider:
     """Return the provider, as the operator's network leads to it. Raises `ConfigurationError`."""
-    network = {**settings.inherited_env, **settings.proxies}
+    network = {**settings.environment.inherited, **settings.environment.proxies}
     trusted = trusted_certificates(network)
     return Provider(client=client, connect=partial(connection_pool, network=network, trusted=trusted), clock=clock)

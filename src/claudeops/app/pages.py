@@ -107,12 +107,12 @@ def site_of(
         next_fires=lambda: _fires(next_fires()),
         plans=plans,
         settings=cache(partial(shown, dict(os.environ), settings)),
-        timezone=settings.timezone,
-        day_budget_usd=settings.daily_budget_usd,
-        chain_budget_usd=settings.chain_budget_usd,
+        timezone=settings.schedule.timezone,
+        day_budget_usd=settings.budgets.daily_usd,
+        chain_budget_usd=settings.budgets.chain_usd,
         rules=escalation_rules(settings),
-        interval_seconds=settings.interval_seconds,
-        tls_hosts=settings.tls_hosts,
+        interval_seconds=settings.schedule.interval_seconds,
+        tls_hosts=settings.listener.tls_hosts,
         acting=acting,
         passwords=passwords,
         provider=provider,
@@ -120,11 +120,11 @@ def site_of(
 
 
 def _provider(node: Node) -> ProviderLogin | None:
-    if node.settings.oidc is None:
+    if node.settings.listener.oidc is None:
         return None
     from claudeops.app.oidc import oidc_login  # noqa: PLC0415 - an extra
 
-    return oidc_login(node, node.settings.oidc)
+    return oidc_login(node, node.settings.listener.oidc)
 
 
 def _acting(node: Node) -> Acting:
@@ -134,15 +134,17 @@ def _acting(node: Node) -> Acting:
         key=node.context.approvals.approval_key,
         rules=node.context.current_rules,
         root=lambda tier, prompt: root_session(settings, tier, Trigger.MANUAL, prompt),
-        highest_tier=LOWEST_TIER if settings.dry_run else settings.max_tier,
+        highest_tier=LOWEST_TIER if settings.ladder.dry_run else settings.ladder.max_tier,
         clock=node.clock,
-        passkeys=Passkeys(store=node.store.passkeys, tls_hosts=settings.tls_hosts),
+        passkeys=Passkeys(store=node.store.passkeys, tls_hosts=settings.listener.tls_hosts),
     )
 
 
 async def _glance(settings: Settings, clock: Clock, threads: Threads) -> Glance:
     now = clock.now()
-    look = partial(glance, settings.database_url, now=now, midnight=last_midnight(now, settings.timezone))
+    look = partial(
+        glance, settings.places.database_url, now=now, midnight=last_midnight(now, settings.schedule.timezone)
+    )
     try:
         return await threads.run(look, seconds=_GLANCE_SECONDS, what="looking at the database")
     except (OSError, MissingInputError) as error:

@@ -67,7 +67,7 @@ class PolicyInForce:
         It is judged as the calls of sessions are, in a process that is killed when its time is over.
         """
         setup = self.setups[tier]
-        workspace = Workspace(self.settings.state_dir / "sessions" / _EXAMPLE)
+        workspace = Workspace(self.settings.places.state_dir / "sessions" / _EXAMPLE)
         process = JudgeProcess(
             judge=setup.explain_in(workspace, self.estate()), answers=Judgement, call_seconds=self.seconds
         )
@@ -129,7 +129,7 @@ async def _replay(
 @asynccontextmanager
 async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> AsyncIterator[_Judge]:
     """Judge calls on record for the length of the block, in a process for each tier; leaves no process."""
-    sessions, estate = policy.settings.state_dir / SESSIONS, policy.estate()
+    sessions, estate = policy.settings.places.state_dir / SESSIONS, policy.estate()
     example = Workspace(sessions / _EXAMPLE)
     places = await _READING.run(partial(_places, sessions), seconds=_READ_SECONDS, what="looking for workspaces")
     processes = {

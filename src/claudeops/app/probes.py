@@ -51,20 +51,20 @@ def looker(
         scope = scope_with(looks, node_scope(settings, dry_run=False))
         commands = CellCommands(
             cell=cell,
-            root=settings.state_dir / SESSIONS / "probes",  # there, what a killed daemon leaves is removed
-            path=settings.path,
-            repos_dir=settings.repos_dir,
+            root=settings.places.state_dir / SESSIONS / "probes",  # there, what a killed daemon leaves is removed
+            path=settings.environment.path,
+            repos_dir=settings.places.repos_dir,
             policy=tier_policies(settings)[lowest],
             scope=replace(scope, headers=places_by_name(headers)) if cell.has_network else scope,
             headers=headers,
             looks=looks.cells,
             estate=estate,
-            env=settings.inherited_env,
+            env=settings.environment.inherited,
             bounds=bounds(settings),
             log=log,
         )
     return Looker(
-        means=Means(clock=clock, environment=settings.probes_env, hosts=lambda: frozenset(estate().hosts)),
+        means=Means(clock=clock, environment=settings.probes.env, hosts=lambda: frozenset(estate().hosts)),
         log=log,
         redact=Redactor(settings.secrets).text,
         run_command=None if commands is None else commands.run,

@@ -45,7 +45,15 @@ from claudeops.rehearsal.scenario import Alerts, Scenario
 from claudeops.rehearsal.stage import KEY, Stage, set_up
 from claudeops.rehearsal.verdict import ProbeTurn, Record, may_still_come, shortfalls
 from claudeops.settings import Settings
-from claudeops.settings.model import TelegramChat
+from claudeops.settings.model import (
+    AlertSettings,
+    EnvironmentSettings,
+    McpSettings,
+    ProbeSettings,
+    TelegramChat,
+)
+from claudeops.settings.sessions import AccessSettings
+from claudeops.settings.where import PlaceSettings
 from claudeops.store.store import Store, open_store
 from claudeops.tasks import open_tasks
 
@@ -108,10 +116,14 @@ async def rehearse(
     A stop request stops everything at once. When this returns or raises, nothing that it started is still running.
     Raises `RehearsalError` when the services do not start, and whatever `open_node` raises.
     """
-    async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
+    async with set_up(scenario, root, path=settings.environment.path, pace_seconds=pace_seconds) as stage:
         ours = rehearsal_settings(settings, stage, scheduled=scenario.scheduled)
         if scenario.alerts is not None:
-            ours = replace(ours, listener=True, dashboard_port=_free_port(), alerts=_SENDERS)
+            ours = replace(
+                ours,
+                listener=replace(ours.listener, enabled=True, port=_free_port()),
+                alerts=replace(ours.alerts, rules=_SENDERS),
+            )
         interrupted = False
         async with open_node(ours, log=log, hub=hub) as node, live(node), open_tasks() as tasks:
             with node.context.hub.subscribe() as facts:
@@ -153,54 +165,57 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
     A round is due at once and never again, or, if not ``scheduled``, not at all.
     """
     once = Schedule(name="rehearsal", cadence=Interval(seconds=_A_MONTH))
+    inherited = settings.environment.inherited
     return replace(
         _telling_only(stage.chat, settings),
-        anthropic_api_key=KEY,
-        oauth_token=None,
-        anthropic_base_url=stage.api.url,
-        interval_seconds=_A_MONTH,
-        cron=None,
-        jitter_seconds=0.0,
-        schedules_path=None,
-        file_schedules=(Plan(schedule=once, enabled=scheduled, origin="the rehearsal"),),
-        alerts_path=None,
-        alerts=NO_RULES,
-        alerts_env={},
-        probes_path=stage.probes_path,
-        probes_named=True,
-        probes_env={},
-        follow_up_delay_seconds=0.0,
+        access=AccessSettings(api_key=KEY, oauth_token=None, base_url=stage.api.url),
+        schedule=replace(
+            settings.schedule,
+            interval_seconds=_A_MONTH,
+            cron=None,
+            jitter_seconds=0.0,
+            path=None,
+            plans=(Plan(schedule=once, enabled=scheduled, origin="the rehearsal"),),
+            follow_up_seconds=0.0,
+        ),
+        alerts=AlertSettings(path=None, rules=NO_RULES, env={}),
+        probes=ProbeSettings(path=stage.probes_path, named=True, env={}),
         tiers=tuple(replace(tier, env={"REHEARSAL": stage.commands_url}, home=None) for tier in settings.tiers),
-        mcp_config=None,
-        trusted_repos={},
-        path=f"{stage.commands_dir}:{settings.path}",
-        proxies={},
-        inherited_env={name: value for name, value in settings.inherited_env.items() if not _is_proxy(name)},
-        state_dir=stage.state_dir,
-        results_dir=stage.results_dir,
-        repos_dir=stage.repos_dir,
-        cli_self_test=False,  # the state directory is new, so the test would run every time
-        database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
-        dispatcher="local",
-        listener=False,  # the operator's own daemon may listen on the port
-        dashboard_host="127.0.0.1",
-        public_url=None,
-        heartbeat_url=None,
+        mcp=McpSettings(config=None, trusted_repos={}),
+        environment=EnvironmentSettings(
+            path=f"{stage.commands_dir}:{settings.environment.path}",
+            proxies={},
+            inherited={name: value for name, value in inherited.items() if not _is_proxy(name)},
+        ),
+        places=PlaceSettings(
+            state_dir=stage.state_dir,
+            results_dir=stage.results_dir,
+            repos_dir=stage.repos_dir,
+            database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
+        ),
+        # The state directory is new, so the test would run every time.
+        cell=replace(settings.cell, cli_self_test=False),
+        planned=replace(settings.planned, dispatcher="local"),
+        # The operator's own daemon may listen on the port.
+        listener=replace(settings.listener, enabled=False, host="127.0.0.1", public_url=None),
+        upkeep=replace(settings.upkeep, heartbeat_url=None),
     )
 
 
 def _telling_only(chat: PlayedChat | None, settings: Settings) -> Settings:
     """Return the settings with nobody to tell and ask but the scenario's people."""
-    alone = replace(settings, notify_path=None, addresses={}, slack={}, digest_cron=None)
+    alone = replace(settings.notices, path=None, addresses={}, slack={}, digest_cron=None)
     if chat is None:
-        return replace(alone, targets=(), telegram={}, approvers=(), approval_timeout_seconds=_APPROVAL_SECONDS)
-    return replace(
-        alone,
-        targets=(Target(name=TARGET, kind=TargetKind.TELEGRAM),),
-        telegram={TARGET: TelegramChat(token=TOKEN, chat=str(ROOM), api=chat.url)},
-        approvers=tuple(Approver(name=name, telegram_id=str(number)) for name, number in chat.people.items()),
-        approval_timeout_seconds=_CHAT_SECONDS,
-    )
+        notices, seconds = replace(alone, targets=(), telegram={}, approvers=()), _APPROVAL_SECONDS
+    else:
+        seconds = _CHAT_SECONDS
+        notices = replace(
+            alone,
+            targets=(Target(name=TARGET, kind=TargetKind.TELEGRAM),),
+            telegram={TARGET: TelegramChat(token=TOKEN, chat=str(ROOM), api=chat.url)},
+            approvers=tuple(Approver(name=name, telegram_id=str(number)) for name, number in chat.people.items()),
+        )
+    return replace(settings, notices=notices, approvals=replace(settings.approvals, timeout_seconds=seconds))
 
 
 # --- the course of a rehearsal ------------------------------------------------------------------------
@@ -275,12 +290,12 @@ async def _monitor(settings: Settings, stage: Stage, alerts: Alerts, watcher: Wa
         created_at=datetime.now(UTC),
         created_by="the rehearsal",
     )
-    store = open_store(settings.database_url)
+    store = open_store(settings.places.database_url)
     try:
         made = await store.tokens.create(new)
     finally:
         await store.close()
-    url = f"http://127.0.0.1:{settings.dashboard_port}"
+    url = f"http://127.0.0.1:{settings.listener.port}"
     token = written(made.id, secret)
     await Monitoring(environment=stage.environment, alerts=alerts, url=url, token=token).run()
 
@@ -356,7 +371,7 @@ async def decided_of(store: Store) -> Mapping[str, int]:
 
 
 async def _record(settings: Settings, stage: Stage, watcher: Watcher, course: Course, said: _Said) -> Record:
-    store = open_store(settings.database_url)
+    store = open_store(settings.places.database_url)
     try:
         sessions, account = await sessions_of(store)
         decided = await decided_of(store)

@@ -117,7 +117,7 @@ class RehearsalPages:
         """Show a rehearsal from now on; what was shown before is not any more."""
         await self._leave()
         settings = node.settings
-        store = open_store(settings.database_url)
+        store = open_store(settings.places.database_url)
         logs = SessionLogs(
             records=store.records,
             verdicts=lambda session_id: store.database.read(partial(verdicts, session_id=session_id)),
@@ -195,7 +195,7 @@ async def rehearsal_pages(settings: Settings, log: Logger, say: Callable[[str], 
 def _free_port(settings: Settings) -> int:
     """Return the operator's port where it is free: the address stays the same from run to run. Else 0: any."""
     try:
-        with socket.create_server((_HOST, settings.dashboard_port)):
-            return settings.dashboard_port
+        with socket.create_server((_HOST, settings.listener.port)):
+            return settings.listener.port
     except OSError:  # a daemon listens there
         return 0

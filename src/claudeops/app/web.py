@@ -136,10 +136,10 @@ def web_of(
 async def keep_listening(web: Web) -> None:
     """Listen until cancelled, unless the operator has switched it off; its end is bounded."""
     settings = web.settings
-    if not settings.listener:
+    if not settings.listener.enabled:
         return
     crowd = Crowd(ConnectionLimits())
-    pages = await web.pages() if web.pages is not None and settings.dashboard else Parts()
+    pages = await web.pages() if web.pages is not None and settings.listener.dashboard else Parts()
     listener = _listener(web, crowd, pages)
     async with contextlib.AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())
@@ -152,13 +152,13 @@ async def keep_listening(web: Web) -> None:
             try:
                 async with listen(
                     listener,
-                    host=settings.dashboard_host,
-                    port=settings.dashboard_port,
+                    host=settings.listener.host,
+                    port=settings.listener.port,
                     closing=closing,
                     crowd=crowd,
                     outside=True,
                 ) as url:
-                    web.log.info(LogEvent.WEB_READY, url=url, public_url=settings.public_url)
+                    web.log.info(LogEvent.WEB_READY, url=url, public_url=settings.listener.public_url)
                     await anyio.sleep_forever()
             except (ConfigurationError, OSError) as error:  # a race for the port may show only now
                 if str(error) != told:
@@ -169,7 +169,9 @@ async def keep_listening(web: Web) -> None:
 
 def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
     settings = web.settings
-    signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
+    signing = {
+        name: channel.signing_secret for name, channel in settings.notices.slack.items() if channel.signing_secret
+    }
     return Listener(
         table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
         doorkeeper=Doorkeeper(
@@ -179,10 +181,10 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
             sources=web.sources,
             clock=web.clock,
             log=web.log,
-            key=settings.chat_api_key,
+            key=settings.listener.chat_api_key,
             slack=signing,
         ),
-        hosts=Hosts.of(settings.public_hosts),
+        hosts=Hosts.of(settings.listener.public_hosts),
         clock=web.clock,
         log=web.log,
         count=web.count,
@@ -194,7 +196,9 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
 
 def connection_rules(settings: Settings) -> ConnectionRules:
     """Return what the operator says of the network."""
-    return ConnectionRules(proxy_secret=settings.trusted_proxy_secret, is_network_trusted=settings.dashboard_insecure)
+    return ConnectionRules(
+        proxy_secret=settings.listener.trusted_proxy_secret, is_network_trusted=settings.listener.insecure
+    )
 
 
 def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
@@ -205,7 +209,7 @@ def _rooms(web: Web, pages: Parts, *, is_signed: bool) -> Rooms:
         redact=web.redact,
         intake=web.intake,
         metrics=web.metrics,
-        scrapers=tuple(map(ip_network, web.settings.metrics_allow)),
+        scrapers=tuple(map(ip_network, web.settings.listener.metrics_allow)),
         interactions=web.interactions if is_signed else None,
         pages=pages.endpoints,
         described=pages.described,

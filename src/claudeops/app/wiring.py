@@ -48,7 +48,7 @@ from claudeops.logs import Logger
 from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir, read_prompt
-from claudeops.settings.names import prompt_variable
+from claudeops.settings.variables import prompt_variable
 from claudeops.text.redact import Redactor
 from claudeops.wording.prompt import template_fault
 
@@ -85,68 +85,70 @@ def build_context(
         rules=rules,
         tiers=tier_setups(settings),
         prompts=prompt_files(settings, log),
-        clis=Clis(harnesses=HARNESSES, binaries=binaries(settings), allow_ungated=settings.allow_ungated),
+        clis=Clis(harnesses=HARNESSES, binaries=binaries(settings), allow_ungated=settings.sessions.allow_ungated),
         access=model_access(settings),
         availability=Availability(holds=store.holds, clock=clock, log=log),
         completion=CompletionRules(
-            schema=ReportSchema.load(settings.schema_text),
-            legacy_markers=settings.legacy_markers,
-            hang_heuristics=settings.hang_heuristics,
-            background_tasks_off=settings.background_tasks_off,
+            schema=ReportSchema.load(settings.report.schema_text),
+            legacy_markers=settings.completion.legacy_markers,
+            hang_heuristics=settings.completion.hang_heuristics,
+            background_tasks_off=settings.completion.background_tasks_off,
         ),
-        confinement=Confinement(bounds=bounds(settings), session_memory_mb=settings.session_memory_mb),
+        confinement=Confinement(bounds=bounds(settings), session_memory_mb=settings.bounds.memory_mb),
         approvals=ApprovalTerms(
-            approval_seconds=settings.approval_timeout_seconds, passkey_tiers=settings.approval_passkey
+            approval_seconds=settings.approvals.timeout_seconds, passkey_tiers=settings.approvals.passkey_tiers
         ),
-        mcp=McpServers(mcp_servers=_mcp_servers(settings), mcp_of_repos=frozenset(settings.trusted_repos)),
+        mcp=McpServers(mcp_servers=_mcp_servers(settings), mcp_of_repos=frozenset(settings.mcp.trusted_repos)),
         timeouts=Timeouts(
-            session=settings.session_timeout_seconds,
-            startup=settings.startup_timeout_seconds,
-            silence=settings.silence_timeout_seconds,
-            result_grace=settings.result_grace_seconds,
-            stop_grace=settings.stop_grace_seconds,
+            session=settings.timeouts.session_seconds,
+            startup=settings.timeouts.startup_seconds,
+            silence=settings.timeouts.silence_seconds,
+            result_grace=settings.timeouts.result_grace_seconds,
+            stop_grace=settings.timeouts.stop_grace_seconds,
         ),
         hub=hub,
         counts=counts,
-        libraries=Libraries(library_dir(), settings.repos_dir),
+        libraries=Libraries(library_dir(), settings.places.repos_dir),
         estates=estates(settings),
-        sessions_dir=settings.state_dir / SESSIONS,
-        repos_dir=settings.repos_dir,
-        timezone=settings.timezone,
-        path=settings.path,
-        memory_budget_tokens=settings.memory_budget_tokens,
-        repair_turn=settings.repair_turn,
+        sessions_dir=settings.places.state_dir / SESSIONS,
+        repos_dir=settings.places.repos_dir,
+        timezone=settings.schedule.timezone,
+        path=settings.environment.path,
+        memory_budget_tokens=settings.upkeep.memory_budget_tokens,
+        repair_turn=settings.completion.repair_turn,
     )
 
 
 def model_access(settings: Settings) -> ModelAccess:
     """Return how sessions reach the model API."""
-    if settings.oauth_token is not None:
+    if settings.access.oauth_token is not None:
         return ModelAccess(
-            base_url=settings.anthropic_base_url, credential=CredentialKind.OAUTH_TOKEN, secret=settings.oauth_token
+            base_url=settings.access.base_url, credential=CredentialKind.OAUTH_TOKEN, secret=settings.access.oauth_token
         )
-    key = settings.anthropic_api_key or _NO_KEY
-    return ModelAccess(base_url=settings.anthropic_base_url, credential=CredentialKind.API_KEY, secret=key)
+    key = settings.access.api_key or _NO_KEY
+    return ModelAccess(base_url=settings.access.base_url, credential=CredentialKind.API_KEY, secret=key)
 
 
 def binaries(settings: Settings) -> dict[str, Path]:
     """Return the programs that the tiers use, by harness."""
-    found = {"claude": settings.claude_bin, "codex": settings.codex_bin, "caliban": settings.caliban_bin}
+    found = {
+        "claude": settings.sessions.claude_bin,
+        "codex": settings.sessions.codex_bin,
+        "caliban": settings.sessions.caliban_bin,
+    }
     return {name: path for name, path in found.items() if path is not None}
 
 
 def bounds(settings: Settings) -> Bounds:
     """Return what each session may use, apart from memory."""
-    return Bounds(
-        processes=settings.session_processes, file_mb=settings.session_file_mb, disk_mb=settings.session_disk_mb
-    )
+    return Bounds(processes=settings.bounds.processes, file_mb=settings.bounds.file_mb, disk_mb=settings.bounds.disk_mb)
 
 
 def escalation_rules(settings: Settings) -> EscalationRules:
     """Return the operator's limits on escalation."""
     return EscalationRules(
-        max_tier=settings.max_tier,
-        dry_run=settings.dry_run,
+        max_tier=settings.ladder.max_tier,
+        dry_run=settings.ladder.dry_run,
         tiers=tuple(
             TierChoice(
                 number=tier.number,
@@ -159,11 +161,13 @@ def escalation_rules(settings: Settings) -> EscalationRules:
         ),
         limits=settings.policy.limits,
         other_names=settings.policy.other_names,
-        timezone=settings.timezone,
+        timezone=settings.schedule.timezone,
         holds_in_maintenance=settings.policy.holds_in_maintenance,
-        follow_up_seconds=settings.follow_up_delay_seconds or None,
+        follow_up_seconds=settings.schedule.follow_up_seconds or None,
         budgets=Budgets(
-            chain_usd=settings.chain_budget_usd, day_usd=settings.daily_budget_usd, timezone=settings.timezone
+            chain_usd=settings.budgets.chain_usd,
+            day_usd=settings.budgets.daily_usd,
+            timezone=settings.schedule.timezone,
         ),
     )
 
@@ -187,22 +191,22 @@ def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
     """Return the facts about this node by which calls are judged."""
     view = SessionView()
     return NodeScope(
-        repos_dir=str(settings.repos_dir),
+        repos_dir=str(settings.places.repos_dir),
         dry_run=dry_run,
         forbidden_paths=forbidden_paths(settings),
         resolve=view.resolve,
         is_file=view.is_file,
         expand=view.expand,
-        program=partial(shutil.which, path=settings.path),
+        program=partial(shutil.which, path=settings.environment.path),
     )
 
 
 def forbidden_paths(settings: Settings) -> tuple[str, ...]:
     """Return what no session may ever look at, whatever its tier: our own files and the database."""
-    own = (str(settings.state_dir), str(settings.results_dir))
-    if not settings.database_url.startswith(_SQLITE):
+    own = (str(settings.places.state_dir), str(settings.places.results_dir))
+    if not settings.places.database_url.startswith(_SQLITE):
         return own
-    file = settings.database_url.removeprefix(_SQLITE)
+    file = settings.places.database_url.removeprefix(_SQLITE)
     return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
 
 
@@ -215,34 +219,39 @@ def root_session(
     such a tier does not matter.
     """
     chosen = next(((known.model, known.harness) for known in settings.tiers if known.number == tier), None)
-    model, harness = chosen or ("", settings.harness)
+    model, harness = chosen or ("", settings.sessions.harness)
     return NewSession(tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text, started_by=by)
 
 
 def schedule(settings: Settings) -> Schedule:
     """Return the one schedule that the environment describes."""
     cadence: Cadence = (
-        Interval(seconds=settings.interval_seconds)
-        if settings.cron is None
-        else Cron(expr=settings.cron, timezone=settings.timezone)
+        Interval(seconds=settings.schedule.interval_seconds)
+        if settings.schedule.cron is None
+        else Cron(expr=settings.schedule.cron, timezone=settings.schedule.timezone)
     )
-    return Schedule(name=SCHEDULE, cadence=cadence, jitter_seconds=settings.jitter_seconds, site=settings.site or "")
+    return Schedule(
+        name=SCHEDULE,
+        cadence=cadence,
+        jitter_seconds=settings.schedule.jitter_seconds,
+        site=settings.schedule.site or "",
+    )
 
 
 def plans(settings: Settings) -> tuple[Plan, ...]:
     """Return the schedules of the operator's file; without one the one that the environment describes."""
-    only = Plan(schedule=schedule(settings), timezone=settings.timezone, origin="the environment")
-    return settings.file_schedules or (only,)
+    only = Plan(schedule=schedule(settings), timezone=settings.schedule.timezone, origin="the environment")
+    return settings.schedule.plans or (only,)
 
 
 def estates(settings: Settings) -> Estates:
     """Return what reads the manifests, and the hosts of the operator's probes."""
-    return Estates(settings.repos_dir, read=EstateReader().read, probed=_probed_hosts(settings).read)
+    return Estates(settings.places.repos_dir, read=EstateReader().read, probed=_probed_hosts(settings).read)
 
 
 def estate_now(settings: Settings) -> Estate:
     """Return the estate as a daemon would read it now; blocks. Raises `OSError` where there are no repositories."""
-    return read_estate(settings.repos_dir).with_probes(probed_hosts(settings))
+    return read_estate(settings.places.repos_dir).with_probes(probed_hosts(settings))
 
 
 def probed_hosts(settings: Settings) -> Probed:
@@ -255,7 +264,7 @@ def probed_hosts(settings: Settings) -> Probed:
 
 def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> Reading:
     """Return what reads the declared probes, and notices their changes."""
-    return Reading(file=settings.probes_path, estate=estate, refuse_command=refuse_command(settings))
+    return Reading(file=settings.probes.path, estate=estate, refuse_command=refuse_command(settings))
 
 
 def check_prompts(settings: Settings) -> None:
@@ -267,7 +276,7 @@ def check_prompts(settings: Settings) -> None:
 def check_harnesses(settings: Settings) -> None:
     """Raise `ConfigurationError` for a tier that would run without a gate unless the operator has accepted that."""
     for tier in settings.tiers:
-        refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.allow_ungated, tier=tier.number)
+        refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.sessions.allow_ungated, tier=tier.number)
         if refusal is not None:
             raise ConfigurationError(refusal, kind=ErrorKind.POLICY)
 
@@ -300,9 +309,9 @@ def declared_probes(settings: Settings) -> Declaration | str | None:
 
     Raises `MissingInputError` where a file was named and is not there.
     """
-    path = settings.probes_path
+    path = settings.probes.path
     if not is_there(path):
-        if settings.probes_named:
+        if settings.probes.named:
             raise MissingInputError(
                 f"{PROBES_VARIABLE} leads to {path}, which does not exist: correct the path, or put the file there."
             )
@@ -314,9 +323,9 @@ def check_probes(settings: Settings) -> None:
     """Raise `ConfigurationError` for a probes file that cannot be used."""
     found = declared_probes(settings)
     if isinstance(found, str):
-        origin = PROBES_VARIABLE if settings.probes_named else f"The default of {PROBES_VARIABLE}"
+        origin = PROBES_VARIABLE if settings.probes.named else f"The default of {PROBES_VARIABLE}"
         raise ConfigurationError(
-            f"{origin}: {found}.", kind=ErrorKind.PARSE, operation="read", target=str(settings.probes_path)
+            f"{origin}: {found}.", kind=ErrorKind.PARSE, operation="read", target=str(settings.probes.path)
         )
 
 
@@ -330,14 +339,14 @@ def refuse_command(settings: Settings, estate: Estate | None = None) -> Callable
 
 
 def _probed_hosts(settings: Settings) -> ProbedHosts:
-    return ProbedHosts(file=settings.probes_path, refuse_command=refuse_command(settings))
+    return ProbedHosts(file=settings.probes.path, refuse_command=refuse_command(settings))
 
 
 def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
     """Return the MCP servers of the operator and of trusted repositories; their names were checked not to clash."""
-    if settings.mcp_config is None and not settings.trusted_repos:
+    if settings.mcp.config is None and not settings.mcp.trusted_repos:
         return None
-    return {**(settings.mcp_config or {}), **settings.trusted_repos}
+    return {**(settings.mcp.config or {}), **settings.mcp.trusted_repos}
 
 
 def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
@@ -345,10 +354,10 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         number=tier.number,
         name=tier.name,
         policy=_policy(tier, settings),
-        scope=node_scope(settings, dry_run=settings.dry_run),
+        scope=node_scope(settings, dry_run=settings.ladder.dry_run),
         max_turns=tier.max_turns,
         max_budget_usd=tier.max_budget_usd,
-        passed_env={**settings.inherited_env, **tier.env},
+        passed_env={**settings.environment.inherited, **tier.env},
         read=tier.read,
         headers=of_tier(settings.headers, tier.number),
         template_home=tier.home,
@@ -356,7 +365,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
 
 
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
-    policy = tier_policy(settings.policy, tier.number, highest=settings.max_tier)
+    policy = tier_policy(settings.policy, tier.number, highest=settings.ladder.max_tier)
     return narrow(policy, tier.allowed_tools, tier.disallowed_tools)
 
 

@@ -69,7 +69,7 @@ def pages_url(found: Sequence[Approval]) -> str:
     from claudeops.settings import load_settings  # noqa: PLC0415 - other lists need no more than the database
 
     try:
-        return load_settings(os.environ, cwd=Path.cwd()).settings.pages_url
+        return load_settings(os.environ, cwd=Path.cwd()).settings.listener.pages_url
     except ClaudeopsError:
         return ""
 
@@ -155,7 +155,7 @@ async def _decide(
     settings: Settings,
     store: Store,
 ) -> CommandResult:
-    key, who, at = read_key(settings.state_dir), operators_name(), now()
+    key, who, at = read_key(settings.places.state_dir), operators_name(), now()
     done = await answer_approval(store, key, approval_id, status=status, by=who, now=at, unseen=unseen)
     if isinstance(done, Refusal):
         return not_done(_VERBS[status], done)

@@ -60,7 +60,7 @@ async def _verify(session_id: int | None, log: Path | None, settings: Settings, 
 def _approval_key(settings: Settings) -> tuple[bytes | None, str]:
     """Return the key by which answers are proven, or why there is none at hand."""
     try:
-        return read_key(settings.state_dir), ""
+        return read_key(settings.places.state_dir), ""
     except ClaudeopsError as error:
         return None, str(error)
 

@@ -110,7 +110,7 @@ async def _beside(
     async def print_live(root: Session) -> None:
         printer = LivePrinter(sys.stderr)
         try:
-            await follow(settings.database_url, root, printer, redact=Redactor(settings.secrets).text)
+            await follow(settings.places.database_url, root, printer, redact=Redactor(settings.secrets).text)
         finally:
             printer.close()
             printed.set()
@@ -161,7 +161,7 @@ def print_failed_start(error: ClaudeopsError, *, as_json: bool) -> int:
 def warn_of_strangers(services: Sequence[str], settings: Settings) -> None:
     """Say of which services no manifest knows, where manifests describe any: a session looks for them all the same."""
     try:
-        estate = read_estate(settings.repos_dir) if services else None
+        estate = read_estate(settings.places.repos_dir) if services else None
     except OSError:
         return
     if estate is None or not estate.expected:

@@ -52,9 +52,13 @@ def migrate_from(path: Path, *, as_json: bool) -> int:
 async def _take_over(settings: Settings, path: Path) -> TakenOver:
     with opened(path) as source:  # before anything of ours is made: the path may be wrong
         prepare_directories(settings)
-        with claim_database(settings.database_url, settings.state_dir):
-            migrate(settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
-            store = open_store(settings.database_url, wait_seconds=_SECONDS)
+        with claim_database(settings.places.database_url, settings.places.state_dir):
+            migrate(
+                settings.places.database_url,
+                migrations_dir=packaged("migrations"),
+                backup_dir=settings.places.state_dir,
+            )
+            store = open_store(settings.places.database_url, wait_seconds=_SECONDS)
             try:
                 return await Takeover(store.database).take(
                     source,

@@ -25,7 +25,7 @@ def print_test(target: str, *, as_json: bool) -> int:
 
     try:
         settings = read_settings()
-        found = next((each for each in settings.targets if each.name == target), None)
+        found = next((each for each in settings.notices.targets if each.name == target), None)
         if found is None:
             return _unknown(target, settings, as_json=as_json)
         body = anyio.run(partial(_sent, found, settings))
@@ -57,7 +57,7 @@ async def _sent(target: Target, settings: Settings) -> dict[str, object]:
 
 
 def _unknown(target: str, settings: Settings, *, as_json: bool) -> int:
-    names = ", ".join(sorted(each.name for each in settings.targets))
+    names = ", ".join(sorted(each.name for each in settings.notices.targets))
     known = names or "none: set CLAUDEOPS_APPRISE_URLS or CLAUDEOPS_NOTIFY_PATH"
     message = f"there is no target {target!r}; known are {known}"
     if as_json:

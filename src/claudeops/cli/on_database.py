@@ -93,7 +93,7 @@ def now() -> datetime:
 @asynccontextmanager
 async def _opened() -> AsyncIterator[tuple[Settings, Store]]:
     settings = read_settings()
-    store = open_store(settings.database_url)
+    store = open_store(settings.places.database_url)
     try:
         yield settings, store
     finally:

@@ -47,7 +47,7 @@ def resume_sessions(*, as_json: bool) -> int:
 
 
 async def _pause(reason: str | None, stop: bool, settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound
-    async with served_by_another(settings.database_url) as served:
+    async with served_by_another(settings.places.database_url) as served:
         done = await holds.pause(store, reason=reason or "", stop=stop, by=operators_name(), served=served, now=now)
     after = "running sessions finish" if done.daemon_running else "no daemon runs"
     if done.result is not None:
@@ -73,7 +73,7 @@ def back_up(file: Path, *, as_json: bool) -> int:
     target = file.absolute()
     try:
         with progress("copying the database"):
-            size = back_up_to(parse_url(read_settings().database_url), target)
+            size = back_up_to(parse_url(read_settings().places.database_url), target)
     except ClaudeopsError as error:
         return print_failure(_BACKUP, error, as_json=as_json, target=str(target))
     if as_json:
@@ -100,7 +100,7 @@ async def _stop(
         several = f"{written} fits several sessions ({', '.join(map(str, found))}): write more of it."
         message = several if found else f"There is no session {written}."
         return not_found("session_not_found", written, message)
-    async with served_by_another(settings.database_url) as served:
+    async with served_by_another(settings.places.database_url) as served:
         done = await stop_session(
             store,
             session,
@@ -109,7 +109,7 @@ async def _stop(
             rules=escalation_rules(settings),
             served=served,
             now=now,
-            seconds=settings.stop_grace_seconds + MARGIN_SECONDS if wait else 0.0,
+            seconds=settings.timeouts.stop_grace_seconds + MARGIN_SECONDS if wait else 0.0,
         )
     if isinstance(done, Refusal):
         return not_done(_STOP, replace(done, name=written))

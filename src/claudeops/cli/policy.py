@@ -190,18 +190,20 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple
     tiers = tier_policies(settings)
     if question.tier is not None and question.tier not in tiers:
         raise click.UsageError(
-            f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.max_tier}; give one from 1 to that."
+            f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.ladder.max_tier}; give one from 1 to "
+            "that."
         )
-    node = node_scope(settings, dry_run=settings.dry_run or question.dry_run)
-    if settings.isolation in {"auto", "bubblewrap"} and shutil.which(
+    node = node_scope(settings, dry_run=settings.ladder.dry_run or question.dry_run)
+    if settings.cell.isolation in {"auto", "bubblewrap"} and shutil.which(
         "bwrap"
     ):  # as in a session, which the daemon would try
-        looks = {"git", *(name for name in PROGRAMS if shutil.which(name, path=settings.path))}
+        looks = {"git", *(name for name in PROGRAMS if shutil.which(name, path=settings.environment.path))}
         node = replace(node, look_client=LOOK_CLIENT, looks=dict.fromkeys(looks, ""))
     nodes = {
-        tier.number: _with_filters(node, {**settings.inherited_env, **tier.env}, tier.home) for tier in settings.tiers
+        tier.number: _with_filters(node, {**settings.environment.inherited, **tier.env}, tier.home)
+        for tier in settings.tiers
     }
-    workspace, estate = Workspace(settings.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings)
+    workspace, estate = Workspace(settings.places.state_dir / "sessions" / _EXAMPLE), estate_or_none(settings)
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return tuple(
         tier_verdict(number, explain(call, tier=tier, scope=session_scope(nodes[number], workspace, estate)))

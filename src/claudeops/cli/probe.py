@@ -95,10 +95,10 @@ async def declared_probes(settings: Settings) -> tuple[tuple[Probe, ...], str]:
     declared = await probe_reading(settings, lambda: estate).changed()
     if declared is None:
         raise ConfigurationError(
-            f"{settings.probes_path} cannot be read: its disk does not answer.",
+            f"{settings.probes.path} cannot be read: its disk does not answer.",
             kind=ErrorKind.FILESYSTEM,
             operation="read",
-            target=str(settings.probes_path),
+            target=str(settings.probes.path),
         )
     return declared.probes, declared.fault
 
@@ -116,7 +116,7 @@ async def look_once(probe: Probe, settings: Settings) -> Observation:
 async def _kept(settings: Settings) -> Mapping[str, KeptProbe]:
     """Return how the probes stand on record; nothing where no daemon has made a database yet."""
     try:
-        store = open_store(settings.database_url)
+        store = open_store(settings.places.database_url)
     except ConfigurationError:
         return {}
     try:

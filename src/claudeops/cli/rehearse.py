@@ -97,8 +97,8 @@ def _load() -> Loaded:
     check_prompts(loaded.settings)
     check_harnesses(loaded.settings)
     check_rehearsable(loaded.settings)
-    if loaded.settings.claude_bin is not None:
-        check_version(loaded.settings.claude_bin)
+    if loaded.settings.sessions.claude_bin is not None:
+        check_version(loaded.settings.sessions.claude_bin)
     return loaded
 
 
@@ -210,10 +210,10 @@ def _parent(settings: Settings) -> Path:
 
     Only its owner may enter a state directory, and another user may need to read what a rehearsal shows its sessions.
     """
-    if settings.state_dir == Path.cwd() / ".claudeops" / "state":
-        return settings.state_dir.parent / REHEARSALS
-    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return settings.state_dir / REHEARSALS
+    if settings.places.state_dir == Path.cwd() / ".claudeops" / "state":
+        return settings.places.state_dir.parent / REHEARSALS
+    settings.places.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return settings.places.state_dir / REHEARSALS
 
 
 def _new_directory(parent: Path, name: str) -> Path:
@@ -235,7 +235,7 @@ def _new_directory(parent: Path, name: str) -> Path:
 def _log_to(path: Path, settings: Settings) -> Iterator[Logger]:
     """Write the daemon's log to a file, redacted as always."""
     with path.open("w", encoding="utf-8") as file:
-        logs.configure(level=settings.log_level, fmt="json", stream=file, redact=Redactor(settings.secrets).text)
+        logs.configure(level=settings.log.level, fmt="json", stream=file, redact=Redactor(settings.secrets).text)
         try:
             yield logs.get_logger()
         finally:

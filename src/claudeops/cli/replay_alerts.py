@@ -50,7 +50,7 @@ def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json:
     """Print what becomes of the bodies in a file; return the exit status."""
     try:
         settings = read_settings()
-        rules = settings.alerts
+        rules = settings.alerts.rules
         now = datetime.now(UTC).replace(microsecond=0)
         bodies = sorted(_bodies(file, rules, source, now=now), key=lambda body: body[0])
         done = replay(bodies, rules, runs_for=runs_for, dependencies=anyio.run(_dependencies, settings))

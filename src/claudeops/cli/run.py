@@ -64,7 +64,8 @@ async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
 
 
 def _places(settings: Settings) -> str:
+    places = settings.places
     return (
-        f"Watching what {settings.repos_dir} describes; Ctrl-C stops. Database and state are in {settings.state_dir}, "
-        f"logs of sessions in {settings.results_dir}.\n"
+        f"Watching what {places.repos_dir} describes; Ctrl-C stops. Database and state are in {places.state_dir}, "
+        f"logs of sessions in {places.results_dir}.\n"
     )

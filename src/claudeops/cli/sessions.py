@@ -165,7 +165,7 @@ async def _deleted(written: str, chain: bool, settings: Settings, store: Store) 
         body={
             "session_id": str(number),
             "deleted": True,
-            "directory": str(settings.results_dir),
+            "directory": str(settings.places.results_dir),
             "deleted_ids": list(done.session_ids),
             "paths": list(done.log_paths),
             "warnings": warnings,

@@ -22,7 +22,7 @@ def print_sources(*, shape: Shape) -> int:
     """Print who sends; return the exit status."""
 
     def ask(_: datetime) -> Answer:
-        declared = read_settings().alerts.sources
+        declared = read_settings().alerts.rules.sources
         with opened(database_url()) as connection:
             found = listed(connection, declared)
         return Answer(body={"sources_count": len(found), "sources": plain(found)}, draw=partial(_drawn, found))

@@ -36,14 +36,14 @@ def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: Sh
         from claudeops.settings import load_settings  # noqa: PLC0415 - `stats` does without
 
         settings = load_settings(os.environ, cwd=Path.cwd()).settings
-        with opened(settings.database_url) as connection:
+        with opened(settings.places.database_url) as connection:
             found = spending_of(
                 connection,
                 since=now - _SINCE if since is None else since,
                 now=now,
-                timezone=settings.timezone,
-                day_budget_usd=settings.daily_budget_usd,
-                chain_budget_usd=settings.chain_budget_usd,
+                timezone=settings.schedule.timezone,
+                day_budget_usd=settings.budgets.daily_usd,
+                chain_budget_usd=settings.budgets.chain_usd,
                 limit=limit,
             )
         return Answer(body=document(found), draw=partial(_spend, found, by))

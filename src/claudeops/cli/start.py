@@ -26,7 +26,7 @@ def read_settings() -> Settings:
     Raises `ConfigurationError`.
     """
     settings = load_settings(os.environ, cwd=Path.cwd()).settings
-    logs.configure(level="warning", fmt=settings.log_format, stream=sys.stderr, redact=Redactor(settings.secrets).text)
+    logs.configure(level="warning", fmt=settings.log.format, stream=sys.stderr, redact=Redactor(settings.secrets).text)
     return settings
 
 
@@ -38,14 +38,14 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
     """
     loaded = load_settings(os.environ, cwd=Path.cwd())
     settings = loaded.settings
-    require_repos(settings.repos_dir)
+    require_repos(settings.places.repos_dir)
     require_credentials(settings)
     check_prompts(settings)
     check_harnesses(settings)
     check_probes(settings)
     logs.configure(
-        level="warning" if quiet and settings.log_level == "info" else settings.log_level,
-        fmt=settings.log_format,
+        level="warning" if quiet and settings.log.level == "info" else settings.log.level,
+        fmt=settings.log.format,
         stream=stream,
         redact=Redactor(settings.secrets).text,
         line_start=line_start,

@@ -77,7 +77,7 @@ def print_sessions(*, session: tuple[str, Reference] | None, follow: bool | None
     try:
         settings = read_settings()
         redact = Redactor(settings.secrets).text
-        found = anyio.run(partial(_tail, settings.database_url, session, sink, follow=follow, redact=redact))
+        found = anyio.run(partial(_tail, settings.places.database_url, session, sink, follow=follow, redact=redact))
     except ClaudeopsError as error:
         return print_failure(_NAME, error, as_json=as_json, operation="start")
     except KeyboardInterrupt:

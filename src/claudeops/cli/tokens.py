@@ -114,14 +114,14 @@ def print_link(name: str | None, *, as_json: bool) -> int:
 
 
 async def _linked(name: str | None, settings: Settings, store: Store) -> CommandResult:
-    if not (settings.listener and settings.dashboard):
+    if not (settings.listener.enabled and settings.listener.dashboard):
         return refused(_LINK, _LINK, _OFF, hint="Switch both on, and start the daemon again.")
-    if settings.public_url is None and not settings.dashboard_port:
+    if settings.listener.public_url is None and not settings.listener.port:
         return refused(_LINK, _LINK, _ANY_PORT, hint="Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_PUBLIC_URL.")
     user = None if name is None else await store.users.named(name)
     if name is not None and user is None:
         return user_not_found(name)
-    link, url = await make_link(store, settings.pages_url, user=user)
+    link, url = await make_link(store, settings.listener.pages_url, user=user)
     return CommandResult(
         text=f"{url}\nlogs one browser in as {link.name} ({link.role}), once, within {LINK_SECONDS} s",
         body={

@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # see above
         policy_of,
         require_credentials,
     )
-    from claudeops.settings.model import Loaded, Settings, TierSettings
+    from claudeops.settings.model import Loaded, Settings
     from claudeops.settings.places import prepare_directories, require_repos, unusable_directories
+    from claudeops.settings.sessions import TierSettings
     from claudeops.settings.where import state_dir
 
 __all__ = [
@@ -37,8 +38,9 @@ __all__ = [
 
 _HOMES: Final = {
     "load": ("fragment_texts", "load_settings", "policy_document", "policy_of", "require_credentials"),
-    "model": ("Loaded", "Settings", "TierSettings"),
+    "model": ("Loaded", "Settings"),
     "places": ("prepare_directories", "require_repos", "unusable_directories"),
+    "sessions": ("TierSettings",),
     "where": ("state_dir",),
 }
 

@@ -13,7 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT
+from claudeops.settings.model import KNOWN
+from claudeops.settings.variables import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, WITHOUT_EFFECT
 
 _NO_CHANNELS: Final = "sessions take no messages from chats; `claudeops bootstrap --prompt` asks for something"
 _NO_PROVISIONING: Final = "claudeops watches services and sets none up"

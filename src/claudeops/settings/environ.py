@@ -9,7 +9,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT
+from claudeops.settings.model import KNOWN
+from claudeops.settings.variables import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, WITHOUT_EFFECT, is_text
 
 INHERITED: Final = (
     "LANG",
@@ -51,8 +52,6 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_SHOWN_CHARACTERS: Final = 80
-_KEY_SHAPE: Final = re.compile(r"sk-[A-Za-z0-9_-]{8}")
 _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 _LONG_STEP: Final = 16  # characters; in URLs of chat services a path segment this long is a token
 
@@ -140,22 +139,6 @@ def watchdog_seconds(environ: Mapping[str, str], *, pid: int) -> float | None:
     if not given.isascii() or not given.isdigit() or int(given) == 0:
         raise ConfigurationError(f"WATCHDOG_USEC is {given!r}, which is not a number of microseconds: unset it.")
     return int(given) / 1_000_000
-
-
-def quoted(value: str) -> str:
-    """Return a wrong value for a message: quoted, on one line, cut to length; never an API key pasted by mistake."""
-    if _KEY_SHAPE.search(value):
-        return "a value that looks like an API key"
-    return repr(value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…")
-
-
-def is_text(value: str) -> bool:
-    """Return whether a value is valid UTF-8; the interpreter keeps other bytes as lone surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_of_a_service(name: str, value: str) -> bool:

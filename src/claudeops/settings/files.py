@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeVar
 
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_file, is_there
-from claudeops.settings.names import prompt_variable
+from claudeops.settings.variables import prompt_variable
 from claudeops.text.toml_file import TomlFault
 
 T = TypeVar("T")

@@ -18,8 +18,9 @@ from claudeops.errors import ConfigurationError
 from claudeops.formats.network.headers import REFERENCE, SecretHeader, WrittenHeader, read_headers
 from claudeops.settings.environ import SHORTEST
 from claudeops.settings.files import read_text, read_toml
-from claudeops.settings.names import FILE_SUFFIX, KNOWN
+from claudeops.settings.model import KNOWN
 from claudeops.settings.reader import Reader
+from claudeops.settings.variables import FILE_SUFFIX
 
 VARIABLE: Final = "CLAUDEOPS_HEADERS_PATH"
 _MOST_BYTES: Final = 1024 * 1024

@@ -7,8 +7,7 @@ are refused. A budget never rises by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -19,30 +18,28 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import NEVER_WHOLE, is_directory, is_file, is_there
 from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
-from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import load_prompt
-from claudeops.settings.model import TierSettings
-from claudeops.settings.names import (
+from claudeops.settings.fill import by_default, fill
+from claudeops.settings.model import PER_TIER
+from claudeops.settings.reader import Reader
+from claudeops.settings.sessions import TierSettings
+from claudeops.settings.variables import (
     HARNESS_MODELS,
     HARNESSES,
     HIGHEST_TIER,
-    PER_TIER,
     PROVIDER_SWITCHES,
+    is_text,
     prompt_variable,
+    quoted,
 )
-from claudeops.settings.reader import Reader
 
 NAMES: Final = ("observe", "investigate", "remediate")
 
 _DAILY: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
 _CHAIN: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
-_SESSION: Final = "CLAUDEOPS_SESSION_TIMEOUT"
 _CRON: Final = "CLAUDEOPS_CRON"
 _INTERVAL: Final = "CLAUDEOPS_INTERVAL"
 _JITTER: Final = "CLAUDEOPS_JITTER"
-
-_SHARE_OF_SESSION: Final = 0.9
-"""A default timeout that does not fit into a short session becomes this share of the session timeout."""
 
 _SAMPLED_FIRES: Final = 32
 _SAMPLE_START: Final = datetime(2024, 1, 1, tzinfo=UTC)  # fixed: the result must not depend on the day of the start
@@ -61,34 +58,14 @@ _PROVIDER: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budgets:
-    """Budgets in US dollars; no tier's is above the chain's, nor the chain's above the day's."""
-
-    daily: float
-    chain: float
-    tiers: tuple[float, ...]  # by tier number, from 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
-    """When chains start; durations in seconds."""
-
-    interval: float
-    cron: str | None
-    timezone: str
-    jitter: float
-
-
 # --- tiers -------------------------------------------------------------------------------------------
 
 
 def read_tiers(
-    reader: Reader, environ: Mapping[str, str], *, max_tier: int, budgets: Budgets, root: Path
+    reader: Reader, environ: Mapping[str, str], *, budgets: Sequence[float], root: Path
 ) -> tuple[TierSettings, ...]:
-    """Return the tiers from 1 to ``max_tier``."""
-    tiers = range(1, max_tier + 1)
-    return tuple(_tier(reader, environ, tier, budget=budgets.tiers[tier - 1], root=root) for tier in tiers)
+    """Return the tiers from 1 on, each with its budget in US dollars."""
+    return tuple(_tier(reader, environ, tier, budget=budget, root=root) for tier, budget in enumerate(budgets, 1))
 
 
 def idle_tiers(reader: Reader, max_tier: int) -> tuple[str, ...]:
@@ -106,14 +83,16 @@ def _tier(reader: Reader, environ: Mapping[str, str], tier: int, *, budget: floa
     harness = reader.choice(f"{prefix}HARNESS" if reader.is_set(f"{prefix}HARNESS") else "CLAUDEOPS_HARNESS")
     model = _model(reader, f"{prefix}MODEL", harness)
     prompt_path, prompt_text = load_prompt(tier, reader.path(prompt_variable(tier)), root=root)
-    return TierSettings(
+    return fill(
+        TierSettings,
+        reader,
+        tier=tier,
         number=tier,
         name=NAMES[tier - 1] if tier <= len(NAMES) else f"tier{tier}",
         harness=harness,
         model=model,
         prompt_path=prompt_path,
         prompt_text=prompt_text,
-        max_turns=reader.whole(f"{prefix}MAX_TURNS"),
         max_budget_usd=budget,
         allowed_tools=_tools(reader, tier, "ALLOWED_TOOLS"),
         disallowed_tools=_tools(reader, tier, "DISALLOWED_TOOLS"),
@@ -202,25 +181,12 @@ def _home(reader: Reader, variable: str) -> Path | None:
 # --- budgets and timeouts ----------------------------------------------------------------------------
 
 
-def read_budgets(reader: Reader, max_tier: int) -> Budgets:
-    """Return the budgets of the tiers 1 to ``max_tier``, of a chain and of a day."""
+def read_budgets(reader: Reader, max_tier: int) -> tuple[float, tuple[float, ...]]:
+    """Return the budget of a chain, and those of the tiers 1 to ``max_tier``, in US dollars."""
     daily = reader.number(_DAILY)
     chain = _budget(reader, _CHAIN, daily, _DAILY)
     names = (f"CLAUDEOPS_TIER{tier}_MAX_BUDGET_USD" for tier in range(1, max_tier + 1))
-    return Budgets(daily=daily, chain=chain, tiers=tuple(_budget(reader, name, chain, _CHAIN) for name in names))
-
-
-def read_timeout(reader: Reader, name: str) -> float:
-    """Return a timeout within a session, in seconds; it is below the session timeout."""
-    session, value = reader.number(_SESSION), reader.number(name)
-    if value < session:
-        return value
-    if not reader.is_set(name):
-        return session * _SHARE_OF_SESSION
-    raise ConfigurationError(
-        f"{name} is {value:g} s, not below {_SESSION}, which is {session:g} s{_by_default(reader, _SESSION)}: "
-        "lower the first, or raise the second."
-    )
+    return chain, tuple(_budget(reader, name, chain, _CHAIN) for name in names)
 
 
 def _budget(reader: Reader, name: str, ceiling: float, ceiling_name: str) -> float:
@@ -231,19 +197,15 @@ def _budget(reader: Reader, name: str, ceiling: float, ceiling_name: str) -> flo
         return ceiling
     raise ConfigurationError(
         f"{name} is {value:g} USD, above {ceiling_name}, which is {ceiling:g} USD"
-        f"{_by_default(reader, ceiling_name)}: lower the first, or raise the second."
+        f"{by_default(reader, ceiling_name)}: lower the first, or raise the second."
     )
-
-
-def _by_default(reader: Reader, name: str) -> str:
-    return "" if reader.is_set(name) else " unless you set it"
 
 
 # --- schedule ----------------------------------------------------------------------------------------
 
 
-def read_schedule(reader: Reader) -> Schedule:
-    """Return the schedule: an interval, or cron."""
+def check_schedule(reader: Reader) -> str:
+    """Return the time zone of the schedule, once interval, cron and jitter are found to fit each other."""
     timezone, cron = _timezone(reader), reader.text(_CRON)
     interval, jitter = reader.number(_INTERVAL), reader.number(_JITTER)
     if cron is not None and reader.is_set(_INTERVAL):
@@ -252,7 +214,7 @@ def read_schedule(reader: Reader) -> Schedule:
     if jitter >= gap:
         period = f"{_INTERVAL}, which is {gap:g} s" if cron is None else f"the {gap:g} s between two times of {_CRON}"
         raise ConfigurationError(f"{_JITTER} is {jitter:g} s, not below {period}: lower the jitter.")
-    return Schedule(interval=interval, cron=cron, timezone=timezone, jitter=jitter)
+    return timezone
 
 
 def idle_schedule(reader: Reader, file: Path | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ but starts nothing and writes nothing. ``docs/reference/settings.md`` explains e
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from claudeops.domain.schedules.plan import Plan
 from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.files import is_there
 from claudeops.policy.tiers import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.settings.alerts import VARIABLE as ALERTS_VARIABLE
 from claudeops.settings.alerts import alerts_file, load_alerts, signing_secrets
@@ -28,10 +29,8 @@ from claudeops.settings.environ import (
     in_notice_url,
     in_url,
     inherited,
-    is_text,
     known_secrets,
     proxy_warnings,
-    quoted,
     watchdog_seconds,
     without_services,
 )
@@ -42,32 +41,28 @@ from claudeops.settings.files import (
     policy_fragments,
     read_text,
 )
+from claudeops.settings.fill import fill
 from claudeops.settings.headers import load_secret_headers
-from claudeops.settings.ladder import (
-    Schedule,
-    idle_schedule,
-    idle_tiers,
-    read_budgets,
-    read_schedule,
-    read_tiers,
-    read_timeout,
+from claudeops.settings.ladder import check_schedule, idle_schedule, idle_tiers, read_budgets, read_tiers
+from claudeops.settings.model import (
+    KNOWN,
+    AlertSettings,
+    EnvironmentSettings,
+    ListenerSettings,
+    Loaded,
+    LogSettings,
+    McpSettings,
+    NoticeSettings,
+    PlannedSettings,
+    ReportSettings,
+    ServiceManagerSettings,
+    Settings,
+    UpkeepSettings,
 )
-from claudeops.settings.model import Loaded, Settings, TierSettings
-from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.notify import read_digest_cron, read_notify
-from claudeops.settings.oidc import SECRET as OIDC_SECRET
 from claudeops.settings.oidc import read_oidc
 from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
-from claudeops.settings.reader import (
-    Reader,
-    read_address,
-    read_database_url,
-    read_http_url,
-    read_long_token,
-    read_networks,
-    read_public_urls,
-    read_tier_list,
-)
+from claudeops.settings.reader import Reader, read_public_urls
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
@@ -77,6 +72,20 @@ from claudeops.settings.servers import (
     referred_secrets,
     secrets_in,
 )
+from claudeops.settings.sessions import (
+    AccessSettings,
+    ApprovalSettings,
+    BoundSettings,
+    CellSettings,
+    CompletionSettings,
+    LadderSettings,
+    ScheduleSettings,
+    SessionSettings,
+    TierSettings,
+    TimeoutSettings,
+)
+from claudeops.settings.variables import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES, Hides, is_text, quoted
+from claudeops.settings.where import BudgetSettings
 
 _PARTS: Final = default_policy_parts()
 
@@ -88,9 +97,15 @@ _KEY: Final = "ANTHROPIC_API_KEY"
 _TOKEN: Final = "CLAUDE_CODE_OAUTH_TOKEN"  # noqa: S105 - the name of a variable
 _SELF_TEST: Final = "CLAUDEOPS_CLI_SELF_TEST"
 _MOST_BYTES: Final = 4 * 1024 * 1024
+_FOUND: Final[Mapping[Hides, Callable[[str, str], Iterable[tuple[str, str]]]]] = {
+    Hides.ALL: lambda name, value: [(name, value)],
+    Hides.IN_URL: in_url,
+    Hides.NOTICE: in_notice_url,
+}
+"""What finds the secrets in the value of a variable."""
 
 
-# Longer than forty lines, but flat: one line for each field, in the order of `Settings`.
+# Longer than forty lines, but flat: one entry for each group, in the order of `Settings`.
 def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Loaded:
     """Return the settings that ``environ`` describes.
 
@@ -100,19 +115,19 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     """
     environ = without_services(environ)
     warnings = list(check_names(environ))
-    reader = Reader(environ, cwd=cwd)
-    key, token = _credentials(reader)
+    reader = Reader(environ, KNOWN, cwd=cwd)
+    _check_credentials(reader)
     max_tier = reader.whole("CLAUDEOPS_MAX_TIER")
     warnings += idle_tiers(reader, max_tier)
-    schedule, budgets = read_schedule(reader), read_budgets(reader, max_tier)
-    places = read_places(reader, cwd=cwd, root=root)
-    warnings += places.warnings
-    self_test = reader.switch(_SELF_TEST)
-    if not self_test:
+    timezone = check_schedule(reader)
+    chain_usd, tier_budgets = read_budgets(reader, max_tier)
+    places, unusual = read_places(reader, cwd=cwd, root=root)
+    warnings += unusual
+    if not reader.switch(_SELF_TEST):
         warnings.append(f"{_SELF_TEST} is false: nothing checks that the gate holds with the claude CLI in use.")
     schedules_path = schedules_file(reader.path(SCHEDULES_VARIABLE), root=root)
     warnings += idle_schedule(reader, schedules_path)
-    tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
+    tiers = read_tiers(reader, environ, budgets=tier_budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
     policy_path = reader.path("CLAUDEOPS_POLICY_PATH")
@@ -128,123 +143,81 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     passed_on = inherited(environ)
     warnings += proxy_warnings(environ)
     own_servers = read_mcp_servers(reader, environ)
-    trusted_servers = read_trusted_servers(reader, repos_dir=places.repos, own=own_servers or ())
-    warnings += idle_servers(reader, repos_dir=places.repos)
+    trusted_servers = read_trusted_servers(reader, repos_dir=places.repos_dir, own=own_servers or ())
+    warnings += idle_servers(reader, repos_dir=places.repos_dir)
     headers = load_secret_headers(reader, environ)
-    notify = read_notify(reader, environ, timezone=schedule.timezone, root=root)
+    notify = read_notify(reader, environ, timezone=timezone, root=root)
     secrets, short = known_secrets(
         (
             *_secrets(reader, environ, tiers, passed_on),
             *secrets_in({**(own_servers or {}), **trusted_servers}),
-            *in_environment("named in the probes file", probes.environment),
+            *in_environment("named in the probes file", probes.env),
             *notify.secrets(),
             *headers.secrets(),
             *in_environment("named in the file of alerts", alerts_env),
         )
     )
     warnings += short
-    public_urls = read_public_urls(reader, "CLAUDEOPS_PUBLIC_URL")
     settings = Settings(
-        anthropic_api_key=key,
-        oauth_token=token,
-        anthropic_base_url=read_http_url(reader, "ANTHROPIC_BASE_URL"),
-        interval_seconds=schedule.interval,
-        cron=schedule.cron,
-        timezone=schedule.timezone,
-        jitter_seconds=schedule.jitter,
-        site=reader.text("CLAUDEOPS_SITE"),
-        schedules_path=schedules_path,
-        file_schedules=_schedules(schedules_path, schedule, max_tier=max_tier, site=reader.text("CLAUDEOPS_SITE")),
-        follow_up_delay_seconds=reader.number("CLAUDEOPS_FOLLOW_UP_DELAY"),
-        max_tier=max_tier,
+        access=fill(AccessSettings, reader),
+        schedule=fill(
+            ScheduleSettings,
+            reader,
+            timezone=timezone,
+            path=schedules_path,
+            plans=_schedules(schedules_path, timezone, max_tier=max_tier, site=reader.text("CLAUDEOPS_SITE")),
+        ),
+        ladder=fill(LadderSettings, reader),
         tiers=tiers,
-        dry_run=reader.switch("CLAUDEOPS_DRY_RUN"),
-        tier0=reader.choice("CLAUDEOPS_TIER0"),
-        tier0_max_age_seconds=reader.number("CLAUDEOPS_TIER0_MAX_AGE"),
-        harness=reader.choice("CLAUDEOPS_HARNESS"),
-        claude_bin=binaries.get("claude"),
-        codex_bin=binaries.get("codex"),
-        caliban_bin=binaries.get("caliban"),
-        allow_ungated=ungated,
-        max_concurrent_sessions=reader.whole("CLAUDEOPS_MAX_CONCURRENT_SESSIONS"),
-        session_timeout_seconds=reader.number("CLAUDEOPS_SESSION_TIMEOUT"),
-        startup_timeout_seconds=read_timeout(reader, "CLAUDEOPS_STARTUP_TIMEOUT"),
-        silence_timeout_seconds=read_timeout(reader, "CLAUDEOPS_SILENCE_TIMEOUT"),
-        result_grace_seconds=reader.number("CLAUDEOPS_RESULT_GRACE"),
-        stop_grace_seconds=reader.number("CLAUDEOPS_STOP_GRACE"),
-        drain_timeout_seconds=reader.number("CLAUDEOPS_DRAIN_TIMEOUT"),
-        approval_timeout_seconds=reader.number("CLAUDEOPS_APPROVAL_TIMEOUT"),
-        approval_passkey=read_tier_list(reader, "CLAUDEOPS_APPROVAL_PASSKEY"),
-        session_memory_mb=reader.whole("CLAUDEOPS_SESSION_MEMORY_MB"),
-        session_processes=reader.whole("CLAUDEOPS_SESSION_PROCESSES"),
-        session_file_mb=reader.whole("CLAUDEOPS_SESSION_FILE_MB"),
-        session_disk_mb=reader.whole("CLAUDEOPS_SESSION_DISK_MB"),
-        legacy_markers=reader.switch("CLAUDEOPS_LEGACY_MARKERS"),
-        hang_heuristics=reader.switch("CLAUDEOPS_HANG_HEURISTICS"),
-        background_tasks_off=reader.switch("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"),
-        repair_turn=reader.switch("CLAUDEOPS_REPAIR_TURN"),
-        cli_self_test=self_test,
-        isolation=reader.choice("CLAUDEOPS_ISOLATION"),
-        cell_network=reader.choice("CLAUDEOPS_CELL_NETWORK"),
-        meter=reader.switch("CLAUDEOPS_METER"),
+        sessions=fill(
+            SessionSettings,
+            reader,
+            claude_bin=binaries.get("claude"),
+            codex_bin=binaries.get("codex"),
+            caliban_bin=binaries.get("caliban"),
+            allow_ungated=ungated,
+        ),
+        timeouts=fill(TimeoutSettings, reader),
+        approvals=fill(ApprovalSettings, reader),
+        bounds=fill(BoundSettings, reader),
+        completion=fill(CompletionSettings, reader),
+        cell=fill(CellSettings, reader),
         policy_path=policy_path,
         policy=load_policy(policy_path),
-        alerts_path=alerts_path,
-        alerts=alerts,
-        alerts_env=MappingProxyType(dict(alerts_env)),
-        probes_path=probes.path,
-        probes_named=probes.named,
-        probes_env=MappingProxyType(probes.environment),
+        probes=probes,
+        alerts=AlertSettings(path=alerts_path, rules=alerts, env=MappingProxyType(dict(alerts_env))),
         headers=headers.headers,
-        mcp_config=own_servers,
-        trusted_repos=trusted_servers,
-        path=path,
-        inherited_env=MappingProxyType(passed_on),
-        proxies=MappingProxyType({name: environ[name] for name in PROXIES if environ.get(name)}),
-        notify_path=notify.path,
-        notify_env=MappingProxyType(dict(notify.environment)),
-        targets=notify.targets,
-        addresses=MappingProxyType(dict(notify.addresses)),
-        telegram=MappingProxyType(dict(notify.telegram)),
-        slack=MappingProxyType(dict(notify.slack)),
-        approvers=notify.approvers,
-        digest_cron=read_digest_cron(reader),
-        chain_budget_usd=budgets.chain,
-        daily_budget_usd=budgets.daily,
-        state_dir=places.state,
-        results_dir=places.results,
-        repos_dir=places.repos,
-        database_url=read_database_url(reader, state_dir=places.state, cwd=cwd),
-        schema_path=schema_path,
-        schema_text=schema_text,
-        memory_budget_tokens=reader.whole("CLAUDEOPS_MEMORY_BUDGET"),
-        retention_days=reader.whole("CLAUDEOPS_RETENTION_DAYS"),
-        disk_floor_mb=reader.whole("CLAUDEOPS_DISK_FLOOR_MB"),
-        listener=reader.switch("CLAUDEOPS_LISTENER"),
-        dashboard=reader.switch("CLAUDEOPS_DASHBOARD"),
-        dashboard_host=read_address(reader, "CLAUDEOPS_DASHBOARD_HOST"),
-        dashboard_port=reader.whole("CLAUDEOPS_DASHBOARD_PORT"),
-        public_url=next(iter(public_urls), None),
-        public_hosts=tuple(urlsplit(url).hostname or "" for url in public_urls),
-        tls_hosts=frozenset(urlsplit(url).netloc.lower() for url in public_urls if url.startswith("https:")),
-        dashboard_insecure=reader.switch("CLAUDEOPS_DASHBOARD_INSECURE"),
-        trusted_proxy_secret=read_long_token(reader, "CLAUDEOPS_TRUSTED_PROXY_SECRET"),
-        oidc=read_oidc(reader, public_urls),
-        metrics_allow=read_networks(reader, "CLAUDEOPS_METRICS_ALLOW"),
-        chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
-        log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
-        log_format=reader.choice("CLAUDEOPS_LOG_FORMAT"),
-        notify_socket=environ.get("NOTIFY_SOCKET") or None,
-        watchdog_seconds=watchdog_seconds(environ, pid=os.getpid()),
-        dispatcher=reader.choice("CLAUDEOPS_DISPATCHER"),
-        heartbeat_url=read_http_url(reader, "CLAUDEOPS_HEARTBEAT_URL"),
-        webhook_model=reader.model("CLAUDEOPS_WEBHOOK_MODEL"),
-        webhook_system_prompt=reader.prose("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT"),
+        mcp=McpSettings(config=own_servers, trusted_repos=trusted_servers),
+        notices=NoticeSettings(
+            addresses=MappingProxyType(dict(notify.addresses)),
+            path=notify.path,
+            env=MappingProxyType(dict(notify.environment)),
+            targets=notify.targets,
+            telegram=MappingProxyType(dict(notify.telegram)),
+            slack=MappingProxyType(dict(notify.slack)),
+            approvers=notify.approvers,
+            digest_cron=read_digest_cron(reader),
+        ),
+        budgets=fill(BudgetSettings, reader, chain_usd=chain_usd),
+        places=places,
+        report=ReportSettings(schema_path=schema_path, schema_text=schema_text),
+        upkeep=fill(UpkeepSettings, reader),
+        listener=_listener(reader),
+        log=fill(LogSettings, reader),
+        planned=fill(PlannedSettings, reader),
+        environment=EnvironmentSettings(
+            path=path,
+            inherited=MappingProxyType(passed_on),
+            proxies=MappingProxyType({name: environ[name] for name in PROXIES if environ.get(name)}),
+        ),
+        service_manager=ServiceManagerSettings(
+            socket=environ.get("NOTIFY_SOCKET") or None, watchdog_seconds=watchdog_seconds(environ, pid=os.getpid())
+        ),
         secrets=secrets,
         private_files=_private_files(
             reader,
             (
-                *probes.existing,
+                *((probes.path,) if is_there(probes.path) else ()),
                 *(path for path in (schedules_path, alerts_path) if path),
                 *notify.files,
                 *headers.files,
@@ -263,7 +236,7 @@ def require_credentials(settings: Settings) -> None:
     """
     if not any(tier.asks_messages_api for tier in settings.tiers):
         return
-    if not (settings.anthropic_api_key or settings.oauth_token or settings.anthropic_base_url):
+    if not (settings.access.api_key or settings.access.oauth_token or settings.access.base_url):
         raise ConfigurationError(
             f"There is no access to the model API: set {_KEY} or {_TOKEN} (or {_KEY}_FILE or {_TOKEN}_FILE), or "
             "ANTHROPIC_BASE_URL for a gateway that needs no key.",
@@ -274,7 +247,7 @@ def require_credentials(settings: Settings) -> None:
         )
 
 
-def _credentials(reader: Reader) -> tuple[str | None, str | None]:
+def _check_credentials(reader: Reader) -> None:
     key, token = reader.token(_KEY), reader.token(_TOKEN)
     if key is not None and token is not None:
         # The CLI would silently prefer the key, and an operator who meant the subscription would pay by the token.
@@ -284,7 +257,18 @@ def _credentials(reader: Reader) -> tuple[str | None, str | None]:
             target=_KEY,
             hint="Unset one of them.",
         )
-    return key, token
+
+
+def _listener(reader: Reader) -> ListenerSettings:
+    public_urls = read_public_urls(reader, "CLAUDEOPS_PUBLIC_URL")
+    return fill(
+        ListenerSettings,
+        reader,
+        public_url=next(iter(public_urls), None),
+        public_hosts=tuple(urlsplit(url).hostname or "" for url in public_urls),
+        tls_hosts=frozenset(urlsplit(url).netloc.lower() for url in public_urls if url.startswith("https:")),
+        oidc=read_oidc(reader, public_urls),
+    )
 
 
 def _private_files(reader: Reader, found: Iterable[Path]) -> tuple[Path, ...]:
@@ -292,10 +276,10 @@ def _private_files(reader: Reader, found: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((*reader.private_files(), *found)))
 
 
-def _schedules(path: Path | None, only: Schedule, *, max_tier: int, site: str | None) -> tuple[Plan, ...]:
+def _schedules(path: Path | None, timezone: str, *, max_tier: int, site: str | None) -> tuple[Plan, ...]:
     if path is None:
         return ()
-    return load_schedules(path, highest_tier=max_tier, timezone=only.timezone, site=site)
+    return load_schedules(path, highest_tier=max_tier, timezone=timezone, site=site)
 
 
 def _ungated(reader: Reader) -> tuple[str, ...]:
@@ -312,11 +296,9 @@ def _ungated(reader: Reader) -> tuple[str, ...]:
 def _secrets(
     reader: Reader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    for name in (_KEY, _TOKEN, "CLAUDEOPS_CHAT_API_KEY", "CLAUDEOPS_TRUSTED_PROXY_SECRET", OIDC_SECRET):
-        yield name, reader.secret(name) or ""
-    for name in ("CLAUDEOPS_DATABASE_URL", "ANTHROPIC_BASE_URL"):
-        yield from in_url(name, reader.secret(name) or "")
-    yield from in_notice_url("CLAUDEOPS_HEARTBEAT_URL", reader.secret("CLAUDEOPS_HEARTBEAT_URL") or "")
+    for name, variable in KNOWN.items():
+        if (find := _FOUND.get(variable.hides)) is not None:
+            yield from find(name, reader.secret(name) or "")
     for name, value in environ.items():
         if name.startswith(BROWSER_CREDENTIAL_PREFIX) and is_text(value):
             yield name, value
@@ -357,7 +339,7 @@ def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None)
 
     The default is a directory. Raises `ConfigurationError` with file, line and remedy.
     """
-    named = file or Reader(environ, cwd=cwd).path(POLICY_VARIABLE)
+    named = file or Reader(environ, KNOWN, cwd=cwd).path(POLICY_VARIABLE)
     try:
         if named is None:
             return default_policy_path(), read_document(default_text())

@@ -8,8 +8,8 @@ from typing import Final
 
 from claudeops.errors import ConfigurationError
 from claudeops.formats.oidc import CLAIM, OidcClient, issuer_fault
-from claudeops.settings.environ import quoted
 from claudeops.settings.reader import Reader
+from claudeops.settings.variables import quoted
 
 SECRET: Final = "CLAUDEOPS_OIDC_CLIENT_SECRET"  # noqa: S105 - the name of a variable
 

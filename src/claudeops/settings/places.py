@@ -9,16 +9,16 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.files import is_directory, is_there
-from claudeops.settings.model import Settings
-from claudeops.settings.names import HARNESSES
-from claudeops.settings.reader import Reader
-from claudeops.settings.where import STATE, find_directory
+from claudeops.files import is_directory
+from claudeops.settings.model import ProbeSettings, Settings
+from claudeops.settings.reader import Reader, read_database_url
+from claudeops.settings.variables import HARNESSES
+from claudeops.settings.where import STATE, PlaceSettings, find_directory
 
 BUNDLED: Final = "claude"
 """The harness whose CLI comes with claudeops."""
@@ -29,31 +29,7 @@ _PROBES: Final = "CLAUDEOPS_PROBES_PATH"
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
-    """The three directories, absolute, and a warning for each that is not in its usual place."""
-
-    state: Path
-    results: Path
-    repos: Path
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbesFile:
-    """The operator's probes file. What it says is checked where it is read: again and again, while the daemon runs."""
-
-    path: Path  # it need not exist, unless it was named
-    named: bool
-    environment: Mapping[str, str]  # the variables that it names, as far as they are set
-
-    @property
-    def existing(self) -> tuple[Path, ...]:
-        """The file, if there is one."""
-        return (self.path,) if is_there(self.path) else ()
-
-
-def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) -> ProbesFile:
+def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) -> ProbeSettings:
     """Return the file that the variable names, else the one that is looked for; and what it needs of ``environ``."""
     named = reader.path(_PROBES)
     path = named or root / "app" / "config" / "probes.toml"
@@ -62,16 +38,20 @@ def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) 
     except OSError:
         text = ""  # whoever reads it says so
     wanted = dict.fromkeys(_REFERENCE.findall(text))
-    return ProbesFile(
-        path=path, named=named is not None, environment={name: environ[name] for name in wanted if name in environ}
-    )
+    env = MappingProxyType({name: environ[name] for name in wanted if name in environ})
+    return ProbeSettings(path=path, named=named is not None, env=env)
 
 
 # --- directories -------------------------------------------------------------------------------------
 
 
-def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, int], bool] = os.access) -> Places:
-    """Return the directories: those of the variables, else ``/state`` and so on, else below the working directory."""
+def read_places(
+    reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, int], bool] = os.access
+) -> tuple[PlaceSettings, tuple[str, ...]]:
+    """Return where things are, and a warning for each directory that is not in its usual place.
+
+    They are those of the variables, else ``/state`` and so on, else below the working directory.
+    """
     warnings: list[str] = []
 
     def find(variable: str, name: str, access: int) -> Path:
@@ -97,7 +77,8 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
         if reader.is_set(_REPOS):
             raise
         warnings.append(str(nothing))
-    return Places(state=state, results=results, repos=repos, warnings=tuple(warnings))
+    url = read_database_url(reader, state_dir=state, cwd=cwd)
+    return PlaceSettings(state_dir=state, results_dir=results, repos_dir=repos, database_url=url), tuple(warnings)
 
 
 def require_repos(repos_dir: Path) -> None:
@@ -125,14 +106,14 @@ def prepare_directories(settings: Settings) -> None:
     Raises `ConfigurationError` with a sentence that says who owns what and how to fix it.
     """
     # The database and the daemon's socket are private; a group may read session logs.
-    _prepare(settings.state_dir, STATE, mode=0o700)
-    _prepare(settings.results_dir, _RESULTS, mode=0o750)
+    _prepare(settings.places.state_dir, STATE, mode=0o700)
+    _prepare(settings.places.results_dir, _RESULTS, mode=0o750)
 
 
 def unusable_directories(settings: Settings) -> tuple[str, ...]:
     """Return a sentence for each of the two that could not be created or written; creates nothing."""
     found: list[str] = []
-    for directory, variable in ((settings.state_dir, STATE), (settings.results_dir, _RESULTS)):
+    for directory, variable in ((settings.places.state_dir, STATE), (settings.places.results_dir, _RESULTS)):
         try:
             _check_writable(directory)
         except OSError as error:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.environ import is_text, quoted
-from claudeops.settings.names import FILE_SUFFIX, HIGHEST_TIER, KNOWN, Kind, Variable
+from claudeops.settings.variables import FILE_SUFFIX, HIGHEST_TIER, Kind, Variable, is_text, quoted
 
 if TYPE_CHECKING:  # environs, which takes as long to import as a quick command may run
     from claudeops.settings.typed import Typed
@@ -26,15 +25,6 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
 _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
-_CONFIGURATION: Final = (
-    "CLAUDEOPS_ALERTS_PATH",
-    "CLAUDEOPS_HEADERS_PATH",
-    "CLAUDEOPS_MCP_CONFIG",
-    "CLAUDEOPS_NOTIFY_PATH",
-    "CLAUDEOPS_POLICY_PATH",
-    "CLAUDEOPS_PROBES_PATH",
-    "CLAUDEOPS_SCHEDULES_PATH",
-)
 OFF: Final = "off"
 _PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
 
@@ -44,22 +34,23 @@ _SQLITE: Final = frozenset({"sqlite", "sqlite+pysqlite"})
 
 
 class Reader:
-    """Typed access to the known variables. A blank value counts as unset; blanks around a value are ignored.
+    """Typed access to ``known`` variables. A blank value counts as unset; blanks around a value are ignored.
 
     Every method takes the full name of a known variable, and raises `ConfigurationError` with one sentence.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, cwd: Path) -> None:
+    def __init__(self, environ: Mapping[str, str], known: Mapping[str, Variable[object]], *, cwd: Path) -> None:
+        self._known = known
         self._cwd = cwd
         self._home = environ.get("HOME", "")
         self._given = {
             name: _normal(variable, environ[name].strip())
-            for name, variable in KNOWN.items()
+            for name, variable in known.items()
             if environ.get(name, "").strip()
         }
         self._secret_files = {
             name: environ[name + FILE_SUFFIX].strip()
-            for name, variable in KNOWN.items()
+            for name, variable in known.items()
             if variable.secret and environ.get(name + FILE_SUFFIX, "").strip()
         }
         for name, value in self._given.items():
@@ -75,7 +66,7 @@ class Reader:
 
     def text(self, name: str) -> str | None:
         """Return text of one line, or the default, if there is one."""
-        value = self._given.get(name, KNOWN[name].default)
+        value = self._given.get(name, self._known[name].default)
         if value is not None and _CONTROL.search(value):
             raise ConfigurationError(f"{name} holds a line break or a control character: put it on one line.")
         return value
@@ -86,19 +77,19 @@ class Reader:
 
     def number(self, name: str) -> float:
         """Return a finite number within the variable's bounds."""
-        return self._typed.number(KNOWN[name])
+        return self._typed.number(self._known[name])
 
     def whole(self, name: str) -> int:
         """Return a whole number within the variable's bounds."""
-        return self._typed.whole(KNOWN[name])
+        return self._typed.whole(self._known[name])
 
     def switch(self, name: str) -> bool:
         """Return true or false; yes, no, on, off, 1 and 0 are accepted too."""
-        return self._typed.switch(KNOWN[name])
+        return self._typed.switch(self._known[name])
 
     def choice(self, name: str) -> str:
         """Return one of the variable's choices, in lower case."""
-        return self._typed.choice(KNOWN[name])
+        return self._typed.choice(self._known[name])
 
     def model(self, name: str) -> str | None:
         """Return the name or alias of a model, or the default, if there is one."""
@@ -136,7 +127,8 @@ class Reader:
     def private_files(self) -> tuple[Path, ...]:
         """Return the absolute paths of the files with secrets and of the daemon's configuration files."""
         secret = (self._absolute(name + FILE_SUFFIX, file) for name, file in self._secret_files.items())
-        named = (self.path(name) for name in _CONFIGURATION)
+        configuration = sorted(name for name, variable in self._known.items() if variable.configuration)
+        named = (self.path(name) for name in configuration)
         return (*secret, *(path for path in named if path is not None))
 
     def secret(self, name: str) -> str | None:
@@ -180,7 +172,7 @@ class Reader:
         return Typed(self._given)
 
 
-def _normal(variable: Variable, value: str) -> str:
+def _normal(variable: Variable[object], value: str) -> str:
     return value.lower() if variable.kind in {Kind.SWITCH, Kind.CHOICE} else value
 
 

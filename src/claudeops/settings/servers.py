@@ -17,10 +17,11 @@ from typing import Final
 
 from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.files import is_directory
-from claudeops.settings.environ import is_text, names_a_secret, quoted
+from claudeops.settings.environ import names_a_secret
 from claudeops.settings.files import MOST_CONFIG_BYTES, load_mcp_config
-from claudeops.settings.names import FILE_SUFFIX, KNOWN
+from claudeops.settings.model import KNOWN
 from claudeops.settings.reader import Reader
+from claudeops.settings.variables import FILE_SUFFIX, is_text, quoted
 
 MCP_CONFIG: Final = "CLAUDEOPS_MCP_CONFIG"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -10,13 +11,14 @@ from claudeops.domain.setting import MASK, Setting
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import without_user
 from claudeops.settings.load import load_settings
-from claudeops.settings.model import Settings
-from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable, prompt_variable
+from claudeops.settings.model import KNOWN, Settings
+from claudeops.settings.variables import FILE_SUFFIX, Kind, Variable, declared_by, prompt_variable
 from claudeops.text.redact import Redactor
 
 _DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
 _TIER_MARK: Final = "CLAUDEOPS_TIER"
 _USUAL_TIERS: Final = 3
+_PATHS: Final = (Kind.FILE, Kind.DIRECTORY, Kind.PROGRAM)
 
 
 def effective(environ: Mapping[str, str], *, cwd: Path) -> tuple[Sequence[Setting], ConfigurationError | None]:
@@ -36,7 +38,7 @@ def shown(environ: Mapping[str, str], settings: Settings | None) -> Sequence[Set
     """Return every setting with its value; without ``settings``, which cannot be read, as it was given."""
     computed = {} if settings is None else dict(_computed(settings))
     redact = Redactor(() if settings is None else settings.secrets).text
-    highest = _USUAL_TIERS if settings is None else settings.max_tier
+    highest = _USUAL_TIERS if settings is None else settings.ladder.max_tier
     return [
         _setting(variable, environ, computed.get(name), redact(environ.get(name, "").strip()))
         for name, variable in KNOWN.items()
@@ -44,7 +46,7 @@ def shown(environ: Mapping[str, str], settings: Settings | None) -> Sequence[Set
     ]
 
 
-def _setting(variable: Variable, environ: Mapping[str, str], computed: str | None, given: str) -> Setting:
+def _setting(variable: Variable[object], environ: Mapping[str, str], computed: str | None, given: str) -> Setting:
     value, origin = _value(variable, environ, computed, given)
     if variable.name == _DATABASE and computed is not None:
         value = _without_password(computed)
@@ -63,7 +65,9 @@ def _setting(variable: Variable, environ: Mapping[str, str], computed: str | Non
     )
 
 
-def _value(variable: Variable, environ: Mapping[str, str], computed: str | None, given: str) -> tuple[str | None, str]:
+def _value(
+    variable: Variable[object], environ: Mapping[str, str], computed: str | None, given: str
+) -> tuple[str | None, str]:
     """Return the value in effect and where it is from."""
     if given:
         return given if computed is None else computed, "environment"
@@ -92,33 +96,17 @@ def _without_password(url: str) -> str:
 
 def _computed(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield what the settings made of values that are absent, relative, or above a limit."""
-    paths = {
-        "CLAUDEOPS_STATE_DIR": settings.state_dir,
-        "CLAUDEOPS_RESULTS_DIR": settings.results_dir,
-        "CLAUDEOPS_REPOS_DIR": settings.repos_dir,
-        "CLAUDEOPS_SCHEMA_PATH": settings.schema_path,
-        "CLAUDEOPS_POLICY_PATH": settings.policy_path,
-        "CLAUDEOPS_ALERTS_PATH": settings.alerts_path,
-        "CLAUDEOPS_PROBES_PATH": settings.probes_path,
-        "CLAUDEOPS_SCHEDULES_PATH": settings.schedules_path,
-        "CLAUDEOPS_NOTIFY_PATH": settings.notify_path,
-        "CLAUDEOPS_CLAUDE_BIN": settings.claude_bin,
-        "CLAUDEOPS_CODEX_BIN": settings.codex_bin,
-        "CLAUDEOPS_CALIBAN_BIN": settings.caliban_bin,
-    }
-    yield from ((name, str(path)) for name, path in paths.items() if path is not None)
-    numbers = {
-        "CLAUDEOPS_CHAIN_BUDGET_USD": settings.chain_budget_usd,
-        "CLAUDEOPS_DAILY_BUDGET_USD": settings.daily_budget_usd,
-        "CLAUDEOPS_STARTUP_TIMEOUT": settings.startup_timeout_seconds,
-        "CLAUDEOPS_SILENCE_TIMEOUT": settings.silence_timeout_seconds,
-    }
-    yield from ((name, f"{number:g}") for name, number in numbers.items())
-    yield "CLAUDEOPS_DATABASE_URL", settings.database_url
+    for path, variable in declared_by(Settings):
+        value = reduce(getattr, path, settings)
+        if variable.kind in _PATHS and isinstance(value, Path):
+            yield variable.name, str(value)
+        elif variable.kind is Kind.MONEY or variable.below:
+            yield variable.name, f"{value:g}"
+    yield _DATABASE, settings.places.database_url
     for tier in settings.tiers:
         yield prompt_variable(tier.number), str(tier.prompt_path)
         yield f"{_TIER_MARK}{tier.number}_MODEL", tier.model
-        if tier.harness != settings.harness:
+        if tier.harness != settings.sessions.harness:
             yield f"{_TIER_MARK}{tier.number}_HARNESS", tier.harness
         yield f"{_TIER_MARK}{tier.number}_MAX_TURNS", str(tier.max_turns)
         yield f"{_TIER_MARK}{tier.number}_MAX_BUDGET_USD", f"{tier.max_budget_usd:g}"

@@ -11,8 +11,7 @@ from typing import Final
 from environs import Env, EnvValidationError, validate
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.environ import quoted
-from claudeops.settings.names import Variable
+from claudeops.settings.variables import Variable, quoted
 
 _TRUE: Final = frozenset({"true", "on"})  # as the defaults are written
 
@@ -24,35 +23,35 @@ class Typed:
         self._given = given
         self._env = _MappingEnv(given)
 
-    def number(self, variable: Variable) -> float:
+    def number(self, variable: Variable[object]) -> float:
         """Return a finite number within the variable's bounds."""
         try:
             return self._env.float(variable.name, float(variable.default or 0), validate=_range(variable))
         except EnvValidationError:
             raise self._invalid(variable) from None
 
-    def whole(self, variable: Variable) -> int:
+    def whole(self, variable: Variable[object]) -> int:
         """Return a whole number within the variable's bounds."""
         try:
             return self._env.int(variable.name, int(variable.default or 0), validate=_range(variable))
         except EnvValidationError:
             raise self._invalid(variable) from None
 
-    def switch(self, variable: Variable) -> bool:
+    def switch(self, variable: Variable[object]) -> bool:
         """Return true or false; yes, no, on, off, 1 and 0 are accepted too."""
         try:
             return self._env.bool(variable.name, variable.default in _TRUE)
         except EnvValidationError:
             raise self._invalid(variable) from None
 
-    def choice(self, variable: Variable) -> str:
+    def choice(self, variable: Variable[object]) -> str:
         """Return one of the variable's choices, in lower case."""
         try:
             return self._env.str(variable.name, variable.choices[0], validate=validate.OneOf(variable.choices))
         except EnvValidationError:
             raise self._invalid(variable) from None
 
-    def _invalid(self, variable: Variable) -> ConfigurationError:
+    def _invalid(self, variable: Variable[object]) -> ConfigurationError:
         value = quoted(self._given[variable.name])
         default = f", or unset it for the default {variable.default}" if variable.default is not None else ""
         return ConfigurationError(f"{variable.name} is {value}, but must be {variable.bounds}: set it so{default}.")
@@ -73,5 +72,5 @@ class _MappingEnv(Env):
         return self._given.get(env_key, default)
 
 
-def _range(variable: Variable) -> validate.Range:
+def _range(variable: Variable[object]) -> validate.Range:
     return validate.Range(min=variable.low, max=variable.high)

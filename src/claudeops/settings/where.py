@@ -1,4 +1,4 @@
-"""Where the state directory and the database are, found without reading any other setting: quick commands need no more.
+"""What quick commands read, declared apart from the other settings: where things are, and what a day may cost.
 
 Raises `ConfigurationError` like all of the settings.
 """
@@ -12,6 +12,17 @@ from typing import Final
 
 from claudeops.files import is_directory
 from claudeops.settings.reader import Reader, read_database_url
+from claudeops.settings.variables import (
+    Hides,
+    declared_by,
+    derived,
+    directory,
+    money,
+    secret,
+    setting,
+    settings_group,
+    text,
+)
 
 STATE: Final = "CLAUDEOPS_STATE_DIR"
 RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
@@ -19,38 +30,72 @@ RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 _ROOT: Final = Path("/")
 
 
+@settings_group
+class PlaceSettings:
+    """Where things are; all paths are absolute."""
+
+    state_dir: Path = derived(directory(STATE, "database and daemon state", "`/state`, else `./.claudeops/state`"))
+    results_dir: Path = derived(directory(RESULTS, "session logs", "`/results`, else `./.claudeops/results`"))
+    repos_dir: Path = derived(
+        directory("CLAUDEOPS_REPOS_DIR", "what is watched", "`/repos`, else `./.claudeops/repos`")
+    )
+    database_url: str = derived(  # ``sqlite:///<absolute path>`` or ``postgresql+psycopg://…``
+        secret(
+            "CLAUDEOPS_DATABASE_URL",
+            "`sqlite:///` or `postgresql://` URL",
+            hides=Hides.IN_URL,
+            note="`sqlite:///<state directory>/claudeops.db`",
+        )
+    )
+
+
+@settings_group
+class BudgetSettings:
+    """Money, in US dollars; no tier's is above the chain's, nor the chain's above the day's."""
+
+    chain_usd: float = derived(
+        money("CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget")
+    )
+    daily_usd: float = setting(
+        money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day of `CLAUDEOPS_TIMEZONE`")
+    )
+
+
+TIMEZONE: Final = text(
+    "CLAUDEOPS_TIMEZONE",
+    "IANA time zone in which `CLAUDEOPS_CRON` is read, and at whose midnight a day's budget begins anew",
+    "UTC",
+)
+
+_PLACES: Final = {variable.name: variable for _, variable in declared_by(PlaceSettings)}
+_MONEY: Final = {variable.name: variable for variable in (*(each for _, each in declared_by(BudgetSettings)), TIMEZONE)}
+
+
 def state_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Path:
     """Return the state directory as the settings have it."""
-    return _state_dir(Reader(environ, cwd=cwd), cwd=cwd, root=root)
+    return _state_dir(Reader(environ, _PLACES, cwd=cwd), cwd=cwd, root=root)
 
 
 def database_url(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> str:
     """Return the address of the database as the settings have it."""
-    reader = Reader(environ, cwd=cwd)
+    reader = Reader(environ, _PLACES, cwd=cwd)
     return read_database_url(reader, state_dir=_state_dir(reader, cwd=cwd, root=root), cwd=cwd)
 
 
 def results_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Path:
     """Return the directory of the sessions' logs as the settings have it."""
-    reader = Reader(environ, cwd=cwd)
+    reader = Reader(environ, _PLACES, cwd=cwd)
     return find_directory(reader, RESULTS, "results", os.W_OK | os.X_OK, cwd=cwd, root=root, may=os.access)[0]
 
 
 def day_budget(environ: Mapping[str, str], *, cwd: Path) -> tuple[float, str]:
     """Return what all sessions of a day may spend, in US dollars, and the time zone of the day."""
-    reader = Reader(environ, cwd=cwd)
-    return reader.number("CLAUDEOPS_DAILY_BUDGET_USD"), reader.text("CLAUDEOPS_TIMEZONE") or "UTC"
+    reader = Reader(environ, _MONEY, cwd=cwd)
+    return reader.number("CLAUDEOPS_DAILY_BUDGET_USD"), reader.text(TIMEZONE.name) or "UTC"
 
 
 def find_directory(
-    reader: Reader,
-    variable: str,
-    name: str,
-    access: int,
-    *,
-    cwd: Path,
-    root: Path,
-    may: Callable[[Path, int], bool],
+    reader: Reader, variable: str, name: str, access: int, *, cwd: Path, root: Path, may: Callable[[Path, int], bool]
 ) -> tuple[Path, Path]:
     """Return where a directory is, and its usual place."""
     usual = root / name

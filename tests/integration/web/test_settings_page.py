@@ -11,7 +11,7 @@ import pytest
 from claudeops.domain.access.logins import Role
 from claudeops.domain.answers import plain
 from claudeops.settings import load_settings
-from claudeops.settings.names import KNOWN
+from claudeops.settings.model import KNOWN
 from claudeops.settings.shown import effective, shown
 from support.listening import bearer
 from support.paged import SiteDoor, site_door

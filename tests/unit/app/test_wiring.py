@@ -48,14 +48,14 @@ def context_of(settings: Settings) -> SessionContext:
 def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> None:
     database = world.base / "elsewhere" / "watch.db"
     settings = world.settings(CLAUDEOPS_DATABASE_URL=f"sqlite:///{database}")
-    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    workspace = Workspace(settings.places.state_dir / "sessions" / "000001")
     judge = context_of(settings).tiers[tier].judge_in(workspace, NO_ESTATE)
     for path in (
         database,
         f"{database}-wal",
-        settings.state_dir / "daemon.json",
-        settings.results_dir / "session-000001.ndjson",
-        settings.state_dir / "sessions" / "000002" / "work" / "notes",
+        settings.places.state_dir / "daemon.json",
+        settings.places.results_dir / "session-000001.ndjson",
+        settings.places.state_dir / "sessions" / "000002" / "work" / "notes",
     ):
         call = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": str(path)})
         assert judge(call).kind is VerdictKind.DENY, path
@@ -86,7 +86,7 @@ def test_a_sessions_calls_are_judged_by_the_directories_that_are_its_own(tier: i
 async def test_the_process_that_judges_gets_the_whole_policy_and_where_things_are(tier: int, world: World) -> None:
     settings = world.settings()
     known = await estates(settings).look(get_logger())
-    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    workspace = Workspace(settings.places.state_dir / "sessions" / "000001")
     judge = context_of(settings).tiers[tier].judge_in(workspace, known)
     passed_on: SessionJudge = pickle.loads(message(judge)[HEADER_BYTES:])  # noqa: S301 - our own
     workspace.workdir.mkdir(parents=True)
@@ -104,7 +104,7 @@ async def test_the_process_that_judges_gets_the_whole_policy_and_where_things_ar
 def test_dry_run_reaches_every_tiers_gate(world: World) -> None:
     settings = world.settings(CLAUDEOPS_DRY_RUN="true")
     call = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": "docker restart web"})
-    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    workspace = Workspace(settings.places.state_dir / "sessions" / "000001")
     verdict = context_of(settings).tiers[3].judge_in(workspace, NO_ESTATE)(call)
     assert (verdict.kind, "dry run" in verdict.reason) == (VerdictKind.DENY, True)
 
@@ -138,7 +138,7 @@ async def test_the_operators_probes_widen_the_reach_of_sessions_and_a_wrong_file
     settings = world.settings(CLAUDEOPS_PROBES_PATH=str(file))
     file.write_text('[[probe]]\nname = "status"\nkind = "http"\nurl = "https://status.example.net/"\n')
     judged = context_of(settings).tiers[1].judge_in
-    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    workspace = Workspace(settings.places.state_dir / "sessions" / "000001")
     asks = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": "curl -s https://status.example.net/api"})
 
     known = await estates(settings).look(get_logger())

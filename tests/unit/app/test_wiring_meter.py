@@ -27,7 +27,7 @@ def test_a_token_is_used_as_one_and_a_gateway_may_need_none(world: World) -> Non
 def test_the_proxy_is_used_with_its_password_which_sessions_do_not_get(world: World) -> None:
     settings = world.load(HTTPS_PROXY="http://user:pass-word-7@proxy:3128").settings
     assert upstream(settings).proxy == "http://user:pass-word-7@proxy:3128"
-    assert "pass-word-7" not in str(dict(settings.inherited_env))
+    assert "pass-word-7" not in str(dict(settings.environment.inherited))
 
 
 def test_what_is_on_this_machine_needs_no_proxy(world: World) -> None:

@@ -12,7 +12,7 @@ from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.caliban import CalibanHarness
 from claudeops.harness.codex import CodexHarness
 from claudeops.harness.protocol import GateRequest, Harness, Spec
-from claudeops.settings import names
+from claudeops.settings import variables
 from support import specs
 
 CODEX, CALIBAN = CodexHarness(), CalibanHarness()
@@ -190,9 +190,9 @@ def test_provider_of_a_model_is_told_apart(model: str, flags: tuple[str, ...]) -
 
 
 def test_settings_and_harnesses_know_the_same_names() -> None:
-    assert tuple(HARNESSES) == names.HARNESSES
+    assert tuple(HARNESSES) == variables.HARNESSES
     assert all(name == harness.name for name, harness in HARNESSES.items())
-    assert [name for name, harness in HARNESSES.items() if harness.capabilities.gate] == list(names.GATED)
+    assert [name for name, harness in HARNESSES.items() if harness.capabilities.gate] == list(variables.GATED)
 
 
 def test_only_a_harness_that_talks_can_be_asked_interrupted_or_repaired() -> None:

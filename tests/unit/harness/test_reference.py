@@ -7,7 +7,7 @@ import re
 
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import Capabilities
-from claudeops.settings.names import HARNESS_MODELS
+from claudeops.settings.variables import HARNESS_MODELS
 from support.checkout import ROOT
 
 REFERENCE = (ROOT / "docs" / "reference" / "harnesses.md").read_text(encoding="utf-8")

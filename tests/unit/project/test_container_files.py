@@ -23,7 +23,8 @@ from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
 from claudeops.engine.cell.system_calls import FAMILIES, system_call_numbers
 from claudeops.engine.system import MOST_DESCRIPTORS
-from claudeops.settings.names import FILE_SUFFIX, KNOWN
+from claudeops.settings.model import KNOWN
+from claudeops.settings.variables import FILE_SUFFIX
 from support.checkout import ROOT
 from support.settings_world import make_world
 
@@ -210,8 +211,8 @@ def test_its_environment_is_one_that_the_daemon_takes(tmp_path: Path) -> None:
 
     loaded = world.load({**SERVICE["environment"], "ANTHROPIC_API_KEY_FILE": str(key)})
 
-    assert loaded.settings.anthropic_api_key == "sk-ant-of-the-compose-file"
-    assert loaded.settings.dry_run
+    assert loaded.settings.access.api_key == "sk-ant-of-the-compose-file"
+    assert loaded.settings.ladder.dry_run
 
 
 def test_compose_waits_longer_than_the_daemon_takes_to_stop() -> None:

@@ -149,6 +149,8 @@ TYPE_BLOCKS: Final = {
     "claudeops.cli.commands.policy": "help and mistakes are answered without the model",
     "claudeops.cli.commands.history": "the model: help and mistakes are answered without it",
     "claudeops.settings": "names are imported when they are asked for; the checker sees them all the same",
+    "claudeops.settings.model": "policy, rules and targets: the declaration alone is read without them",
+    "claudeops.settings.sessions": "plans: the declaration alone is read without them",
     "claudeops.settings.reader": "environs: what looks for the database needs no numbers",
     "claudeops.cli.terminal": "rich: only terminals need it",
     "claudeops.engine.probes.dns": "dnspython: one kind of probe needs it",

@@ -10,7 +10,8 @@ import pytest
 from claudeops.errors import ConfigurationError
 from claudeops.settings import load_settings
 from claudeops.settings.claude_ops import GONE, RENAMED, Fate, Verdict, read_set_up, sentence_for
-from claudeops.settings.names import KNOWN, WITHOUT_EFFECT
+from claudeops.settings.model import KNOWN
+from claudeops.settings.variables import WITHOUT_EFFECT
 from support.settings_world import make_world
 
 THEIRS: Final = (  # contracts, section 0.8: what its users already set

@@ -17,34 +17,47 @@ def test_empty_environment_is_a_working_configuration(world: World) -> None:
     settings = loaded.settings
 
     assert loaded.warnings == ()
-    assert (settings.interval_seconds, settings.cron, settings.timezone, settings.jitter_seconds) == (
+    assert (
+        settings.schedule.interval_seconds,
+        settings.schedule.cron,
+        settings.schedule.timezone,
+        settings.schedule.jitter_seconds,
+    ) == (
         3600,
         None,
         "UTC",
         0,
     )
-    assert (settings.max_tier, settings.dry_run, settings.harness) == (3, False, "claude")
-    assert (settings.session_timeout_seconds, settings.startup_timeout_seconds, settings.silence_timeout_seconds) == (
+    assert (settings.ladder.max_tier, settings.ladder.dry_run, settings.sessions.harness) == (3, False, "claude")
+    assert (
+        settings.timeouts.session_seconds,
+        settings.timeouts.startup_seconds,
+        settings.timeouts.silence_seconds,
+    ) == (
         1800,
         60,
         600,
     )
-    assert (settings.result_grace_seconds, settings.stop_grace_seconds, settings.drain_timeout_seconds) == (30, 10, 60)
-    assert (settings.max_concurrent_sessions, settings.session_memory_mb, settings.memory_budget_tokens) == (
+    assert (
+        settings.timeouts.result_grace_seconds,
+        settings.timeouts.stop_grace_seconds,
+        settings.timeouts.drain_seconds,
+    ) == (30, 10, 60)
+    assert (settings.sessions.max_concurrent, settings.bounds.memory_mb, settings.upkeep.memory_budget_tokens) == (
         2,
         4096,
         2000,
     )
-    assert (settings.session_processes, settings.session_file_mb, settings.session_disk_mb) == (1024, 1024, 2048)
-    assert (settings.chain_budget_usd, settings.daily_budget_usd) == (15, 25)
-    assert settings.legacy_markers
-    assert settings.hang_heuristics
-    assert settings.repair_turn
-    assert settings.cli_self_test
-    assert settings.meter
-    assert (settings.log_level, settings.log_format, settings.isolation) == ("info", "auto", "auto")
-    assert settings.database_url == f"sqlite:///{world.root}/state/claudeops.db"
-    assert json.loads(settings.schema_text) == SCHEMA
+    assert (settings.bounds.processes, settings.bounds.file_mb, settings.bounds.disk_mb) == (1024, 1024, 2048)
+    assert (settings.budgets.chain_usd, settings.budgets.daily_usd) == (15, 25)
+    assert settings.completion.legacy_markers
+    assert settings.completion.hang_heuristics
+    assert settings.completion.repair_turn
+    assert settings.cell.cli_self_test
+    assert settings.cell.meter
+    assert (settings.log.level, settings.log.format, settings.cell.isolation) == ("info", "auto", "auto")
+    assert settings.places.database_url == f"sqlite:///{world.root}/state/claudeops.db"
+    assert json.loads(settings.report.schema_text) == SCHEMA
     assert settings.secrets == ()
 
 
@@ -80,12 +93,12 @@ def test_blank_value_counts_as_unset(world: World, value: str) -> None:
     ],
 )
 def test_switch_takes_every_usual_spelling(world: World, text: str, value: bool) -> None:
-    assert world.settings(CLAUDEOPS_DRY_RUN=text).dry_run is value
+    assert world.settings(CLAUDEOPS_DRY_RUN=text).ladder.dry_run is value
 
 
 def test_networks_that_read_the_metrics_are_listed_and_there_are_none_by_default(world: World) -> None:
-    assert world.settings().metrics_allow == ()
-    listed = world.settings(CLAUDEOPS_METRICS_ALLOW="10.1.0.0/16, 192.0.2.7,fd00::/64").metrics_allow
+    assert world.settings().listener.metrics_allow == ()
+    listed = world.settings(CLAUDEOPS_METRICS_ALLOW="10.1.0.0/16, 192.0.2.7,fd00::/64").listener.metrics_allow
     assert listed == ("10.1.0.0/16", "192.0.2.7/32", "fd00::/64")
 
 
@@ -98,8 +111,8 @@ OIDC = {
 
 
 def test_an_identity_provider_is_one_value_and_none_by_default(world: World) -> None:
-    assert world.settings().oidc is None
-    client = world.settings(OIDC).oidc
+    assert world.settings().listener.oidc is None
+    client = world.settings(OIDC).listener.oidc
     assert client is not None
     assert (client.issuer, client.claim) == ("https://id.example.com/realms/ops/", "preferred_username")
     assert client.public_urls == ("https://ops.example.com", "http://10.0.0.5:8080")
@@ -108,15 +121,15 @@ def test_an_identity_provider_is_one_value_and_none_by_default(world: World) -> 
 
 def test_an_identity_provider_without_its_libraries_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("claudeops.settings.oidc.find_spec", lambda _: None)
-    assert world.settings().oidc is None
+    assert world.settings().listener.oidc is None
     with pytest.raises(ConfigurationError, match=r"CLAUDEOPS_OIDC_ISSUER is set.* install claudeops\[oidc\]"):
         world.settings(OIDC)
 
 
 def test_tiers_that_demand_a_passkey_are_listed_and_a_slip_switches_none_off(world: World) -> None:
-    assert world.settings().approval_passkey == frozenset()
-    assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="off").approval_passkey == frozenset()
-    assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="2, 3").approval_passkey == {2, 3}
+    assert world.settings().approvals.passkey_tiers == frozenset()
+    assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="off").approvals.passkey_tiers == frozenset()
+    assert world.settings(CLAUDEOPS_APPROVAL_PASSKEY="2, 3").approvals.passkey_tiers == {2, 3}
     for slip in ("three", "0", "off,3", "33", "12", "-1"):
         with pytest.raises(ConfigurationError, match="CLAUDEOPS_APPROVAL_PASSKEY holds"):
             world.settings(CLAUDEOPS_APPROVAL_PASSKEY=slip)
@@ -169,7 +182,7 @@ def test_default_timeout_gives_way_to_a_shorter_session(
 ) -> None:
     settings = world.settings(environ)
 
-    assert (settings.startup_timeout_seconds, settings.silence_timeout_seconds) == (startup, silence)
+    assert (settings.timeouts.startup_seconds, settings.timeouts.silence_seconds) == (startup, silence)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +199,18 @@ def test_default_budget_gives_way_to_a_lower_limit_and_none_rises_by_itself(
     settings = world.settings(environ)
 
     assert [tier.max_budget_usd for tier in settings.tiers] == tiers
-    assert (settings.chain_budget_usd, settings.daily_budget_usd) == (chain, daily)
+    assert (settings.budgets.chain_usd, settings.budgets.daily_usd) == (chain, daily)
 
 
 @pytest.mark.parametrize("cron", ["*/30 * * * *", "0 9 * * 0", "0 9 * * 7", "0 9 * * MON-FRI", "0 0 29 2 *"])
 def test_cron_is_taken_as_it_stands(world: World, cron: str) -> None:
     settings = world.settings(CLAUDEOPS_CRON=cron, CLAUDEOPS_TIMEZONE="Europe/Berlin", CLAUDEOPS_JITTER="60")
 
-    assert (settings.cron, settings.timezone, settings.jitter_seconds) == (cron, "Europe/Berlin", 60)
+    assert (settings.schedule.cron, settings.schedule.timezone, settings.schedule.jitter_seconds) == (
+        cron,
+        "Europe/Berlin",
+        60,
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,11 +225,13 @@ def test_cron_is_taken_as_it_stands(world: World, cron: str) -> None:
 def test_database_url_names_its_driver(world: World, given: str, read: str | None) -> None:
     expected = read or given.replace("postgresql://", "postgresql+psycopg://")
 
-    assert world.settings(CLAUDEOPS_DATABASE_URL=given).database_url == expected
+    assert world.settings(CLAUDEOPS_DATABASE_URL=given).places.database_url == expected
 
 
 def test_relative_database_stays_where_the_daemon_was_started(world: World) -> None:
-    assert world.settings(CLAUDEOPS_DATABASE_URL="sqlite:///ops.db").database_url == f"sqlite:///{world.cwd}/ops.db"
+    assert (
+        world.settings(CLAUDEOPS_DATABASE_URL="sqlite:///ops.db").places.database_url == f"sqlite:///{world.cwd}/ops.db"
+    )
 
 
 def test_paths_start_at_the_working_directory_or_at_home(world: World) -> None:
@@ -229,7 +248,7 @@ def test_paths_start_at_the_working_directory_or_at_home(world: World) -> None:
     assert settings.tiers[1].read == (world.cwd / "p.md", world.base / "home" / "keys")
     assert settings.tiers[1].home == world.base / "home" / "keys"
     assert settings.tiers[0].prompt_path == world.cwd / "p.md"
-    assert settings.state_dir == world.cwd / "s"
+    assert settings.places.state_dir == world.cwd / "s"
 
 
 def test_sessions_inherit_locale_proxies_and_certificates_only(world: World) -> None:
@@ -238,13 +257,13 @@ def test_sessions_inherit_locale_proxies_and_certificates_only(world: World) -> 
     settings = world.settings({**passed_on, "AWS_PROFILE": "prod", "EDITOR": "vi", "LC_ALL": ""})
 
     loopback = "127.0.0.1,localhost,::1"
-    assert settings.inherited_env == {**passed_on, "NO_PROXY": loopback, "no_proxy": loopback}
+    assert settings.environment.inherited == {**passed_on, "NO_PROXY": loopback, "no_proxy": loopback}
 
 
 def test_path_of_the_sessions_does_not_depend_on_where_they_work(world: World) -> None:
     bin_dir = str(world.claude.parent)
 
-    assert world.settings(PATH=f".::node_modules/.bin:{bin_dir}:/usr/bin").path == f"{bin_dir}:/usr/bin"
+    assert world.settings(PATH=f".::node_modules/.bin:{bin_dir}:/usr/bin").environment.path == f"{bin_dir}:/usr/bin"
 
 
 def test_tier_gets_the_variables_that_it_names_and_no_other_tier_does(world: World) -> None:
@@ -266,21 +285,21 @@ def test_values_cannot_be_changed_afterwards(world: World) -> None:
 
 
 def test_cli_on_the_path_comes_before_the_bundled_one(world: World) -> None:
-    assert world.settings().claude_bin == world.claude
+    assert world.settings().sessions.claude_bin == world.claude
 
 
 def test_cli_that_the_operator_names_comes_first(world: World) -> None:
     own = world.file("tools/claude-canary", "#!/bin/sh\n")
     own.chmod(0o755)
 
-    assert world.settings(CLAUDEOPS_CLAUDE_BIN="tools/claude-canary").claude_bin == own
-    assert world.settings(CLAUDEOPS_CLAUDE_BIN="claude").claude_bin == world.claude
+    assert world.settings(CLAUDEOPS_CLAUDE_BIN="tools/claude-canary").sessions.claude_bin == own
+    assert world.settings(CLAUDEOPS_CLAUDE_BIN="claude").sessions.claude_bin == world.claude
 
 
 def test_bundled_cli_is_used_where_none_is_on_the_path(world: World) -> None:
     world.claude.unlink()
 
-    bundled = world.settings().claude_bin
+    bundled = world.settings().sessions.claude_bin
 
     assert bundled is not None
     assert bundled.parts[-3:] == ("claude_agent_sdk", "_bundled", "claude")
@@ -333,8 +352,12 @@ def test_only_the_programs_that_some_tier_uses_are_looked_for(world: World) -> N
         allowed, CLAUDEOPS_HARNESS="codex", CLAUDEOPS_CLAUDE_BIN="./nowhere", CLAUDEOPS_CALIBAN_BIN="nowhere"
     )
 
-    assert (mixed.claude_bin, mixed.codex_bin, mixed.caliban_bin) == (world.claude, codex, None)
-    assert (alone.settings.claude_bin, alone.settings.codex_bin) == (None, codex)
+    assert (mixed.sessions.claude_bin, mixed.sessions.codex_bin, mixed.sessions.caliban_bin) == (
+        world.claude,
+        codex,
+        None,
+    )
+    assert (alone.settings.sessions.claude_bin, alone.settings.sessions.codex_bin) == (None, codex)
     assert [warning.partition(" ")[0] for warning in alone.warnings] == [
         "CLAUDEOPS_CLAUDE_BIN",
         "CLAUDEOPS_CALIBAN_BIN",
@@ -342,12 +365,12 @@ def test_only_the_programs_that_some_tier_uses_are_looked_for(world: World) -> N
 
 
 def test_program_of_a_harness_that_may_not_run_is_not_missed(world: World) -> None:
-    assert world.settings(CLAUDEOPS_TIER1_HARNESS="codex").codex_bin is None
+    assert world.settings(CLAUDEOPS_TIER1_HARNESS="codex").sessions.codex_bin is None
 
 
 def test_harnesses_without_a_gate_are_allowed_by_name(world: World) -> None:
-    assert world.settings().allow_ungated == ()
-    assert world.settings(CLAUDEOPS_ALLOW_UNGATED="codex, caliban").allow_ungated == ("codex", "caliban")
+    assert world.settings().sessions.allow_ungated == ()
+    assert world.settings(CLAUDEOPS_ALLOW_UNGATED="codex, caliban").sessions.allow_ungated == ("codex", "caliban")
 
 
 # --- warnings

@@ -24,14 +24,14 @@ TEAM = "discord://1234/averyverylongtoken"
 def test_without_anything_nobody_is_told(world: World) -> None:
     settings = world.settings()
 
-    assert (settings.targets, dict(settings.addresses), settings.digest_cron) == ((), {}, None)
+    assert (settings.notices.targets, dict(settings.notices.addresses), settings.notices.digest_cron) == ((), {}, None)
 
 
 def test_each_address_of_the_variable_is_a_target_of_its_own(world: World) -> None:
     settings = world.settings(CLAUDEOPS_APPRISE_URLS="json://one, json://two json://one")
 
-    assert dict(settings.addresses) == {"apprise": "json://one", "apprise-2": "json://two"}
-    assert [target.name for target in settings.targets] == ["apprise", "apprise-2"]
+    assert dict(settings.notices.addresses) == {"apprise": "json://one", "apprise-2": "json://two"}
+    assert [target.name for target in settings.notices.targets] == ["apprise", "apprise-2"]
 
 
 def test_a_file_names_where_addresses_are_and_both_are_kept_from_sessions_and_logs(world: World) -> None:
@@ -39,7 +39,7 @@ def test_a_file_names_where_addresses_are_and_both_are_kept_from_sessions_and_lo
 
     settings = world.settings(CLAUDEOPS_NOTIFY_PATH="notify.toml", PHONE_URL=PHONE)
 
-    assert dict(settings.addresses) == {"phone": PHONE, "team": TEAM}
+    assert dict(settings.notices.addresses) == {"phone": PHONE, "team": TEAM}
     assert {file, team} <= set(settings.private_files)
     assert {"phone-password", "averyverylongtoken", PHONE, TEAM} <= set(settings.secrets)
     assert "phone-password" not in repr(settings)
@@ -71,7 +71,7 @@ PARTED = {
 def test_a_comma_parts_addresses_only_where_the_next_one_begins(given: str, world: World) -> None:
     settings = world.settings(CLAUDEOPS_APPRISE_URLS=given)
 
-    assert list(settings.addresses.values()) == PARTED[given]
+    assert list(settings.notices.addresses.values()) == PARTED[given]
 
 
 def test_many_commas_are_read_at_once() -> None:
@@ -106,7 +106,7 @@ def test_a_mistake_in_the_file_names_file_and_line(world: World) -> None:
 
 
 def test_a_sum_that_would_never_be_due_is_refused(world: World) -> None:
-    assert world.settings(CLAUDEOPS_DIGEST_CRON="0 8 * * *").digest_cron == "0 8 * * *"
+    assert world.settings(CLAUDEOPS_DIGEST_CRON="0 8 * * *").notices.digest_cron == "0 8 * * *"
     with pytest.raises(ConfigurationError, match="CLAUDEOPS_DIGEST_CRON"):
         world.settings(CLAUDEOPS_DIGEST_CRON="0 8 31 2 *")
 
@@ -140,11 +140,11 @@ def test_tokens_of_chats_are_kept_from_sessions_and_logs(world: World) -> None:
 
     settings = world.settings(CLAUDEOPS_NOTIFY_PATH="notify.toml", BOT_TOKEN=BOT, SIGNING=SIGNING)
 
-    assert (settings.telegram["ops"].token, settings.telegram["ops"].chat) == (BOT, "-100123")
-    assert (settings.slack["room"].bot_token, settings.slack["room"].signing_secret) == (SLACK, SIGNING)
-    assert [target.name for target in settings.targets] == ["ops", "room"]
-    assert [person.name for person in settings.approvers] == ["alice"]
-    assert dict(settings.addresses) == {}
+    assert (settings.notices.telegram["ops"].token, settings.notices.telegram["ops"].chat) == (BOT, "-100123")
+    assert (settings.notices.slack["room"].bot_token, settings.notices.slack["room"].signing_secret) == (SLACK, SIGNING)
+    assert [target.name for target in settings.notices.targets] == ["ops", "room"]
+    assert [person.name for person in settings.notices.approvers] == ["alice"]
+    assert dict(settings.notices.addresses) == {}
     assert {BOT, BOT.partition(":")[2], SLACK, SIGNING} <= set(settings.secrets)
     assert file in settings.private_files
     assert not [secret for secret in (BOT, SLACK, SIGNING) if secret in repr(settings)]
@@ -179,13 +179,13 @@ def edited(world: World, text: str) -> Targets:
     settings = world.settings(CLAUDEOPS_NOTIFY_PATH="notify.toml", CLAUDEOPS_APPRISE_URLS="json://one", PHONE_URL=PHONE)
     before = Targets(
         path=path,
-        targets=settings.targets,
-        addresses=settings.addresses,
-        telegram=settings.telegram,
-        slack=settings.slack,
-        approvers=settings.approvers,
+        targets=settings.notices.targets,
+        addresses=settings.notices.addresses,
+        telegram=settings.notices.telegram,
+        slack=settings.notices.slack,
+        approvers=settings.notices.approvers,
         files=(),
-        environment=settings.notify_env,
+        environment=settings.notices.env,
     )
     path.write_text(text, encoding="utf-8")
     return read_notify_again(path, before=before, timezone="UTC")

@@ -12,6 +12,7 @@ import pytest
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.settings import prepare_directories, require_repos
 from claudeops.settings.files import packaged
+from claudeops.settings.model import KNOWN
 from claudeops.settings.places import read_places, unusable
 from claudeops.settings.reader import Reader
 from support.settings_world import World
@@ -20,9 +21,9 @@ from support.settings_world import World
 def test_usual_directories_are_used_where_they_exist(world: World) -> None:
     settings = world.settings()
 
-    assert settings.state_dir == world.root / "state"
-    assert settings.results_dir == world.root / "results"
-    assert settings.repos_dir == world.root / "repos"
+    assert settings.places.state_dir == world.root / "state"
+    assert settings.places.results_dir == world.root / "results"
+    assert settings.places.repos_dir == world.root / "repos"
 
 
 def test_directories_below_the_working_directory_are_used_elsewhere(world: World) -> None:
@@ -35,19 +36,19 @@ def test_directories_below_the_working_directory_are_used_elsewhere(world: World
     loaded = world.load()
 
     assert loaded.warnings == ()
-    assert loaded.settings.state_dir == world.cwd / ".claudeops" / "state"
-    assert loaded.settings.results_dir == world.cwd / ".claudeops" / "results"
-    assert loaded.settings.repos_dir == world.cwd / ".claudeops" / "repos"
+    assert loaded.settings.places.state_dir == world.cwd / ".claudeops" / "state"
+    assert loaded.settings.places.results_dir == world.cwd / ".claudeops" / "results"
+    assert loaded.settings.places.repos_dir == world.cwd / ".claudeops" / "repos"
 
 
 def test_mount_that_cannot_be_written_is_not_passed_over_in_silence(world: World) -> None:
     def may(path: Path, _access: int) -> bool:
         return path != world.root / "state"
 
-    places = read_places(Reader({}, cwd=world.cwd), cwd=world.cwd, root=world.root, may=may)
+    places, warnings = read_places(Reader({}, KNOWN, cwd=world.cwd), cwd=world.cwd, root=world.root, may=may)
 
-    assert (places.state, places.results) == (world.cwd / ".claudeops" / "state", world.root / "results")
-    (warning,) = places.warnings
+    assert (places.state_dir, places.results_dir) == (world.cwd / ".claudeops" / "state", world.root / "results")
+    (warning,) = warnings
     assert f"{world.root}/state exists" in warning
     assert "CLAUDEOPS_STATE_DIR" in warning
 
@@ -60,7 +61,7 @@ def test_default_without_repositories_is_a_warning_for_a_rehearsal_needs_none(wo
     (warning,) = loaded.warnings
     assert "nothing to watch" in warning
     with pytest.raises(MissingInputError, match="nothing to watch"):
-        require_repos(loaded.settings.repos_dir)
+        require_repos(loaded.settings.places.repos_dir)
 
 
 def test_loading_makes_no_directory(world: World) -> None:
@@ -77,8 +78,8 @@ def test_preparing_makes_state_and_results_and_leaves_nothing_in_them(world: Wor
     prepare_directories(settings)
     prepare_directories(settings)
 
-    assert [*settings.state_dir.iterdir(), *settings.results_dir.iterdir()] == []
-    assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o700
+    assert [*settings.places.state_dir.iterdir(), *settings.places.results_dir.iterdir()] == []
+    assert stat.S_IMODE(settings.places.state_dir.stat().st_mode) == 0o700
 
 
 def test_file_in_the_place_of_a_directory_is_named(world: World) -> None:

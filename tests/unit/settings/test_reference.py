@@ -2,63 +2,54 @@
 
 from __future__ import annotations
 
-import dataclasses
+import importlib.util
 import re
 import subprocess
 import sys
+from dataclasses import fields
+from functools import reduce
+from types import ModuleType
 
 import pytest
 
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.environ import INHERITED
-from claudeops.settings.names import GENERAL, KNOWN, PER_TIER, WITHOUT_EFFECT, Kind, Variable
+from claudeops.settings.model import GENERAL, KNOWN
+from claudeops.settings.variables import WITHOUT_EFFECT, Variable, declared_by
 from support.checkout import ROOT
+from support.settings_world import World
 
-# One entry a row of the reference, in its order.
-DOCUMENTED = (*GENERAL, *PER_TIER)
 REFERENCE = ROOT / "docs" / "reference" / "settings.md"
-
-# Where the field of a setting is not called like its variable.
-FIELDS = {
-    "CLAUDE_CODE_OAUTH_TOKEN": "oauth_token",
-    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "background_tasks_off",
-    "CLAUDEOPS_PROMPT": "prompt_text",
-    "CLAUDEOPS_TIER{n}_PROMPT": "prompt_text",
-    "CLAUDEOPS_SCHEMA_PATH": "schema_text",
-    "CLAUDEOPS_POLICY_PATH": "policy",
-    "CLAUDEOPS_HEADERS_PATH": "headers",
-    "CLAUDEOPS_MEMORY_BUDGET": "memory_budget_tokens",
-    "CLAUDEOPS_APPRISE_URLS": "addresses",
-    "CLAUDEOPS_OIDC_ISSUER": "oidc",  # one value: all of them or none
-    "CLAUDEOPS_OIDC_CLIENT_ID": "oidc",
-    "CLAUDEOPS_OIDC_CLIENT_SECRET": "oidc",
-    "CLAUDEOPS_OIDC_CLAIM": "oidc",
-}
+DECLARED = [*declared_by(Settings, ("settings",)), *declared_by(TierSettings, ("tier",))]
 
 
-def field_of(variable: Variable) -> str:
-    """Return the field that holds a variable's value."""
-    if variable.name in FIELDS:
-        return FIELDS[variable.name]
-    name = variable.name.removeprefix("CLAUDEOPS_").removeprefix("TIER{n}_").lower()
-    return f"{name}_seconds" if variable.kind is Kind.SECONDS else name
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_settings", REFERENCE.with_name("make_settings.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def expected_rows() -> list[str]:
-    """Return the table as the code has it."""
-    rows = []
-    for variable in DOCUMENTED:
-        default = variable.default_note or ", ".join(f"`{default}`" for default in variable.defaults) or "none"
-        bounds = f"{variable.bounds}, or a file by `{variable.name}_FILE`" if variable.secret else variable.bounds
-        used = "yes" if variable.used else "not yet"
-        rows.append(f"| `{variable.name}` | {default} | {bounds} | {variable.meaning} | {used} |")
-    return rows
+def test_table_is_what_the_code_does(made: ModuleType) -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+
+    assert made.page(text) == text, "run `make reference`"
+    assert len(re.findall(r"^\| `[A-Z].*\|$", text, flags=re.MULTILINE)) == len(DECLARED)
 
 
-def test_table_is_what_the_code_does() -> None:
-    rows = re.findall(r"^\| `[A-Z].*\|$", REFERENCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+def test_example_is_what_the_code_does(made: ModuleType) -> None:
+    assert made.EXAMPLE.read_text(encoding="utf-8") == made.example(), "run `make reference`"
 
-    assert rows == expected_rows()
+
+def test_example_uncommented_as_it_stands_changes_nothing(made: ModuleType, world: World) -> None:
+    given = dict(line[1:].split("=", 1) for line in made.example().splitlines() if re.match("#[A-Z]", line))
+    del given["CLAUDEOPS_OIDC_CLAIM"]  # which is refused without an issuer
+
+    assert world.load(given) == world.load()
+    assert len(given) > len(GENERAL)
 
 
 def test_every_variable_that_sessions_inherit_is_told() -> None:
@@ -73,46 +64,26 @@ def test_every_name_without_effect_is_told() -> None:
     assert [name for name in WITHOUT_EFFECT if f"`{name}`" not in text] == []
 
 
-def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
-    fields = {field.name for cls in (Settings, TierSettings) for field in dataclasses.fields(cls)}
-    # What is not the operator's to set: worked out from other settings or from the surroundings.
-    derived = {
-        "tiers",
-        "path",
-        "inherited_env",
-        "proxies",
-        "secrets",
-        "private_files",
-        "schema_path",
-        "policy_path",
-        "probes_named",
-        "probes_env",
-        "alerts",
-        "alerts_env",
-        "notify_env",
-        "number",
-        "name",
-        "prompt_path",
-        "file_schedules",
-        "targets",
-        "public_hosts",
-        "telegram",  # these three: what the file of targets says
-        "slack",
-        "approvers",
-    }
-    derived |= {"tls_hosts"}  # of the public addresses
-    derived |= {"notify_socket", "watchdog_seconds"}  # the service manager's
+def test_value_of_every_setting_has_the_type_of_its_field(world: World) -> None:
+    settings = world.settings()  # by what a kind of variable is read, no type checker sees
 
-    assert {field_of(variable) for variable in DOCUMENTED} == fields - derived
+    for (_, *path, last), variable in declared_by(Settings, ("settings",)):
+        holder = reduce(getattr, path, settings)
+        (declared,) = (str(each.type) for each in fields(holder) if each.name == last)
+        value = getattr(holder, last)
+        if declared in {"int", "float", "str", "bool"}:
+            assert type(value).__name__ == declared, variable.name
 
 
-@pytest.mark.parametrize("variable", DOCUMENTED, ids=lambda variable: variable.name)
-def test_used_says_whether_the_code_outside_the_settings_reads_it(variable: Variable) -> None:
-    field = field_of(variable)
-    sources = (path for path in (ROOT / "src" / "claudeops").rglob("*.py") if path.parent.name != "settings")
-    read = any(re.search(rf"\b(settings|tier)\.{field}\b", path.read_text(encoding="utf-8")) for path in sources)
+@pytest.mark.parametrize(("path", "variable"), DECLARED, ids=[variable.name for _, variable in DECLARED])
+def test_used_says_whether_the_code_outside_the_settings_reads_it(
+    path: tuple[str, ...], variable: Variable[object]
+) -> None:
+    sources = (file for file in (ROOT / "src" / "claudeops").rglob("*.py") if file.parent.name != "settings")
+    field = re.compile(rf"\b{re.escape('.'.join(path[-2:]))}\b")
+    read = any(field.search(file.read_text(encoding="utf-8")) for file in sources)
 
-    assert variable.used is read, f"set 'used' of {variable.name} to {read} in settings/names.py"
+    assert variable.used is read, f"set 'used' of {variable.name} to {read} where it is declared"
 
 
 def test_default_of_every_variable_lies_within_its_own_bounds() -> None:

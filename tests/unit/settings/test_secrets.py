@@ -16,8 +16,8 @@ def test_secret_may_come_from_a_file(world: World) -> None:
 
     settings = world.settings(ANTHROPIC_API_KEY_FILE=str(key), CLAUDEOPS_DATABASE_URL_FILE=str(url))
 
-    assert settings.anthropic_api_key == "sk-ant-from-a-file"
-    assert settings.database_url == "postgresql+psycopg://u:hunter22@db/ops"
+    assert settings.access.api_key == "sk-ant-from-a-file"
+    assert settings.places.database_url == "postgresql+psycopg://u:hunter22@db/ops"
     assert settings.secrets == ("sk-ant-from-a-file", "hunter22")
 
 
@@ -88,7 +88,7 @@ def test_secrets_of_mcp_servers_are_known_too(world: World) -> None:
 
     settings = world.settings(CLAUDEOPS_MCP_CONFIG="mcp.json")
 
-    assert settings.mcp_config == servers
+    assert settings.mcp.config == servers
     assert settings.secrets == ("Bearer grafana-secret", "grafana-secret", "loki-secret")
 
 

@@ -25,7 +25,7 @@ def test_variables_are_filled_in_from_the_daemons_environment_and_known_to_the_r
 
     settings = world.settings(given, LOKI_TOKEN="token-of-loki")
 
-    assert settings.mcp_config == {
+    assert settings.mcp.config == {
         "loki": {"command": "/opt/mcp/loki", "args": ["--token", "token-of-loki"], "env": {"WHERE": "here"}}
     }
     assert settings.secrets == ("token-of-loki",)
@@ -33,7 +33,7 @@ def test_variables_are_filled_in_from_the_daemons_environment_and_known_to_the_r
 
 
 def test_without_a_file_there_are_no_servers(world: World) -> None:
-    assert world.settings().mcp_config is None
+    assert world.settings().mcp.config is None
 
 
 REFUSED = {
@@ -71,7 +71,7 @@ def test_files_with_secrets_and_configuration_are_known_to_the_cell(world: World
 def test_a_proxys_password_is_not_passed_on_and_that_is_said(world: World) -> None:
     loaded = world.load(HTTPS_PROXY="http://me:proxysecret@proxy:3128/", https_proxy="me:proxysecret@proxy:3128")
 
-    passed = loaded.settings.inherited_env
+    passed = loaded.settings.environment.inherited
     assert (passed["HTTPS_PROXY"], passed["https_proxy"]) == ("http://proxy:3128/", "proxy:3128")
     assert [warning.split()[0] for warning in loaded.warnings] == ["HTTPS_PROXY", "https_proxy"]
     assert "proxysecret" not in str(loaded.warnings)
@@ -88,12 +88,12 @@ def test_a_tier_may_be_handed_the_whole_proxy_by_name(world: World) -> None:
 def test_what_a_session_asks_of_its_own_machine_goes_through_no_proxy(world: World) -> None:
     settings = world.settings(https_proxy="http://proxy:3128", no_proxy="intranet,localhost")
 
-    assert settings.inherited_env["no_proxy"] == "intranet,localhost,127.0.0.1,::1"
-    assert settings.inherited_env["NO_PROXY"] == "127.0.0.1,localhost,::1"
+    assert settings.environment.inherited["no_proxy"] == "intranet,localhost,127.0.0.1,::1"
+    assert settings.environment.inherited["NO_PROXY"] == "127.0.0.1,localhost,::1"
 
 
 def test_the_daemon_keeps_the_proxies_as_they_are_and_shows_none(world: World) -> None:
     settings = world.load(HTTPS_PROXY="http://user:pass-word-7@proxy:3128", http_proxy="").settings
-    assert settings.proxies == {"HTTPS_PROXY": "http://user:pass-word-7@proxy:3128"}
+    assert settings.environment.proxies == {"HTTPS_PROXY": "http://user:pass-word-7@proxy:3128"}
     assert "pass-word-7" not in repr(settings)
     assert "pass-word-7" in settings.secrets

@@ -35,20 +35,20 @@ def test_servers_of_trusted_repositories_join_the_operators_and_their_secrets_ar
     settings = world.settings(CLAUDEOPS_MCP_CONFIG="mcp.json", CLAUDEOPS_TRUSTED_REPOS="estate, tools,estate")
 
     wiki = {"type": "http", "url": "https://wiki/mcp"}
-    assert settings.mcp_config == {"own": {"command": "own-mcp"}}
-    assert settings.trusted_repos == {"loki": LOKI, "wiki": wiki}
+    assert settings.mcp.config == {"own": {"command": "own-mcp"}}
+    assert settings.mcp.trusted_repos == {"loki": LOKI, "wiki": wiki}
     assert "token-in-the-repository" not in repr(settings)
     assert settings.secrets == ("token-in-the-repository",)
 
 
 def test_by_default_no_repository_is_trusted(world: World) -> None:
     repository(world, "estate", {"loki": LOKI})
-    assert world.settings().trusted_repos == {}
+    assert world.settings().mcp.trusted_repos == {}
 
 
 def test_a_trusted_repository_without_servers_is_fine(world: World) -> None:
     settings = world.settings(CLAUDEOPS_TRUSTED_REPOS="estate")
-    assert (settings.mcp_config, settings.trusted_repos) == (None, {})
+    assert (settings.mcp.config, settings.mcp.trusted_repos) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_no_name_of_a_repository_is_refused(world: World, name: str) -> 
 def test_a_repository_may_keep_its_servers_beside_its_texts(world: World) -> None:
     repository(world, "estate", {"loki": LOKI}, ".claude-ops/mcp.json")
     loaded = world.load(CLAUDEOPS_TRUSTED_REPOS="estate")
-    assert loaded.settings.trusted_repos == {"loki": LOKI}
+    assert loaded.settings.mcp.trusted_repos == {"loki": LOKI}
     assert loaded.warnings == world.load().warnings
 
 
@@ -74,7 +74,7 @@ def test_of_two_files_one_serves_and_a_warning_says_which(world: World) -> None:
     repository(world, "estate", {"loki": LOKI}, ".claude-ops/mcp.json")
     repository(world, "estate", {"old": LOKI})
     loaded = world.load(CLAUDEOPS_TRUSTED_REPOS="estate")
-    assert loaded.settings.trusted_repos == {"loki": LOKI}
+    assert loaded.settings.mcp.trusted_repos == {"loki": LOKI}
     assert [warning for warning in loaded.warnings if "estate" in warning] == [
         "CLAUDEOPS_TRUSTED_REPOS: repository estate has two files: .claude-ops/mcp.json serves, so remove .mcp.json."
     ]
@@ -82,7 +82,7 @@ def test_of_two_files_one_serves_and_a_warning_says_which(world: World) -> None:
 
 def test_the_file_beside_the_texts_counts_for_trusted_repositories_only(world: World) -> None:
     repository(world, "stranger", {"evil": {"command": "evil"}}, ".claude-ops/mcp.json")
-    assert world.settings(CLAUDEOPS_TRUSTED_REPOS="estate").trusted_repos == {}
+    assert world.settings(CLAUDEOPS_TRUSTED_REPOS="estate").mcp.trusted_repos == {}
 
 
 @pytest.mark.parametrize("linked", [".claude-ops", ".claude-ops/mcp.json"])
@@ -184,4 +184,4 @@ def test_names_that_only_begin_alike_are_no_clash(world: World) -> None:
     repository(world, "estate", {"loki": LOKI, "loki-2": {"command": "a"}})
     repository(world, "tools", {"loki_logs": {"command": "a"}})
     settings = world.settings(CLAUDEOPS_TRUSTED_REPOS="estate,tools")
-    assert set(settings.trusted_repos) == {"loki", "loki-2", "loki_logs"}
+    assert set(settings.mcp.trusted_repos) == {"loki", "loki-2", "loki_logs"}

@@ -54,15 +54,15 @@ async def listener(_case: Case, settings: Settings) -> Finding:
     """Check that senders of alerts can reach the daemon, or that it listens nowhere on purpose."""
     if (lacking := _lacks_passkeys(settings)) is not None:
         return lacking
-    if not settings.listener:
+    if not settings.listener.enabled:
         return fine("Switched off: no alerts, heartbeats or questions about health come in.")
-    place = f"port {settings.dashboard_port} on {settings.dashboard_host}"
-    if (refused := _unbound(settings)) is not None and not is_claimed(settings.database_url):
+    place = f"port {settings.listener.port} on {settings.listener.host}"
+    if (refused := _unbound(settings)) is not None and not is_claimed(settings.places.database_url):
         return doubtful(
             f"The daemon could not listen: {place} cannot be used ({refused}).",
             "Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_DASHBOARD_HOST to another one, or CLAUDEOPS_LISTENER=off.",
         )
-    if not ipaddress.ip_address(settings.dashboard_host).is_loopback and not settings.public_hosts:
+    if not ipaddress.ip_address(settings.listener.host).is_loopback and not settings.listener.public_hosts:
         return doubtful(
             f"Others reach {place}, but only by its address: no name is known.",
             "Name it in CLAUDEOPS_PUBLIC_URL; calls by another name are refused.",
@@ -82,9 +82,9 @@ async def listener(_case: Case, settings: Settings) -> Finding:
 
 def _lacks_passkeys(settings: Settings) -> Finding | None:
     """Return what keeps people from signing the approvals that demand it; ``None``: nothing."""
-    if not settings.approval_passkey:
+    if not settings.approvals.passkey_tiers:
         return None
-    if not (settings.listener and settings.dashboard):
+    if not (settings.listener.enabled and settings.listener.dashboard):
         return doubtful(
             "CLAUDEOPS_APPROVAL_PASSKEY demands passkeys, and there are no pages to use one on: no yes can be given.",
             "Set CLAUDEOPS_LISTENER=on and CLAUDEOPS_DASHBOARD=on.",
@@ -99,18 +99,23 @@ def _lacks_passkeys(settings: Settings) -> Finding | None:
 
 def _is_in_the_clear(settings: Settings) -> bool:
     """Return whether people on other machines can have no connection that counts as encrypted."""
-    is_outside = not ipaddress.ip_address(settings.dashboard_host).is_loopback
-    return is_outside and settings.dashboard and not settings.dashboard_insecure and not settings.tls_hosts
+    is_outside = not ipaddress.ip_address(settings.listener.host).is_loopback
+    return (
+        is_outside
+        and settings.listener.dashboard
+        and not settings.listener.insecure
+        and not settings.listener.tls_hosts
+    )
 
 
 def _unbound(settings: Settings) -> str | None:
     """Return why the listener's port cannot be bound; ``None``: it can."""
-    host = settings.dashboard_host
+    host = settings.listener.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener does
-            tried.bind((host, settings.dashboard_port))
+            tried.bind((host, settings.listener.port))
     except OSError as error:
         return error.strerror or str(error)
     return None
@@ -149,7 +154,7 @@ async def credentials(case: Case, settings: Settings) -> Finding:
 
 
 def _judged(answer: Answer, settings: Settings) -> Finding:
-    place = "The endpoint in ANTHROPIC_BASE_URL" if settings.anthropic_base_url is not None else _OWN_ADDRESS
+    place = "The endpoint in ANTHROPIC_BASE_URL" if settings.access.base_url is not None else _OWN_ADDRESS
     if answer.status is None:
         return failed(
             f"{place} cannot be reached ({answer.error}).",
@@ -186,7 +191,7 @@ def _lacking(settings: Settings) -> str | None:
 
 
 def _variable(settings: Settings) -> str:
-    return "CLAUDE_CODE_OAUTH_TOKEN" if settings.oauth_token is not None else "ANTHROPIC_API_KEY"
+    return "CLAUDE_CODE_OAUTH_TOKEN" if settings.access.oauth_token is not None else "ANTHROPIC_API_KEY"
 
 
 def _ask(settings: Settings) -> Answer:
@@ -201,7 +206,7 @@ def _ask(settings: Settings) -> Answer:
 def _call(
     opener: urllib.request.OpenerDirector, settings: Settings, method: str, path: str, body: bytes | None
 ) -> Answer:
-    base = settings.anthropic_base_url or _OWN_ADDRESS
+    base = settings.access.base_url or _OWN_ADDRESS
     asked = f"{method} {path.partition('?')[0]}"
     request = urllib.request.Request(base + path, method=method, data=body, headers=_headers(settings))  # noqa: S310 - the settings take http and https only
     try:
@@ -241,7 +246,7 @@ def _headers(settings: Settings) -> dict[str, str]:
 def _tls(settings: Settings) -> ssl.SSLContext:
     context = ssl.create_default_context()
     # The CLI trusts these too; OpenSSL itself reads SSL_CERT_FILE and SSL_CERT_DIR.
-    if (more := settings.inherited_env.get("NODE_EXTRA_CA_CERTS")) is not None:
+    if (more := settings.environment.inherited.get("NODE_EXTRA_CA_CERTS")) is not None:
         context.load_verify_locations(cafile=more)
     return context
 
@@ -261,7 +266,7 @@ async def meter(_case: Case, settings: Settings) -> Finding:
     models = [tier.model for tier in settings.tiers if tier.harness == _METERED]
     if not models:
         return fine("No tier runs on a CLI whose model calls the meter can count.")
-    if not settings.meter:
+    if not settings.cell.meter:
         return doubtful(
             "CLAUDEOPS_METER switches it off: model calls are not counted one by one, nor limited by budgets.",
             "Unset it.",
@@ -285,7 +290,7 @@ async def database(_case: Case, settings: Settings) -> Finding:
     """Check that the database can be written, leaving nothing behind, and has the tables of this version."""
     try:
         found = await anyio.to_thread.run_sync(
-            check_database, settings.database_url, settings.state_dir, abandon_on_cancel=True
+            check_database, settings.places.database_url, settings.places.state_dir, abandon_on_cancel=True
         )
     except DatabaseUnavailableError as error:
         return failed(
@@ -305,13 +310,13 @@ async def database(_case: Case, settings: Settings) -> Finding:
 
 async def daemon(_case: Case, settings: Settings) -> Finding:
     """Check whether a daemon runs here, and whether one with another state directory holds the database."""
-    found = look(settings.state_dir / STATUS_FILE, alive=alive, monotonic=time.monotonic())
+    found = look(settings.places.state_dir / STATUS_FILE, alive=alive, monotonic=time.monotonic())
     if found.lives:
         return fine(found.says)
     if found.status is not None:
         return doubtful(found.says, "Read its log, then restart it.")
     try:
-        taken = await anyio.to_thread.run_sync(is_claimed, settings.database_url)
+        taken = await anyio.to_thread.run_sync(is_claimed, settings.places.database_url)
     except DatabaseUnavailableError:
         taken = False  # the check of the database reports it
     if taken:

@@ -66,9 +66,9 @@ async def chat_faults(settings: Settings) -> ChatFaults:
 async def _noted(settings: Settings) -> Sequence[str]:
     """Return what the daemon says of targets; nothing where its database does not answer, which another check says."""
     with suppress(ClaudeopsError):
-        ask = partial(noted_of_targets, settings.database_url)
+        ask = partial(noted_of_targets, settings.places.database_url)
         noted = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
-        names = {target.name for target in settings.targets}
+        names = {target.name for target in settings.notices.targets}
         return [_sentence(message) for name, message in noted if name.startswith(DEAF) or _about(name) in names]
     return ()
 
@@ -94,13 +94,13 @@ async def _look_at_bot(settings: Settings, api: BotApi, names: Sequence[str], fa
             where = faults.doubtful if cause is None else faults.certain
             where.append(_refused(f"the bot of {listed}", reply.error, "" if cause is None else cause.remedy))
             return
-        if any(person.telegram_id for person in settings.approvers):
+        if any(person.telegram_id for person in settings.notices.approvers):
             reply = await api.call("getWebhookInfo", {})
             if reply.came is Came.OK and _has_webhook(reply.result):
                 remedy = "delete it (deleteWebhook of the Bot API), and answer with `claudeops approve N` until then"
                 faults.certain.append(_refused(f"the bot of {listed}", "a webhook takes what is pressed there", remedy))
         for name in names:
-            await _look_at_chat(api, name, settings.telegram[name].chat, faults)
+            await _look_at_chat(api, name, settings.notices.telegram[name].chat, faults)
     finally:
         await api.close()
 
@@ -129,11 +129,13 @@ async def _look_at_chat(api: BotApi, name: str, chat: str, faults: ChatFaults) -
 
 async def _look_at_app(settings: Settings, name: str, bot: SlackApi, faults: ChatFaults) -> None:
     """Look at an app: its bot's token, and whether Slack would open a connection for what is pressed."""
-    given = settings.slack[name]
-    ear = SlackApi(given.api, given.app_token, network={**settings.inherited_env, **settings.proxies})
+    given = settings.notices.slack[name]
+    ear = SlackApi(
+        given.api, given.app_token, network={**settings.environment.inherited, **settings.environment.proxies}
+    )
     try:
         await _look_at_token(bot, "auth.test", f"the app of {name}", faults, _spoken)
-        if given.app_token and any(person.slack_user_id for person in settings.approvers):
+        if given.app_token and any(person.slack_user_id for person in settings.notices.approvers):
             await _look_at_token(
                 ear, "apps.connections.open", f"what is pressed in {name} would not arrive", faults, slack_deafness
             )

@@ -56,7 +56,7 @@ _STATUS_WORDS: Final[Mapping[Status, str]] = {
 
 
 async def _settings(case: Case, settings: Settings) -> Finding:
-    elsewhere = machine.nothing_to_watch(settings.repos_dir)  # the check of the repositories reports it
+    elsewhere = machine.nothing_to_watch(settings.places.repos_dir)  # the check of the repositories reports it
     if warnings := [sentence for sentence in case.warnings if sentence != elsewhere]:
         return doubtful(" ".join(warnings), "Correct or unset what has no effect.")
     return fine("Valid, and free of contradictions.")

@@ -23,12 +23,12 @@ async def docker(_case: Case, settings: Settings) -> Finding:
     """Say which engines are reached through the filter, and which are not; no engine is asked anything."""
     named: dict[str, list[str]] = {}
     for tier in settings.tiers:
-        if host := {**settings.inherited_env, **tier.env}.get(DOCKER_HOST, ""):
+        if host := {**settings.environment.inherited, **tier.env}.get(DOCKER_HOST, ""):
             named.setdefault(host, []).append(str(tier.number))
     if not named:
         return fine("No tier's sessions reach docker's engine: none of their variables names it.")
     try:
-        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+        chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
 

@@ -23,7 +23,7 @@ _REMEDY: Final = (
 async def estate(_case: Case, settings: Settings) -> Finding:
     """Read the manifests, and tell what was understood and what could not be used."""
     try:
-        found = await anyio.to_thread.run_sync(read_estate, settings.repos_dir)
+        found = await anyio.to_thread.run_sync(read_estate, settings.places.repos_dir)
     except OSError:
         return skipped("Not read: there are no repositories.")
     faults = len(found.faults)

@@ -34,19 +34,19 @@ async def kubernetes(_case: Case, settings: Settings) -> Finding:
     """Say which contexts are reached through the filter, and which are not; ask each server about secrets alone."""
     named: dict[tuple[Path, ...], list[str]] = {}
     for tier in settings.tiers:
-        files = kubeconfig_files({**settings.inherited_env, **tier.env}, tier.home)
+        files = kubeconfig_files({**settings.environment.inherited, **tier.env}, tier.home)
         there = await anyio.to_thread.run_sync(lambda listed: tuple(filter(Path.is_file, listed)), files)
         if there:
             named.setdefault(there, []).append(str(tier.number))
     if not named:
         return fine("No tier's sessions reach a cluster: none has a kubeconfig.")
     try:
-        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+        chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
     findings = [await _way(files, f"Tier {', '.join(tiers)}", chosen.cell.level) for files, tiers in named.items()]
     says = " ".join(finding.says for finding in findings)
-    if chosen.cell.level is Level.BUBBLEWRAP and shutil.which("kubectl", path=settings.path) is None:
+    if chosen.cell.level is Level.BUBBLEWRAP and shutil.which("kubectl", path=settings.environment.path) is None:
         says += " kubectl is not on the daemon's PATH: what the daemon runs itself, as kubectl apply, is refused."
     remedy = next((finding.remedy for finding in findings if finding.remedy), None)
     return fine(says) if remedy is None else doubtful(says, remedy)

@@ -9,10 +9,10 @@ from claudeops.settings import Settings
 
 async def login_provider(_case: Case, settings: Settings) -> Finding:
     """Check that the provider describes itself as the settings have it, and has keys; nobody is logged in for that."""
-    client = settings.oidc
+    client = settings.listener.oidc
     if client is None:
         return fine("None is configured: people log in by links, by passwords, or by way of a proxy.")
-    if not (settings.listener and settings.dashboard):
+    if not (settings.listener.enabled and settings.listener.dashboard):
         return doubtful(
             "CLAUDEOPS_OIDC_ISSUER is set, and there are no pages to log in to.",
             "Set CLAUDEOPS_LISTENER=on and CLAUDEOPS_DASHBOARD=on, or unset CLAUDEOPS_OIDC_ISSUER and its client.",

@@ -66,7 +66,7 @@ def _directories(settings: Settings) -> Finding:
         parts = [halves(sentence) for sentence in wrong]
         says = " ".join(problem for problem, _ in parts)
         return failed(says, " ".join(remedy for _, remedy in parts if remedy), kind=ErrorKind.FILESYSTEM)
-    state = settings.state_dir
+    state = settings.places.state_dir
     if state.is_dir():
         found, user = state.stat(), os.geteuid()
         if found.st_uid != user:
@@ -76,12 +76,12 @@ def _directories(settings: Settings) -> Finding:
             )
         if found.st_mode & _OTHERS:
             return doubtful(f"Every user may read {state}.", f"Run `chmod o= {state}`.")
-    return fine(f"State in {state}, session logs in {settings.results_dir}.")
+    return fine(f"State in {state}, session logs in {settings.places.results_dir}.")
 
 
 async def repositories(_case: Case, settings: Settings) -> Finding:
     """Check that there is something to watch, and that all of it can be read."""
-    return await anyio.to_thread.run_sync(_repositories, settings.repos_dir)
+    return await anyio.to_thread.run_sync(_repositories, settings.places.repos_dir)
 
 
 def nothing_to_watch(repos: Path) -> str | None:
@@ -118,7 +118,7 @@ def _disk_space(settings: Settings) -> Finding:
     if shutil.disk_usage(temporary).free < LEAST_TEMPORARY_BYTES:
         return failed(f"{temporary} is full.", "Free some space, or set TMPDIR.", kind=ErrorKind.FILESYSTEM)
     least: tuple[int, Path] | None = None
-    for place in (settings.state_dir, settings.results_dir):
+    for place in (settings.places.state_dir, settings.places.results_dir):
         there = next(path for path in (place, *place.parents) if path.is_dir())
         free, found = shutil.disk_usage(there).free, os.statvfs(there)
         if found.f_files and found.f_favail < LEAST_FILES:
@@ -170,7 +170,7 @@ async def clock(case: Case, settings: Settings) -> Finding:
 def _newest(settings: Settings) -> tuple[float, Path] | None:
     """Return time and path of the newest entry in the daemon's directories."""
     found: list[tuple[float, Path]] = []
-    for directory in (settings.state_dir, settings.results_dir):
+    for directory in (settings.places.state_dir, settings.places.results_dir):
         try:
             found += [(entry.stat().st_mtime, entry) for entry in directory.iterdir()]
         except OSError:
@@ -196,14 +196,14 @@ def _kept() -> bool | None:
 async def time_zones(_case: Case, settings: Settings) -> Finding:
     """Check that time zone data is installed."""
     known = await anyio.to_thread.run_sync(zoneinfo.available_timezones)
-    if settings.timezone != "UTC" and settings.timezone not in known:
+    if settings.schedule.timezone != "UTC" and settings.schedule.timezone not in known:
         return failed(
-            f"There is no data for the time zone {settings.timezone}.",
+            f"There is no data for the time zone {settings.schedule.timezone}.",
             "Install the package tzdata.",
         )
     if len(known) <= 1:
         return doubtful("No time zone but UTC is known.", "Install the package tzdata.")
-    return fine(f"Schedules use {settings.timezone}.")
+    return fine(f"Schedules use {settings.schedule.timezone}.")
 
 
 # --- tools -------------------------------------------------------------------------------------------
@@ -213,10 +213,10 @@ async def tools(_case: Case, settings: Settings) -> Finding:
     """Look for the programs that the prompts mention, on the PATH that sessions get."""
 
     def missing(names: Iterable[str]) -> list[str]:
-        return sorted(name for name in names if shutil.which(name, path=settings.path) is None)
+        return sorted(name for name in names if shutil.which(name, path=settings.environment.path) is None)
 
     if lacking := missing(NEEDED):
-        says = f"Sessions do not find {', '.join(lacking)} on their PATH ({settings.path})."
+        says = f"Sessions do not find {', '.join(lacking)} on their PATH ({settings.environment.path})."
         return failed(says, f"{_install(lacking)}, or correct PATH.", kind=ErrorKind.FILESYSTEM)
     if lacking := missing(USEFUL):
         return doubtful(f"Sessions could look closer with {', '.join(lacking)}.", f"{_install(lacking)}.")

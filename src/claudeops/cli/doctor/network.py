@@ -28,13 +28,13 @@ _SHOWN: Final = 8  # names in a sentence
 async def network(_case: Case, settings: Settings) -> Finding:
     """Make the list of each tier, and look its names up; nothing is connected to."""
     try:
-        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+        chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
     if not chosen.cell.has_network:
         return fine("Sessions have this machine's network: no list holds them.")
     try:
-        estate = await anyio.to_thread.run_sync(read_estate, settings.repos_dir)
+        estate = await anyio.to_thread.run_sync(read_estate, settings.places.repos_dir)
     except OSError:
         estate = NO_ESTATE
     names, policies = Names(), tier_policies(settings)
@@ -62,7 +62,7 @@ async def headers(_case: Case, settings: Settings) -> Finding:
     if not settings.headers:
         return fine("The daemon adds no header to what sessions send.")
     try:
-        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+        chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
     places = sorted({f"{header.place} ({header.name})" for header in settings.headers})
@@ -94,7 +94,7 @@ async def _list(
         needs = Needs(
             tier=policy,
             estate=estate,
-            environment={**settings.inherited_env, **tier.env},
+            environment={**settings.environment.inherited, **tier.env},
             home=tier.home or Path(directory),
             headers=of_tier(settings.headers, tier.number),
         )

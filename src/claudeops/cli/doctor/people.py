@@ -39,8 +39,8 @@ _KEYS: Final = {TargetKind.TELEGRAM: "telegram_id", TargetKind.SLACK: "slack_use
 
 async def alerts(_case: Case, settings: Settings) -> Finding:
     """Check what the file of alerts says, and whether its senders can prove who they are."""
-    rules = settings.alerts
-    if settings.alerts_path is None:
+    rules = settings.alerts.rules
+    if settings.alerts.path is None:
         return fine("There is no file of alerts: every source with a token is a generic one, and nobody signs.")
     wrong = list(_unheard(rules, settings))
     if wrong:
@@ -58,10 +58,10 @@ def _counted(rules: Rules) -> str:
 
 def _unheard(rules: Rules, settings: Settings) -> Iterator[str]:
     """Yield why some source could not be heard."""
-    if not settings.listener and (rules.sources or rules.heartbeats):
+    if not settings.listener.enabled and (rules.sources or rules.heartbeats):
         yield "CLAUDEOPS_LISTENER is off, so nobody can send anything."
     for source in rules.sources:
-        missing = [name for name in source.secret_env if name not in settings.alerts_env]
+        missing = [name for name in source.secret_env if name not in settings.alerts.env]
         if missing:
             some = "none of its signatures holds" if len(missing) == len(source.secret_env) else "old ones still hold"
             yield f"{source.name} signs with {join_names(missing)}, which is not set: {some}."
@@ -72,17 +72,17 @@ def _unheard(rules: Rules, settings: Settings) -> Iterator[str]:
 
 async def notify(_case: Case, settings: Settings) -> Finding:
     """Check the targets of notices, without a message to any of them, and whether questions find somebody."""
-    targets = settings.targets
+    targets = settings.notices.targets
     if not targets:
         return fine("There is no target of notices (CLAUDEOPS_APPRISE_URLS, CLAUDEOPS_NOTIFY_PATH): nobody is told.")
     plain = {target.name for target in targets if target.kind is TargetKind.APPRISE}
-    unknown = await _not_understood(settings, {name: settings.addresses[name] for name in sorted(plain)})
+    unknown = await _not_understood(settings, {name: settings.notices.addresses[name] for name in sorted(plain)})
     faults = await chat_faults(settings)
     if unknown or faults.certain:
         return _unreached(unknown, faults)
     names = join_names([target.name for target in targets])
     kinds = [target.kind for target in targets]
-    wrong = [*nobody(settings.approvers, kinds), *faults.doubtful]
+    wrong = [*nobody(settings.notices.approvers, kinds), *faults.doubtful]
     if all(not target.topics - {"digest"} for target in targets):
         wrong.append("None of them is told of anything but the daily sum.")
     if wrong:
@@ -133,7 +133,7 @@ async def _not_understood(settings: Settings, addresses: Mapping[str, str]) -> M
 
 async def heartbeat(_case: Case, settings: Settings) -> Finding:
     """Check the address of the watchdog outside; it is not pinged."""
-    url = settings.heartbeat_url
+    url = settings.upkeep.heartbeat_url
     if url is None:
         return fine("No watchdog is set (CLAUDEOPS_HEARTBEAT_URL): nobody would notice that the daemon is dead.")
     parts = urlsplit(url)
@@ -158,7 +158,7 @@ async def heartbeat(_case: Case, settings: Settings) -> Finding:
 
 
 def _is_proxied(settings: Settings, scheme: str) -> bool:
-    return any(settings.proxies.get(name) for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()))
+    return any(settings.environment.proxies.get(name) for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()))
 
 
 def _unreachable(host: str, port: int) -> str:

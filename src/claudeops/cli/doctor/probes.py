@@ -35,15 +35,15 @@ Stuck = tuple[Probe, str]
 
 async def probes(_case: Case, settings: Settings) -> Finding:
     """Check what is declared: each probe, services that have none, and names that are no service's."""
-    if settings.probes_named and not is_there(settings.probes_path):
+    if settings.probes.named and not is_there(settings.probes.path):
         return failed_with(
-            f"{PROBES_VARIABLE} leads to {settings.probes_path}, which does not exist: "
+            f"{PROBES_VARIABLE} leads to {settings.probes.path}, which does not exist: "
             "correct the path, or put the file there."
         )
     estate = await estates(settings).look(logs.get_logger())
     declared = await probe_reading(settings, lambda: estate).changed()
     if declared is None:
-        return failed(f"{settings.probes_path} does not answer.", "Mend its disk.", kind=ErrorKind.FILESYSTEM)
+        return failed(f"{settings.probes.path} does not answer.", "Mend its disk.", kind=ErrorKind.FILESYSTEM)
     if declared.fault:
         return failed_with(f"{declared.fault}.")
     return _finding(settings, estate, declared, await _obstacles(settings, estate, declared.probes))
@@ -53,7 +53,7 @@ async def _obstacles(settings: Settings, estate: Estate, declared: Iterable[Prob
     """Return what keeps probes from working here, by probe."""
     refused = refuse_command(settings, estate)
     preconditions = Preconditions(
-        means=Means(clock=Clock(), environment=settings.probes_env),
+        means=Means(clock=Clock(), environment=settings.probes.env),
         refuse_command=refused,
         redact=Redactor(settings.secrets).text,
     )
@@ -69,7 +69,7 @@ def _finding(settings: Settings, estate: Estate, declared: Declared, stuck: list
         remedies.append("Declare a probe for each service, or give it an address in its manifest.")
     wrong = [f"{len(stuck)} cannot work here: {join_names([probe.name for probe, _ in stuck])}."] if stuck else []
     if bare:
-        gates = settings.tier0 == Tier0.GATE
+        gates = settings.ladder.tier0 == Tier0.GATE
         so = ", so CLAUDEOPS_TIER0=gate leaves out no round of the estate" if gates else ""
         wrong.append(f"Without a probe: {join_names(bare)}{so}.")
     wrong += [f"{sentence}." for sentence in strange[:_MOST_STRANGE]]

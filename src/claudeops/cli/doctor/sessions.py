@@ -76,7 +76,7 @@ async def prompts(_case: Case, settings: Settings) -> Finding:
 
 async def library(_case: Case, settings: Settings) -> Finding:
     """Read the library and report what cannot be used."""
-    found = await Libraries(library_dir(), settings.repos_dir).look(get_logger())
+    found = await Libraries(library_dir(), settings.places.repos_dir).look(get_logger())
     own = sum(text.origin == BUILT_IN for text in found.texts)
     says = f"{own} built-in texts, {len(found.texts) - own} of repositories"
     if not found.faults:
@@ -93,7 +93,7 @@ async def schedules(case: Case, settings: Settings) -> Finding:
     told = [_next_fire(plan, case.now) for plan in kept[:_MOST_SCHEDULES]]
     left = len(kept) - len(told)
     more = f", and {left} more" if left else ""
-    place = "the environment" if settings.schedules_path is None else str(settings.schedules_path)
+    place = "the environment" if settings.schedule.path is None else str(settings.schedule.path)
     return fine(f"{len(kept)}, from {place}: {', '.join(told)}{more}.")
 
 
@@ -119,10 +119,10 @@ async def policy(_case: Case, settings: Settings) -> Finding:
 async def schema(_case: Case, settings: Settings) -> Finding:
     """Check that the report schema compiles."""
     try:
-        ReportSchema.load(settings.schema_text)
+        ReportSchema.load(settings.report.schema_text)
     except ConfigurationError as error:
         return failed_with(error, kind=ErrorKind.PARSE)
-    return fine(f"Valid: {Path(settings.schema_path)}.")
+    return fine(f"Valid: {Path(settings.report.schema_path)}.")
 
 
 async def isolation(_case: Case, settings: Settings) -> Finding:
@@ -145,7 +145,7 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
                 "Unset CLAUDEOPS_CELL_NETWORK, and list under `network` of the policy what sessions need.",
             )
         isolated += " Of the network they reach what is listed for them."
-        return _with_looks(isolated, await anyio.to_thread.run_sync(find_looks, chosen.cell, settings.path))
+        return _with_looks(isolated, await anyio.to_thread.run_sync(find_looks, chosen.cell, settings.environment.path))
     shared = "share the daemon's user" if level is Level.NONE else "have users of their own, but see the machine"
     message = f"The level is {level.value}: sessions {shared}. {apart}"
     remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
@@ -177,7 +177,7 @@ async def access(_case: Case, settings: Settings) -> Finding:
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
     try:
-        estate = await anyio.to_thread.run_sync(read_estate, settings.repos_dir)
+        estate = await anyio.to_thread.run_sync(read_estate, settings.places.repos_dir)
     except OSError:
         estate = NO_ESTATE
     tiers: dict[tuple[str, ...], list[str]] = {}
@@ -204,14 +204,14 @@ def unheld(estate: Estate) -> tuple[str, ...]:
 
 
 def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Estate) -> tuple[str, ...]:
-    environment = {**settings.inherited_env, **tier.env}
+    environment = {**settings.environment.inherited, **tier.env}
     with tempfile.TemporaryDirectory(prefix="claudeops-doctor-") as directory:
         sandbox = SandboxSpec(
             # A workspace that is never made: only its place counts.
             workspace=Workspace(Path(directory), FIRST_UID if cell.level is Level.USER else None),
             binary=next(iter(binaries(settings).values()), Path("/bin/sh")),
-            repos_dir=settings.repos_dir,
-            path=settings.path,
+            repos_dir=settings.places.repos_dir,
+            path=settings.environment.path,
             shown=(*named_in(environment), *tier.read),
         )
         filtered = filtered_engine(environment, cell)
@@ -229,8 +229,8 @@ async def bounds(_case: Case, settings: Settings) -> Finding:
         return skipped("Not tried: no isolation works.")
     groups = await anyio.to_thread.run_sync(find_groups, settings)
     allowed = (
-        f"One session may have {settings.session_processes} processes and threads, {settings.session_memory_mb} MiB of "
-        f"memory, {settings.session_disk_mb} MiB of disk and files of {settings.session_file_mb} MiB"
+        f"One session may have {settings.bounds.processes} processes and threads, {settings.bounds.memory_mb} MiB of "
+        f"memory, {settings.bounds.disk_mb} MiB of disk and files of {settings.bounds.file_mb} MiB"
     )
     allowed += f". {await anyio.to_thread.run_sync(_where_files_are, settings, chosen.cell)}"
     if not isinstance(groups, str):
@@ -245,7 +245,7 @@ async def bounds(_case: Case, settings: Settings) -> Finding:
 
 def _where_files_are(settings: Settings, cell: Cell) -> str:
     slots = fitting_slots(
-        settings.max_concurrent_sessions, session_mb=settings.session_memory_mb, free_mb=available_mb()
+        settings.sessions.max_concurrent, session_mb=settings.bounds.memory_mb, free_mb=available_mb()
     )
     found = files_in_memory(settings, cell, slots=slots)
     if isinstance(found, str):
@@ -255,28 +255,28 @@ def _where_files_are(settings: Settings, cell: Cell) -> str:
 
 async def gate(_case: Case, settings: Settings) -> Finding:
     """Try with the real CLI on a scripted model that a denied call does not run."""
-    if settings.claude_bin is None:
+    if settings.sessions.claude_bin is None:
         return doubtful(
             "No tier runs on a CLI that asks before it acts.", "Set CLAUDEOPS_HARNESS to claude, or accept that."
         )
-    if not settings.cli_self_test:
+    if not settings.cell.cli_self_test:
         return doubtful("CLAUDEOPS_CLI_SELF_TEST switches it off.", "Unset it.")
     try:
         chosen = await _chosen(settings)
     except ConfigurationError:
         return skipped("Not tried: no isolation works.")
     with tempfile.TemporaryDirectory(prefix="claudeops-doctor-", ignore_cleanup_errors=True) as directory:
-        bench = Bench(cell=chosen.cell, path=settings.path, root=Path(directory) / "self-test")
-        tested = await try_gate(settings.claude_bin, bench)
+        bench = Bench(cell=chosen.cell, path=settings.environment.path, root=Path(directory) / "self-test")
+        tested = await try_gate(settings.sessions.claude_bin, bench)
     if tested.passed:
         return fine("It holds: calls that were denied, or answered too late or not at all, did not run.")
     detail = f" ({tested.detail[:_DETAIL_CHARACTERS]})" if tested.detail else ""
     return failed(
-        f"With {settings.claude_bin} {'; '.join(tested.faults)}{detail}.",
+        f"With {settings.sessions.claude_bin} {'; '.join(tested.faults)}{detail}.",
         "Name another CLI in CLAUDEOPS_CLAUDE_BIN, or unset it to use the bundled one.",
         kind=ErrorKind.POLICY,
     )
 
 
 async def _chosen(settings: Settings) -> Selected:
-    return await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+    return await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))

@@ -53,13 +53,13 @@ async def ssh_keys(_case: Case, settings: Settings) -> Finding:
     if not any(tier.home is not None or _named(tier, settings) for tier in settings.tiers):
         return fine(NO_KEYS)
     try:
-        chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+        chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
     if not isinstance(chosen.cell, BubblewrapCell):
         return fine(f"At level {chosen.cell.level.value} sessions get the keys of their tier as files.")
     try:
-        estate = await anyio.to_thread.run_sync(read_estate, settings.repos_dir)
+        estate = await anyio.to_thread.run_sync(read_estate, settings.places.repos_dir)
     except OSError:
         estate = NO_ESTATE
     policies = tier_policies(settings)
@@ -76,7 +76,7 @@ async def ssh_keys(_case: Case, settings: Settings) -> Finding:
 
 def _named(tier: TierSettings, settings: Settings) -> tuple[Path, ...]:
     """Return what the operator shows a tier's sessions of this machine."""
-    return (*named_in({**settings.inherited_env, **tier.env}), *tier.read)
+    return (*named_in({**settings.environment.inherited, **tier.env}), *tier.read)
 
 
 def _keys_below(places: tuple[Path, ...]) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ async def _found(
     cell: BubblewrapCell, tier: TierSettings, home: Path, world: tuple[Settings, TierPolicy, Estate]
 ) -> _Found:
     settings, policy, estate = world
-    environment = {**settings.inherited_env, **tier.env}
+    environment = {**settings.environment.inherited, **tier.env}
     keys = await anyio.to_thread.run_sync(find_keys, home)
     if not keys.found and not keys.outside:
         return _Found()

@@ -104,10 +104,10 @@ def _refusal(order: Order, tier: int | None, settings: Settings) -> CommandResul
     """Return the answer for a tier that may not run, as far as no database is needed to know."""
     if tier is None:
         return _unknown(order)
-    if tier > settings.max_tier:
-        message = f"Tier {tier} may not run: CLAUDEOPS_MAX_TIER is {settings.max_tier}."
+    if tier > settings.ladder.max_tier:
+        message = f"Tier {tier} may not run: CLAUDEOPS_MAX_TIER is {settings.ladder.max_tier}."
         return _denied(order, message, "Raise CLAUDEOPS_MAX_TIER, or name a lower tier.", settings)
-    if settings.dry_run and tier > LOWEST_TIER:
+    if settings.ladder.dry_run and tier > LOWEST_TIER:
         message = f"Tier {tier} may not run: CLAUDEOPS_DRY_RUN is on."
         return _denied(order, message, "Unset CLAUDEOPS_DRY_RUN, or run tier 1, which only looks.", settings)
     if tier < LOWEST_TIER:
@@ -139,18 +139,20 @@ def _bounded(settings: Settings, timeout: float | None) -> Settings:
     """Return the settings with less time for a session: the session itself is then stopped in its usual order."""
     if timeout is None:
         return settings
-    return replace(
-        settings,
-        session_timeout_seconds=min(settings.session_timeout_seconds, timeout),
-        startup_timeout_seconds=min(settings.startup_timeout_seconds, timeout),
-        silence_timeout_seconds=min(settings.silence_timeout_seconds, timeout),
+    usual = settings.timeouts
+    bounded = replace(
+        usual,
+        session_seconds=min(usual.session_seconds, timeout),
+        startup_seconds=min(usual.startup_seconds, timeout),
+        silence_seconds=min(usual.silence_seconds, timeout),
     )
+    return replace(settings, timeouts=bounded)
 
 
 async def _run(order: Order, new: NewSession, settings: Settings, log: Logger) -> Sequence[Session] | Suppressed | None:
     """Run the chain that begins with this tier; ``None``: the daemon runs it and has not come to its end in time."""
     # Only the daemon's sessions outlive the time: those of this process are stopped by their own bound.
-    patience = order.timeout if await anyio.to_thread.run_sync(is_claimed, settings.database_url) else None
+    patience = order.timeout if await anyio.to_thread.run_sync(is_claimed, settings.places.database_url) else None
     with anyio.move_on_after(patience):
         return await run_anywhere(settings, new, lambda _: None, log, live=order.live)
     return None
@@ -160,7 +162,7 @@ def _leave(order: Order, new: NewSession, settings: Settings, *, as_json: bool) 
     """Queue the tier for the daemon and return at once."""
 
     async def queue(_settings: Settings, store: Store) -> CommandResult:
-        if not await anyio.to_thread.run_sync(is_claimed, settings.database_url):
+        if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
             raise NoDaemonError(
                 f"no daemon runs that would take {order.name}.",
                 target=order.name,

@@ -106,7 +106,7 @@ async def _shown(commands: click.Group, name: str, settings: Settings) -> Comman
     if tier is not None:
         return _found(name, _of_tier(tier), _tier_facts(tier, settings))
     if number is not None:
-        message = f"There is no tier {number}: CLAUDEOPS_MAX_TIER is {settings.max_tier}."
+        message = f"There is no tier {number}: CLAUDEOPS_MAX_TIER is {settings.ladder.max_tier}."
         return not_found("tier_not_found", name, message)
     for entry in _commands(commands):
         if entry.name == name:
@@ -144,7 +144,7 @@ def _tier_facts(tier: TierSettings, settings: Settings) -> dict[str, object]:
         "max_budget_usd": tier.max_budget_usd,
         "tools": list(policy.tools),
         "actions": list(policy.action_kinds),
-        "dry_run": settings.dry_run,
+        "dry_run": settings.ladder.dry_run,
     }
 
 
@@ -185,8 +185,8 @@ async def _pool(simple_mode: bool, include_mcp: bool, settings: Settings) -> Com
 
 
 def _mcp_servers(settings: Settings) -> Iterable[tuple[str, str]]:
-    yield from ((name, "CLAUDEOPS_MCP_CONFIG") for name in sorted(settings.mcp_config or {}))
-    yield from ((name, "CLAUDEOPS_TRUSTED_REPOS") for name in sorted(settings.trusted_repos))
+    yield from ((name, "CLAUDEOPS_MCP_CONFIG") for name in sorted(settings.mcp.config or {}))
+    yield from ((name, "CLAUDEOPS_TRUSTED_REPOS") for name in sorted(settings.mcp.trusted_repos))
 
 
 # --- route ------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def run(command: str, work: Work, *, as_json: bool, target: str = "") -> int:
 
 
 async def _library(settings: Settings) -> Library:
-    return await Libraries(library_dir(), settings.repos_dir).look(logs.get_logger())
+    return await Libraries(library_dir(), settings.places.repos_dir).look(logs.get_logger())
 
 
 def _commands(group: click.Group, before: str = "") -> Iterable[Entry]:

@@ -356,7 +356,7 @@ class Beside:
 
     async def _stop_when_asked(self, asked: anyio.Event, chain: int) -> None:
         await asked.wait()
-        store = open_store(self._settings.database_url)
+        store = open_store(self._settings.places.database_url)
         try:
             by, now, target = operators_name(), Clock().now(), StopTarget(chain=chain)
             await store.commands.request(CommandName.STOP, by=by, now=now, arguments=target.arguments)
@@ -369,7 +369,7 @@ class Beside:
 
 async def _print_chain(settings: Settings, printer: Printer, root: Session) -> None:
     """Print the frames of a chain's sessions until all of them have ended; a database that goes away ends it."""
-    store = open_store(settings.database_url)
+    store = open_store(settings.places.database_url)
     try:
         with contextlib.suppress(StoreError):
             done = 0

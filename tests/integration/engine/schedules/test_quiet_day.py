@@ -152,7 +152,7 @@ class Node:
             new_session=lambda tier: NewSession(tier=tier, trigger=Trigger.SCHEDULED, model="haiku"),
             gate=ProbeGate(
                 mode=self.tier0,
-                max_age_seconds=self.settings.tier0_max_age_seconds,
+                max_age_seconds=self.settings.ladder.tier0_max_age_seconds,
                 schedules=self.store.schedules,
                 probes=lambda: tuple(each.probe for each in self.watch.roster),
                 standings=lambda: self.watch.roster.standings,

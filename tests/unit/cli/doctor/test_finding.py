@@ -51,7 +51,7 @@ def test_every_fault_is_found_and_the_rest_is_read(tmp_path: Path) -> None:
     }
     assert all(name in sentence for name, sentence in case.refused.items())
     assert case.settings is not None
-    assert (case.settings.max_tier, case.settings.oauth_token) == (2, "oauth-two")
+    assert (case.settings.ladder.max_tier, case.settings.access.oauth_token) == (2, "oauth-two")
 
 
 def test_of_variables_that_mean_something_only_together_one_fault_is_said(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_of_variables_that_mean_something_only_together_one_fault_is_said(tmp_pa
     case = gather(environ, cwd=world.cwd, now=NOW)
     assert list(case.refused) == ["CLAUDEOPS_OIDC_ISSUER"]
     assert case.settings is not None
-    assert case.settings.public_hosts == ("ops.example.com",)
+    assert case.settings.listener.public_hosts == ("ops.example.com",)
 
 
 def test_only_command_lines_are_taken_for_programs() -> None:

@@ -27,7 +27,7 @@ from claudeops.cli.text.screen import encodable, looks_of, progress
 from claudeops.domain import listing
 from claudeops.domain.events import Level
 from claudeops.domain.sessions import Outcome
-from claudeops.settings import names
+from claudeops.settings import variables
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 FILE = Looks(now=NOW)
@@ -163,4 +163,4 @@ def test_what_a_stream_cannot_write_is_escaped() -> None:
 def test_the_filters_know_the_models_words() -> None:
     assert tuple(level.value for level in Level) == LEVELS
     assert set(OUTCOMES) == {outcome.value for outcome in Outcome}
-    assert (DECLARED_LIMIT, MOST, HIGHEST_TIER) == (listing.DEFAULT_LIMIT, listing.MOST, names.HIGHEST_TIER)
+    assert (DECLARED_LIMIT, MOST, HIGHEST_TIER) == (listing.DEFAULT_LIMIT, listing.MOST, variables.HIGHEST_TIER)
