@@ -27,11 +27,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
-from claudeops.domain.alerts.alert import PROBES, Decision
+from claudeops.domain.alerts.alert import PROBES, AlertDecision
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.sessions import Ending, Finished, Session
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import Budgets, BudgetScope
@@ -57,7 +57,7 @@ _CHANNELS: Final = frozenset({"telegram", "slack", "web"})
 """How answers of people begin that did not come from the shell."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What Prometheus calls the type of a metric."""
 
     COUNTER = "counter"
@@ -66,27 +66,27 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
+class DeclaredMetric:
     """One metric."""
 
     name: str  # as it is scraped
-    kind: Kind
+    kind: MetricKind
     meaning: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()  # upper ends
 
 
-def _counter(name: str, meaning: str, *labels: str) -> Declared:
-    return Declared(name=f"claudeops_{name}_total", kind=Kind.COUNTER, meaning=meaning, labels=labels)
+def _counter(name: str, meaning: str, *labels: str) -> DeclaredMetric:
+    return DeclaredMetric(name=f"claudeops_{name}_total", kind=MetricKind.COUNTER, meaning=meaning, labels=labels)
 
 
-def _gauge(name: str, meaning: str, *labels: str) -> Declared:
-    return Declared(name=f"claudeops_{name}", kind=Kind.GAUGE, meaning=meaning, labels=labels)
+def _gauge(name: str, meaning: str, *labels: str) -> DeclaredMetric:
+    return DeclaredMetric(name=f"claudeops_{name}", kind=MetricKind.GAUGE, meaning=meaning, labels=labels)
 
 
-def _histogram(name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Declared:
+def _histogram(name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> DeclaredMetric:
     name = f"claudeops_{name}_seconds"
-    return Declared(name=name, kind=Kind.HISTOGRAM, meaning=meaning, labels=labels, buckets=buckets)
+    return DeclaredMetric(name=name, kind=MetricKind.HISTOGRAM, meaning=meaning, labels=labels, buckets=buckets)
 
 
 # --- what stands, read at a scrape --------------------------------------------------------------------------
@@ -166,7 +166,7 @@ DECLARED: Final = (*STANDING, *ON_RECORD, *HAPPENS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownSets:
     """The closed sets that the operator's settings decide."""
 
     version: str  # our own
@@ -178,7 +178,7 @@ class Known:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Live:
+class LiveMetrics:
     """What is read of the daemon's memory."""
 
     cli_version: Callable[[], str] = str
@@ -204,8 +204,8 @@ class _Children(Generic[M]):
 class _Standing(Collector):
     """What stands at the moment of a scrape."""
 
-    known: Known
-    live: Live
+    known: KnownSets
+    live: LiveMetrics
     figures: Figures | None = None  # None: the database is away
 
     def collect(self) -> Iterator[Metric]:
@@ -245,8 +245,8 @@ def _on_record(now: Figures) -> Iterator[Metric]:
         yield _family(BUDGET_SPENT, {(BudgetScope.DAY.value,): now.spent_usd})
 
 
-def _family(declared: Declared, values: Mapping[tuple[str, ...], float]) -> Metric:
-    made = CounterMetricFamily if declared.kind is Kind.COUNTER else GaugeMetricFamily
+def _family(declared: DeclaredMetric, values: Mapping[tuple[str, ...], float]) -> Metric:
+    made = CounterMetricFamily if declared.kind is MetricKind.COUNTER else GaugeMetricFamily
     family: CounterMetricFamily | GaugeMetricFamily = made(declared.name, declared.meaning, labels=declared.labels)
     for labels, value in values.items():
         family.add_metric(labels, value)
@@ -256,7 +256,9 @@ def _family(declared: Declared, values: Mapping[tuple[str, ...], float]) -> Metr
 class Metrics:
     """The registry of one node, and what is counted in it; `claudeops.engine.ports.Counting` among others."""
 
-    def __init__(self, known: Known, live: Live = Live(), *, sources: Callable[[], Collection[str]] = tuple) -> None:
+    def __init__(
+        self, known: KnownSets, live: LiveMetrics = LiveMetrics(), *, sources: Callable[[], Collection[str]] = tuple
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # of the whole process: half of what is scraped
         self.registry = CollectorRegistry()
         self.sources = sources  # of alerts, by the operator's file as it is now
@@ -373,11 +375,11 @@ class Metrics:
         """Take how long a sender of alerts waited until his body was on record."""
         self._alert_seconds.of().observe(seconds)
 
-    def alert_decided(self, source: str, decision: Decision) -> None:
+    def alert_decided(self, source: str, decision: AlertDecision) -> None:
         """Take what became of an alert."""
         self._alerts_decided.of(self._source(source), decision.value).inc()
 
-    def message_sent(self, channel: str, result: Delivery) -> None:
+    def message_sent(self, channel: str, result: DeliveryOutcome) -> None:
         """Take what came of a message to people; the channel is a kind of target."""
         self._notifications.of(channel, result.value).inc()
 
@@ -403,17 +405,17 @@ class Metrics:
     def _source(self, name: str) -> str:
         return name if name == PROBES or name in self.sources() else OTHER
 
-    def _counted(self, declared: Declared) -> _Children[Counter]:
+    def _counted(self, declared: DeclaredMetric) -> _Children[Counter]:
         made = Counter(declared.name, declared.meaning, declared.labels, registry=self.registry)
         return _Children(made)
 
-    def _timed(self, declared: Declared) -> _Children[Histogram]:
+    def _timed(self, declared: DeclaredMetric) -> _Children[Histogram]:
         made = Histogram(
             declared.name, declared.meaning, declared.labels, registry=self.registry, buckets=declared.buckets
         )
         return _Children(made)
 
-    def _made_gauge(self, declared: Declared) -> Gauge:
+    def _made_gauge(self, declared: DeclaredMetric) -> Gauge:
         return Gauge(declared.name, declared.meaning, declared.labels, registry=self.registry)
 
 

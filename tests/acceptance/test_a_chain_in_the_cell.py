@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from support.cell_from_outside import InCell, inode, what_a_cell_holds
 from support.cluster_engine import Cluster, Reply, kubeconfig, serving_tls
 from support.docker_engine import IMAGE, Engine, running_engine
@@ -89,7 +89,7 @@ class World:
         given = {
             "PATH": f"{self.programs}:{node.environment()['PATH']}",
             "DOCKER_HOST": f"unix://{self.engine.socket}",
-            "CLAUDEOPS_ISOLATION": Level.BUBBLEWRAP.value,
+            "CLAUDEOPS_ISOLATION": IsolationLevel.BUBBLEWRAP.value,
             "CLAUDEOPS_SESSION_DISK_MB": "128",  # so that files are in memory on most machines
         }
         for tier in TIERS:
@@ -112,7 +112,7 @@ def engine_with_a_container() -> Iterator[Engine]:
 
 @contextmanager
 def world(root: Path) -> Iterator[World]:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     needs_ssh()
     home, programs = root / "of-the-tiers", root / "programs"
     public = make_key(home / ".ssh" / "id_ed25519")

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from claudeops.rehearsal.environment import Running, running_environment
-from claudeops.rehearsal.scenario import Expected, Scenario, Service
+from claudeops.rehearsal.scenario import ExpectedOutcome, Scenario, ScenarioService
 from support.estate import deliver, look, report
 from support.monitoring import Watcher, alertmanager, block, program, prometheus
 from support.senders import listens, post, token, url_of
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.anyio
 TRIES: Final = 5  # that fail, each longer after the one before
 SCENARIO: Final = Scenario(
     title="a service with metrics",
-    services={"shop": Service(answers="shop_orders_total 1")},
-    expect=Expected(tiers=()),
+    services={"shop": ScenarioService(answers="shop_orders_total 1")},
+    expect=ExpectedOutcome(tiers=()),
     scheduled=False,
 )
 WELL: Final = {"name": "shop", "status": "healthy", "detail": "its log shows no error"}

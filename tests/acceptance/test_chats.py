@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.scripted_api.telegram import Fault, Message, serve_telegram
+from claudeops.scripted_api.telegram import BotMessage, TelegramFault, serve_telegram
 from support.chatting import ALICE, ROOM, TOKEN
 from support.operating import Operator, conclude, look, operator
 from support.senders import starts_nothing
@@ -41,7 +41,7 @@ async def test_a_test_message_says_what_telegram_answered(tmp_path: Path) -> Non
         assert (done.code, done.stdout.startswith("ops: delivered after")) == (0, True), done.stderr
         assert "this is a test" in telegram.messages[0].text
 
-        telegram.faults["sendMessage"] = [Fault(status=403)]
+        telegram.faults["sendMessage"] = [TelegramFault(status=403)]
         refused = await someone.run("notify", "test", "ops", "-o", "json", **environment)
         assert (refused.code, refused.document["result"]) == (1, "failed")
         assert refused.document["answer"] == "HTTP status 403: scripted 403"
@@ -58,7 +58,7 @@ async def test_a_question_is_answered_in_the_chat_and_after_a_restart_none_goes_
     ):
         environment = {**chats(tmp_path, telegram.url), **starts_nothing(tmp_path)}
 
-        def asking() -> list[Message]:
+        def asking() -> list[BotMessage]:
             return [message for message in telegram.messages if list(message.buttons) == ["No", "Yes"]]
 
         async with someone.daemon(**environment) as daemon:

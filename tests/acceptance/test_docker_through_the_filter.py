@@ -19,7 +19,7 @@ from claudeops import logs
 from claudeops.domain.gate.docker_grants import Execution, Grant
 from claudeops.domain.gate.granted import Grants
 from claudeops.domain.looks import LookCall
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.cell import DockerCell
 from claudeops.engine.docker.filter import open_filter
@@ -166,9 +166,9 @@ async def test_a_granted_command_has_its_input_its_output_and_its_status(engine:
 async def test_the_daemon_runs_the_client_with_the_engines_own_socket_in_a_cell_of_its_own(
     engine: Engine, tmp_path: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     (tmp_path / "repos").mkdir()
-    bubblewrap = working_cell(Level.BUBBLEWRAP, Path("/bin/sh"), repos=tmp_path / "repos", hidden=())
+    bubblewrap = working_cell(IsolationLevel.BUBBLEWRAP, Path("/bin/sh"), repos=tmp_path / "repos", hidden=())
     cell = DockerCell(
         bubblewrap=bubblewrap,  # type: ignore[arg-type] # a cell of that level
         path=f"{PATH}:{os.environ['PATH']}",

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from support.doses import drawn
 from support.levels import needs
 from support.operating import Operator, conclude, look, operator, workdir
@@ -195,7 +195,7 @@ async def test_a_daemon_killed_in_mid_call_leaves_a_session_that_runs_nothing_mo
 
 
 async def test_git_runs_in_no_session_and_its_output_is_there_all_the_same(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     app = tmp_path / "repos" / "app"
     text = f"git -C {app} log --format=%s | tail -n 1; git -C {app} status"
     steps = [look(text.partition(";")[0]), look(text), conclude()]

@@ -12,10 +12,10 @@ from typing import Final
 import anyio
 
 from benchmarks.table import Setup, Table, shown, verdict
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
-from claudeops.engine.control import Control, RunningSessions
+from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
@@ -96,7 +96,7 @@ class _Work(SessionListener):
         self._left = expected
         self.done = anyio.Event()
 
-    async def __call__(self, session: Session, _control: Control) -> Ending:
+    async def __call__(self, session: Session, _control: StopControl) -> Ending:
         await anyio.sleep(WORK_SECONDS)
         check = ServiceCheck(service="web", status=ServiceStatus.HEALTHY, detail="answers 200")
         report = Report(summary="Looked at web.", escalation=Escalation(needed=False), services_checked=(check,))
@@ -108,7 +108,7 @@ class _Work(SessionListener):
             ended_at=self._estate.context.clock.now(),
             duration_ms=round(WORK_SECONDS * 1000),
             calls_ran=1,
-            looks=(Look(),),
+            looks=(EvidenceLook(),),
         )
 
     def ended(self, session: Session, ending: Ending, finished: Finished) -> None:  # noqa: ARG002 - every end counts

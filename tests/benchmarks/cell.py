@@ -15,7 +15,7 @@ from typing import Final
 from benchmarks.table import Setup, Table, spread, verdict
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level, OwnNetwork, SandboxSpec
+from claudeops.engine.cell.cell import IsolationLevel, OwnNetwork, SandboxSpec
 from claudeops.engine.cell.forwarder import listing
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_files import FilesBound, received, sandboxed
@@ -34,7 +34,7 @@ _BEFORE_THE_WORDS: Final = 11  # interpreter, launcher and its settings; then th
 
 def start(setup: Setup) -> Table:
     """Measure starts in the cell and in bubblewrap alone in turn; likewise the shell of tools and bash."""
-    cell = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(cell, BubblewrapCell), cell
     workspace = workspaces.make(setup.directory / "session", template_home=None)
     (setup.directory / "repos").mkdir()

@@ -20,7 +20,7 @@ from claudeops.domain.gate.granted import Grants
 from claudeops.domain.network.destination import Destination, at_ports
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.filter import open_filter
@@ -42,7 +42,7 @@ Opening = Callable[[Workspace], AbstractAsyncContextManager[object]]
 
 def opened(setup: Setup) -> Table:
     """Measure how long each takes until a session can have it, and all of them at once, as a start opens them."""
-    cell = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(cell, BubblewrapCell), cell
     home = setup.directory / "home"
     public = make_key(home / ".ssh" / "id_ed25519")

@@ -18,7 +18,7 @@ import anyio
 from benchmarks.table import Setup, Table, spread, verdict
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import PYTHON, BubblewrapCell, interpreter
-from claudeops.engine.cell.cell import Level, OwnNetwork, SandboxSpec
+from claudeops.engine.cell.cell import IsolationLevel, OwnNetwork, SandboxSpec
 from claudeops.engine.cell.forwarder import open_network
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_network import Network, hosts_file
@@ -90,7 +90,7 @@ with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
 
 def connections(setup: Setup) -> Table:
     """Measure the same program on the machine's network and on a session's own, in turn."""
-    cell = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(cell, BubblewrapCell), cell
     taken: dict[str, list[float]] = {"the machine's": [], "a session's own": []}
     rates: dict[str, list[dict[str, float]]] = {name: [] for name in taken}

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from claudeops.domain.live import AssistantSaid
 from claudeops.http_server import listen
-from claudeops.web.endpoints import Table
+from claudeops.web.endpoints import EndpointTable
 from claudeops.web.streams import Streams, stream_endpoints
 from support.listening import Door, token_for
 
@@ -25,7 +25,7 @@ async def serve(rate: float) -> None:
     # A caller has at most twenty streams.
     door.tokens.kept = {number: token_for(number, "read") for number in range(1, 11)}
     streams = Streams(live=door.hub, logs=door.logs)
-    door.listener.table = Table(stream_endpoints(streams))
+    door.listener.table = EndpointTable(stream_endpoints(streams))
     async with listen(door.listener, host="127.0.0.1", port=0, closing=anyio.Event()) as url:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()

@@ -29,10 +29,10 @@ from claudeops.engine.gate.judging import Judging, SessionJudge, judge_in_proces
 from claudeops.engine.owners import this_owner
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
-from claudeops.formats.stream import Frame
+from claudeops.formats.stream import StreamFrame
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
-from claudeops.policy.tiers import Scope, judge, parse_policy, tier_policy
+from claudeops.policy.tiers import JudgeScope, judge, parse_policy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.settings.load import default_text
 from claudeops.store.migrate import migrate
@@ -181,7 +181,7 @@ def _request(number: int) -> bytes:
 
 def _policy(directory: Path) -> SessionJudge:
     here = str(directory)
-    scope = Scope(
+    scope = JudgeScope(
         repos_dir="/repos", workdir=here, tmpdir=here, home=here, forbidden_paths=(), resolve=os.path.realpath
     )
     return partial(judge, tier=tier_policy(parse_policy(default_text()), 2), scope=scope)
@@ -228,7 +228,9 @@ async def _serve(ours: socket.socket, gate: Gate, directory: Path) -> None:
             try:
                 while True:
                     for taken in intake.push(await stream.receive(CHUNK_BYTES)):
-                        signal = harness.signal(taken.asked.body, spec) if isinstance(taken.asked, Frame) else None
+                        signal = (
+                            harness.signal(taken.asked.body, spec) if isinstance(taken.asked, StreamFrame) else None
+                        )
                         if isinstance(signal, GateRequest):
                             tasks.start_soon(answer, signal)
             except anyio.EndOfStream:

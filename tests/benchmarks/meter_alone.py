@@ -17,7 +17,7 @@ from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.meter.meter import MeterDeps, serve_meter
-from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.engine.owners import this_owner
 from claudeops.logs import get_logger
 from claudeops.settings.files import packaged
@@ -46,7 +46,7 @@ async def _run(directory: Path, url: str) -> None:
         spending=store.spending, rules=rules, clock=clock, log=get_logger(), redactor_with=lambda key: Redactor((key,))
     )
     async with (
-        serve_meter(Upstream(base_url=url, secret="not-asked-for"), books) as meter,
+        serve_meter(ModelUpstream(base_url=url, secret="not-asked-for"), books) as meter,
         meter.account(session, over_budget=lambda: None) as account,
     ):
         sys.stdout.write(f"{meter.url} {account.token}\n")

@@ -13,7 +13,7 @@ import anyio
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import open_node
 from claudeops.cli.start import listening, start
-from claudeops.engine.probes.watch import Watch
+from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
 
@@ -32,11 +32,11 @@ async def _run(file: Path) -> None:
 
 
 async def _write_down(file: Path) -> None:
-    watches: list[Watch] = []
+    watches: list[ProbeWatch] = []
     while not watches:
         await anyio.sleep(_SECONDS)
         gc.unfreeze()  # what a daemon's start has left is listed to nobody
-        watches = [each for each in gc.get_objects() if isinstance(each, Watch)]  # the daemon's only one
+        watches = [each for each in gc.get_objects() if isinstance(each, ProbeWatch)]  # the daemon's only one
         gc.freeze()
     while True:
         (watch,) = watches

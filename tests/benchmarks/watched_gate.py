@@ -31,7 +31,7 @@ from claudeops.engine.session_log.writer import SessionLog
 from claudeops.http_server import listen
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import Store
-from claudeops.web.endpoints import Table as Endpoints
+from claudeops.web.endpoints import EndpointTable as Endpoints
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.streams import Streams, stream_endpoints
 from support.listening import Door, token_for

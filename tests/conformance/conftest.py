@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine.cell.cell import USER_HOMES, Level
+from claudeops.engine.cell.cell import USER_HOMES, IsolationLevel
 from support import cli
 from support.aftermath import assert_settled
 from support.checkout import TESTS
@@ -27,13 +27,13 @@ async def estate(tmp_path: Path) -> AsyncIterator[Estate]:
         assert_settled(opened)
 
 
-@pytest.fixture(params=drawn(Level, always=[Level.BUBBLEWRAP]), ids=str)
-def level(request: pytest.FixtureRequest) -> Level:
+@pytest.fixture(params=drawn(IsolationLevel, always=[IsolationLevel.BUBBLEWRAP]), ids=str)
+def level(request: pytest.FixtureRequest) -> IsolationLevel:
     """Return each level in turn, of those below the strongest one a day.
 
     What this machine cannot do skips with the sentence that an operator would read.
     """
-    found: Level = request.param
+    found: IsolationLevel = request.param
     needs(found)
     return found
 

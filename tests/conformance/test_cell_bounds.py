@@ -18,9 +18,9 @@ import pytest
 
 from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Cell, Level
+from claudeops.engine.cell.cell import Cell, IsolationLevel
 from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from support.caged import Caged, caged
 from support.doses import drawn
@@ -88,7 +88,10 @@ def bounded_by(counted: str, cell: Cell, groups: Groups | None) -> Groups | None
 
 BUBBLEWRAP_DAILY = pytest.mark.parametrize(
     "level",
-    [each if each is Level.BUBBLEWRAP else pytest.param(each, marks=pytest.mark.long) for each in Level],
+    [
+        each if each is IsolationLevel.BUBBLEWRAP else pytest.param(each, marks=pytest.mark.long)
+        for each in IsolationLevel
+    ],
     indirect=True,
     ids=str,
 )
@@ -98,7 +101,7 @@ BUBBLEWRAP_DAILY = pytest.mark.parametrize(
 @BUBBLEWRAP_DAILY
 @pytest.mark.parametrize("counted", ["cgroup", "rlimit", "watch"])
 async def test_a_fork_bomb_is_bounded_and_other_sessions_go_on(
-    tmp_path: Path, level: Level, everybodys_cli: Path, counted: str, groups: Groups | None
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, counted: str, groups: Groups | None
 ) -> None:
     number = 500_000 + os.getpid()
     most, endings = [0], {}
@@ -113,7 +116,7 @@ async def test_a_fork_bomb_is_bounded_and_other_sessions_go_on(
         runner = SessionRunner(context=cage.estate.context)
 
         async def run(session: Session) -> None:
-            endings[session.id] = await runner.run(session, Control())
+            endings[session.id] = await runner.run(session, StopControl())
 
         with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as watching:
@@ -135,7 +138,7 @@ async def test_a_fork_bomb_is_bounded_and_other_sessions_go_on(
 
 
 @BUBBLEWRAP_DAILY
-async def test_many_files_are_bounded(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:
+async def test_many_files_are_bounded(tmp_path: Path, level: IsolationLevel, everybodys_cli: Path) -> None:
     """695 MB were had from inside; here they are 695 files, until it is stopped."""
     write = "i=0; while [ $i -lt 695 ]; do head -c 1048576 /dev/zero > $i; i=$((i+1)); sleep 0.02; done; sleep 20"
     most = [0]
@@ -187,8 +190,10 @@ def swept() -> Iterator[None]:
 @BUBBLEWRAP_DAILY
 @pytest.mark.parametrize("way", drawn(HIDDEN, count=2))
 @pytest.mark.usefixtures("swept")
-async def test_disk_that_is_hidden_counts_as_well(tmp_path: Path, level: Level, everybodys_cli: Path, way: str) -> None:
-    if level is Level.NONE and way == EVERYBODYS:
+async def test_disk_that_is_hidden_counts_as_well(
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, way: str
+) -> None:
+    if level is IsolationLevel.NONE and way == EVERYBODYS:
         pytest.skip("at this level the files of a session in /tmp cannot be told from the daemon's")
     async with caged(tmp_path, level, HIDDEN[way], binary=everybodys_cli) as cage:
         cage.estate.with_context(bounds=Bounds(disk_mb=64))
@@ -204,7 +209,7 @@ async def test_files_in_memory_are_bounded_by_the_kernel_and_the_session_ends_as
     tmp_path: Path, everybodys_cli: Path, way: str
 ) -> None:
     most = [0]
-    async with caged(tmp_path, Level.BUBBLEWRAP, HIDDEN[way], binary=everybodys_cli) as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, HIDDEN[way], binary=everybodys_cli) as cage:
         cell = cage.estate.context.confinement.cell
         assert isinstance(cell, BubblewrapCell)
         if cell.no_files:
@@ -220,7 +225,7 @@ async def test_files_in_memory_are_bounded_by_the_kernel_and_the_session_ends_as
     assert most[0] < MIB  # on the disk
 
 
-async def test_one_huge_file_is_bounded(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:
+async def test_one_huge_file_is_bounded(tmp_path: Path, level: IsolationLevel, everybodys_cli: Path) -> None:
     most = [0]
     async with caged(
         tmp_path, level, "head -c 300000000 /dev/zero > x; ls -l x; sleep 20", binary=everybodys_cli
@@ -236,7 +241,7 @@ async def test_one_huge_file_is_bounded(tmp_path: Path, level: Level, everybodys
 
 
 async def test_a_bound_that_was_reached_in_the_last_moment_is_told_too(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     """Whether the watch looked in time must not decide what a session's end is called."""
     async with caged(tmp_path, level, "head -c 300000000 /dev/zero > x", binary=everybodys_cli) as cage:
@@ -246,7 +251,7 @@ async def test_a_bound_that_was_reached_in_the_last_moment_is_told_too(
 
 
 async def test_the_usual_bounds_are_none_to_the_real_cli(
-    tmp_path: Path, level: Level, everybodys_cli: Path, groups: Groups | None
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, groups: Groups | None
 ) -> None:
     """Its threads count, its binary is large, and tools run side by side."""
     tools = "for i in 1 2 3 4 5 6 7 8; do (seq 100000 | sort -r | gzip > $i.gz) & done; wait; ls *.gz | wc -l"
@@ -265,7 +270,7 @@ async def test_the_usual_bounds_are_none_to_the_real_cli(
 async def test_nothing_in_a_namespace_can_be_filled_that_is_not_counted(tmp_path: Path, everybodys_cli: Path) -> None:
     """Bubblewrap makes /dev of half of the machine's memory, for whoever is inside to write to."""
     asked = "for d in / /dev /dev/pts /run /etc /usr /proc /var; do : > $d/filled && echo WRITTEN $d; done; echo asked"
-    async with caged(tmp_path, Level.BUBBLEWRAP, asked, "echo > /dev/null && head -c 2 /dev/zero | wc -c",
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, asked, "echo > /dev/null && head -c 2 /dev/zero | wc -c",
                      binary=everybodys_cli) as cage:  # fmt: skip
         await ended(cage)
         outputs = cage.outputs()
@@ -275,7 +280,7 @@ async def test_nothing_in_a_namespace_can_be_filled_that_is_not_counted(tmp_path
 
 
 async def test_what_a_session_was_given_is_not_held_against_it(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     """An operator's home may be larger than what a session may add to it."""
     home = Path(shutil.copytree(tmp_path, tmp_path / "home", ignore=lambda *_: ["home"]))

@@ -14,8 +14,8 @@ from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.docker_grants import Grant
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
-from claudeops.engine.cell.cell import Level
-from claudeops.policy.tiers import Scope
+from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.policy.tiers import JudgeScope
 from support.caged import caged
 from support.levels import needs
 from support.scripted_engine import scripted_engine
@@ -26,8 +26,10 @@ LOOK = "curl -sS -m 60 --unix-socket ${DOCKER_HOST#unix://} http://x/containers/
 RESTART = "curl -sS -m 60 --unix-socket ${DOCKER_HOST#unix://} -X POST http://x/containers/web-1/restart"
 
 
-@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER])
-async def test_a_tool_sees_masks_and_its_change_is_not_made(level: Level, tmp_path: Path, everybodys_cli: Path) -> None:
+@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.USER])
+async def test_a_tool_sees_masks_and_its_change_is_not_made(
+    level: IsolationLevel, tmp_path: Path, everybodys_cli: Path
+) -> None:
     needs(level)
     place = Path(mkdtemp(prefix="engine-", dir="/tmp"))
     direct = f"curl -sS -m 60 --unix-socket {place}/engine.sock http://x/containers/web-1/json 2>&1; ls -l {place} 2>&1"
@@ -60,10 +62,10 @@ async def test_a_tool_sees_masks_and_its_change_is_not_made(level: Level, tmp_pa
 
 
 async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, everybodys_cli: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     place = Path(mkdtemp(prefix="engine-", dir="/tmp"))
 
-    def grants_the_first(call: ToolCall, _scope: Scope) -> Verdict:
+    def grants_the_first(call: ToolCall, _scope: JudgeScope) -> Verdict:
         grant = Grant(call=call.tool_use_id, verb="restart", container="web-1")
         granted = () if call.input.get("command") == f"{RESTART} -f" else (grant,)
         return Verdict(kind=VerdictKind.ALLOW, reason="a test", grants=granted)
@@ -73,7 +75,7 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
             scripted_engine(place / "engine.sock") as engine,
             caged(
                 tmp_path,
-                Level.BUBBLEWRAP,
+                IsolationLevel.BUBBLEWRAP,
                 "true",  # has a grant that it does not use, and that ends with it
                 f"{RESTART} -f",
                 RESTART,
@@ -95,7 +97,7 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(tmp_path: Path, 
 
 async def test_at_level_none_nothing_is_said_to_be_filtered(tmp_path: Path, everybodys_cli: Path) -> None:
     async with caged(
-        tmp_path, Level.NONE, "echo $DOCKER_HOST", binary=everybodys_cli, DOCKER_HOST="unix:///run/engine.sock"
+        tmp_path, IsolationLevel.NONE, "echo $DOCKER_HOST", binary=everybodys_cli, DOCKER_HOST="unix:///run/engine.sock"
     ) as cage:
         context = cage.estate.context
         cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
@@ -107,14 +109,14 @@ async def test_at_level_none_nothing_is_said_to_be_filtered(tmp_path: Path, ever
 async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_engine_itself(
     tmp_path: Path, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     client = shutil.which("docker")
     if client is None:
         pytest.skip("docker is not installed (Debian: docker.io)")
     place = Path(mkdtemp(prefix="engine-", dir="/tmp"))
     words = ("ps", "--format={{.Names}} {{.Labels}}")
 
-    def has_it_run(call: ToolCall, _scope: Scope) -> Verdict:
+    def has_it_run(call: ToolCall, _scope: JudgeScope) -> Verdict:
         look = LookCall(id=f"{call.tool_use_id}-1", program="docker", arguments=words)
         ran = {"command": shlex.join((*LOOK_CLIENT, look.id))}
         return Verdict(kind=VerdictKind.ALLOW, reason="a test", ran=ran, looks_run=(look,))
@@ -124,7 +126,7 @@ async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_engine_its
             scripted_engine(place / "engine.sock") as engine,
             caged(
                 tmp_path,
-                Level.BUBBLEWRAP,
+                IsolationLevel.BUBBLEWRAP,
                 "docker compose up -d web",
                 binary=everybodys_cli,
                 DOCKER_HOST=f"unix://{engine.socket}",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from support.caged import caged
 from support.doses import drawn
 
@@ -45,7 +45,7 @@ def hostile_repository(repos: Path) -> None:
 
 
 async def test_a_hostile_repository_runs_nothing_and_instructs_nobody(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     with tempfile.TemporaryDirectory(dir=everybodys_cli.parent) as directory:
         repos = Path(directory)
@@ -137,13 +137,13 @@ def of_the_daemon(root: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize(
     ("level", "way"),
     [
-        *((Level.BUBBLEWRAP, way) for way in WAYS),
-        *drawn([(Level.USER, way) for way in WAYS], count=2),
+        *((IsolationLevel.BUBBLEWRAP, way) for way in WAYS),
+        *drawn([(IsolationLevel.USER, way) for way in WAYS], count=2),
     ],
     ids=str,
 )
 async def test_a_way_around_the_gate_changes_nothing_outside_of_the_cell(
-    passable: Path, way: str, level: Level, everybodys_cli: Path
+    passable: Path, way: str, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     """At level ``user`` what every user of the machine may do stays possible, and nothing else."""
     theirs = " ".join(str(passable / name) for name in OF_THE_DAEMON)
@@ -159,7 +159,7 @@ async def test_a_way_around_the_gate_changes_nothing_outside_of_the_cell(
         assert [word for word in FORBIDDEN if word in outputs] == []
         assert [trace for trace in TRACES if trace.exists()] == []
         writable = [Path(found) for found in re.findall(r"WRITABLE:([^\s\\]+)", outputs)]
-        if level is Level.USER:
+        if level is IsolationLevel.USER:
             assert [path for path in writable if not path.stat().st_mode & stat.S_IWOTH] == []
         else:
             assert writable == []
@@ -170,9 +170,9 @@ async def test_a_way_around_the_gate_changes_nothing_outside_of_the_cell(
             Path(trace).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
+@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.USER], ids=str)
 async def test_the_clis_own_tools_reach_no_further_than_a_command(
-    passable: Path, level: Level, everybodys_cli: Path
+    passable: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     """Read and Write are done by the CLI itself; once they are allowed they take any path."""
 
@@ -204,7 +204,7 @@ async def test_the_clis_own_tools_reach_no_further_than_a_command(
 
 async def test_the_mounted_repositories_can_be_read_and_not_changed(tmp_path: Path) -> None:
     command = f"cat {tmp_path}/repos/web/compose.yaml; echo x > {tmp_path}/repos/web/compose.yaml || echo refused"
-    async with caged(tmp_path, Level.BUBBLEWRAP, command) as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, command) as cage:
         (tmp_path / "repos" / "web" / "compose.yaml").write_text("services: {}\n")
         await cage.run()
         assert "services: {}" in cage.outputs()[0]
@@ -213,7 +213,7 @@ async def test_the_mounted_repositories_can_be_read_and_not_changed(tmp_path: Pa
 
 
 async def test_a_file_mentioned_in_a_request_is_not_put_into_it(tmp_path: Path) -> None:
-    async with caged(tmp_path, Level.BUBBLEWRAP, "true") as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, "true") as cage:
         (tmp_path / "repos" / "web" / "notes").write_text("CONTENT-OF-THE-NOTES")
         await cage.run(prompt_text=f"@{tmp_path}/repos/web/notes")
         assert f"{tmp_path}/repos/web/notes" in cage.requests()

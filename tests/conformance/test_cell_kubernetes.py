@@ -18,8 +18,8 @@ from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.cluster_grants import SCALE, ClusterGrant
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
-from claudeops.engine.cell.cell import Level
-from claudeops.policy.tiers import Scope
+from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.policy.tiers import JudgeScope
 from support.caged import caged
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
 from support.levels import needs
@@ -53,9 +53,9 @@ def cluster(place: Path) -> Iterator[Cluster]:
         yield served
 
 
-@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER])
+@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.USER])
 async def test_a_tool_sees_masks_changes_nothing_and_finds_no_credential(
-    level: Level, tmp_path: Path, place: Path, cluster: Cluster, everybodys_cli: Path
+    level: IsolationLevel, tmp_path: Path, place: Path, cluster: Cluster, everybodys_cli: Path
 ) -> None:
     needs(level)
     around = (
@@ -75,7 +75,7 @@ async def test_a_tool_sees_masks_changes_nothing_and_finds_no_credential(
     ) as cage:
         context = cage.estate.context
         tiers = with_filters(context.tiers, context.confinement.cell)
-        assert ("takes bubblewrap" in tiers[1].scope.looks["kubectl"]) is (level is Level.USER)
+        assert ("takes bubblewrap" in tiers[1].scope.looks["kubectl"]) is (level is IsolationLevel.USER)
         cage.estate.with_context(tiers=tiers)
         ending = await cage.run()
         seen, refused, tried = cage.outputs()[:3]
@@ -92,16 +92,16 @@ async def test_a_tool_sees_masks_changes_nothing_and_finds_no_credential(
 async def test_what_the_gate_grants_is_done_for_that_call_alone(
     tmp_path: Path, place: Path, cluster: Cluster, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
 
-    def grants_the_second(call: ToolCall, _scope: Scope) -> Verdict:
+    def grants_the_second(call: ToolCall, _scope: JudgeScope) -> Verdict:
         grant = ClusterGrant(call=call.tool_use_id, verb=SCALE, resource="deployments", name="web", replicas=3)
         granted = (grant,) if call.input.get("command") == f"{CHANGE} -v=0" else ()
         return Verdict(kind=VerdictKind.ALLOW, reason="a test", grants=granted)
 
     async with caged(
         tmp_path,
-        Level.BUBBLEWRAP,
+        IsolationLevel.BUBBLEWRAP,
         CHANGE,
         f"{CHANGE} -v=0",
         CHANGE,
@@ -124,7 +124,7 @@ async def test_what_the_gate_grants_is_done_for_that_call_alone(
 async def test_the_kubeconfig_of_a_tiers_home_is_not_in_the_sessions(
     tmp_path: Path, place: Path, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     home = tmp_path / "template"
     (home / ".kube").mkdir(parents=True)
     (home / "kept").touch()
@@ -132,7 +132,7 @@ async def test_the_kubeconfig_of_a_tiers_home_is_not_in_the_sessions(
         shutil.copy(place / name, home / ".kube" / name)
     async with caged(
         tmp_path / "cage",
-        Level.BUBBLEWRAP,
+        IsolationLevel.BUBBLEWRAP,
         f"ls -A ~ ~/.kube 2>&1; grep -rs {SOUGHT} ~ /run; $KUBECTL get pods -o name 2>&1",
         binary=everybodys_cli,
         KUBECTL=str(place / "kubectl"),
@@ -151,11 +151,11 @@ async def test_the_kubeconfig_of_a_tiers_home_is_not_in_the_sessions(
 async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_credentials_themselves(
     tmp_path: Path, place: Path, cluster: Cluster, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     changed = {"data": {"LOG_LEVEL": "warning"}, "kind": "ConfigMap", "apiVersion": "v1"}
     file = tmp_path / "repos" / "shop" / "cm.json"
 
-    def has_it_run(call: ToolCall, _scope: Scope) -> Verdict:
+    def has_it_run(call: ToolCall, _scope: JudgeScope) -> Verdict:
         words = ("apply", f"--filename={file}", "--validate=false")
         look = LookCall(id=f"{call.tool_use_id}-1", program="kubectl", arguments=words)
         ran = {"command": shlex.join((*LOOK_CLIENT, look.id))}
@@ -163,7 +163,7 @@ async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_credential
 
     async with caged(
         tmp_path,
-        Level.BUBBLEWRAP,
+        IsolationLevel.BUBBLEWRAP,
         f"kubectl apply -f {file}",
         binary=everybodys_cli,
         KUBECONFIG=str(place / "config"),
@@ -188,7 +188,9 @@ async def test_what_no_filter_can_judge_is_run_by_the_daemon_with_the_credential
 @pytest.mark.usefixtures("cluster")
 async def test_at_level_none_nothing_is_said_to_be_filtered(tmp_path: Path, place: Path, everybodys_cli: Path) -> None:
     config = str(place / "config")
-    async with caged(tmp_path, Level.NONE, "echo $KUBECONFIG", binary=everybodys_cli, KUBECONFIG=config) as cage:
+    async with caged(
+        tmp_path, IsolationLevel.NONE, "echo $KUBECONFIG", binary=everybodys_cli, KUBECONFIG=config
+    ) as cage:
         context = cage.estate.context
         cage.estate.with_context(tiers=with_filters(context.tiers, context.confinement.cell))
         await cage.run()

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.engine.cell.cell import Level
-from claudeops.engine.control import Control
+from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.engine.control import StopControl
 from claudeops.engine.process.tree import marked, marks_below
 from claudeops.engine.session.runner import SessionRunner
 from support.caged import caged, forget_workspaces, working_cell
@@ -26,7 +26,7 @@ from support.waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_real_cli_and_its_tools_work(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:
+async def test_the_real_cli_and_its_tools_work(tmp_path: Path, level: IsolationLevel, everybodys_cli: Path) -> None:
     commands = ("touch here && ls", "ps -e | head -3; id -u; curl --version | head -1; date > ~/note && cat ~/note")
     async with caged(tmp_path, level, *commands, binary=everybodys_cli) as cage:
         ending = await cage.run()
@@ -36,7 +36,7 @@ async def test_the_real_cli_and_its_tools_work(tmp_path: Path, level: Level, eve
 
 
 async def test_a_tool_cannot_talk_to_the_daemon_in_the_name_of_its_cli(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     forge = "for fd in 0 1; do echo '{}' > /proc/$PPID/fd/$fd || echo refused; done"
     async with caged(tmp_path, level, forge, binary=everybodys_cli) as cage:
@@ -45,7 +45,7 @@ async def test_a_tool_cannot_talk_to_the_daemon_in_the_name_of_its_cli(
 
 
 async def test_no_environment_holds_more_than_the_allow_list(
-    tmp_path: Path, level: Level, everybodys_cli: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_SECRET_OF_THE_DAEMON", "planted-and-not-for-sessions")
     async with caged(
@@ -73,11 +73,11 @@ def sleeping(number: int) -> set[int]:
 
 
 async def test_a_stopped_session_says_what_it_cost_and_leaves_nothing_running(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     number, endings = 700_000 + os.getpid(), []
     command = f"(setsid env -i sleep {number}.1 > /dev/null 2>&1 &); setsid sleep {number}.2 & sleep {number}.3"
-    control = Control()
+    control = StopControl()
     async with caged(tmp_path, level, command, binary=everybodys_cli) as cage:
 
         async def run() -> None:
@@ -93,7 +93,9 @@ async def test_a_stopped_session_says_what_it_cost_and_leaves_nothing_running(
     assert processes_below() == []
 
 
-async def test_what_an_ended_session_left_is_ended_with_it(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:
+async def test_what_an_ended_session_left_is_ended_with_it(
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
+) -> None:
     number = 600_000 + os.getpid()
     count = f"ps -eo args | grep -c '^sleep {number}'"
     command = f"(setsid env -i sleep {number}.1 > /dev/null 2>&1 &); until {count}; do sleep 0.02; done"
@@ -104,7 +106,7 @@ async def test_what_an_ended_session_left_is_ended_with_it(tmp_path: Path, level
     assert str(ending.outcome) == "success"
     assert sleeping(number) == set()
     # A namespace ends with its first process, and nobody is left to be counted.
-    assert ("stray_processes" in logged) == (level is not Level.BUBBLEWRAP)
+    assert ("stray_processes" in logged) == (level is not IsolationLevel.BUBBLEWRAP)
 
 
 # --- the daemon is gone -------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ def lives(pid: int) -> bool:
 
 
 async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     root = tmp_path / "estate"
     root.mkdir()
@@ -168,13 +170,13 @@ async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_fro
 ) -> None:
     """Were bubblewrap told to end, everything would be gone at once: a CLI could say nothing more."""
     async with open_estate(tmp_path) as estate:
-        cell = working_cell(Level.BUBBLEWRAP, ONE_SHOT, repos=tmp_path / "repos", hidden=())
+        cell = working_cell(IsolationLevel.BUBBLEWRAP, ONE_SHOT, repos=tmp_path / "repos", hidden=())
         timeouts = replace(estate.context.timeouts, stop_grace=2)
         estate.with_context(cell=cell, path=PATH, allow_ungated=("caliban",), timeouts=timeouts)
         reached = tmp_path / "state" / "sessions" / "000001" / "home" / "reached"
         estate.script_one_shot(lines=[], hang=heeds, touch=str(reached))
         await estate.queue(harness="caliban")
-        session, control, endings = await estate.claim(), Control(), []
+        session, control, endings = await estate.claim(), StopControl(), []
 
         async def run() -> None:
             endings.append(await SessionRunner(context=estate.context).run(session, control))

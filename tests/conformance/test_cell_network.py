@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine.cell.cell import Level
-from claudeops.engine.cell.own_network import Names
+from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.engine.cell.own_network import NameLookup
 from claudeops.formats.network.headers import SecretHeader
 from support.caged import caged
 from support.certificates import make_authority, serving_with
@@ -57,12 +57,12 @@ def ask(*urls: str) -> str:
 async def test_a_tool_reaches_what_the_operators_variables_name_and_nothing_else(
     tmp_path: Path, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     with site() as listed, site() as unlisted:
         by_name, elsewhere = f"http://{NAME}:{listed}", f"http://127.0.0.1:{unlisted}"
         commands = (ask(by_name), ask(elsewhere), ask("http://other.example"), "cat /etc/hosts; cat /proc/net/tcp")
-        async with caged(tmp_path, Level.BUBBLEWRAP, *commands, binary=everybodys_cli, SITE=by_name) as cage:
-            cage.estate.with_context(names=Names({NAME: ("127.0.0.1",)}.__getitem__))
+        async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, *commands, binary=everybodys_cli, SITE=by_name) as cage:
+            cage.estate.with_context(names=NameLookup({NAME: ("127.0.0.1",)}.__getitem__))
             ending = await cage.run()
             seen, refused, unknown, hosts = cage.outputs()[:4]
             told = cage.requests()
@@ -78,7 +78,7 @@ async def test_a_tool_reaches_what_the_operators_variables_name_and_nothing_else
 async def test_a_tool_asks_without_a_key_and_no_part_of_the_session_has_it(
     tmp_path: Path, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     secret = f"planted-{secrets.token_hex(12)}"
     authority = make_authority()
     certificate = authority.issue(tmp_path / "site.pem", names=(NAME,))
@@ -96,9 +96,9 @@ async def test_a_tool_asks_without_a_key_and_no_part_of_the_session_has_it(
             "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; grep -rs plan[t]ed ~ . /etc /tmp"
         )
         commands = (f"{ask(url)}; printenv SSL_CERT_FILE", everywhere)
-        async with caged(tmp_path, Level.BUBBLEWRAP, *commands, binary=everybodys_cli) as cage:
+        async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, *commands, binary=everybodys_cli) as cage:
             tiers = {n: replace(tier, headers=(header,)) for n, tier in cage.estate.context.tiers.items()}
-            cage.estate.with_context(names=Names({NAME: ("127.0.0.1",)}.__getitem__), tiers=tiers)
+            cage.estate.with_context(names=NameLookup({NAME: ("127.0.0.1",)}.__getitem__), tiers=tiers)
             ending = await cage.run()
             answer, found = cage.outputs()[:2]
             told = cage.requests()
@@ -117,9 +117,11 @@ async def test_a_tool_asks_without_a_key_and_no_part_of_the_session_has_it(
 async def test_where_the_operator_shares_the_network_a_tool_reaches_what_the_machine_reaches(
     tmp_path: Path, everybodys_cli: Path
 ) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     with site() as port:
-        async with caged(tmp_path, Level.BUBBLEWRAP, ask(f"http://127.0.0.1:{port}"), binary=everybodys_cli) as cage:
+        async with caged(
+            tmp_path, IsolationLevel.BUBBLEWRAP, ask(f"http://127.0.0.1:{port}"), binary=everybodys_cli
+        ) as cage:
             cage.share_network()
             await cage.run()
             assert f"the site of 127.0.0.1:{port}" in cage.outputs()[0]

@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from support.caged import KEY, caged, working_cell
 from support.checkout import ROOT, TESTS
 from support.operating import look
@@ -57,7 +57,7 @@ async def test_a_tier_1_session_finds_no_secret_of_the_daemon_nor_of_another_tie
     home = plant(tmp_path)
     for name, secret in PLANTED.items():
         monkeypatch.setenv(f"PLANTED_{name}", secret)
-    async with caged(tmp_path, Level.BUBBLEWRAP, *LOOK_EVERYWHERE) as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, *LOOK_EVERYWHERE) as cage:
         estate = cage.estate
         higher = replace(estate.context.tiers[3], template_home=home)
         estate.with_context(tiers={**estate.context.tiers, 3: higher})
@@ -73,7 +73,7 @@ async def test_a_tier_1_session_finds_no_secret_of_the_daemon_nor_of_another_tie
 
 
 async def test_the_home_of_a_tier_is_its_sessions_own_and_is_gone_with_them(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     home = plant(tmp_path)
     async with caged(tmp_path, level, "cat ~/.ssh/id_tier3; stat -c %a ~/.ssh", binary=everybodys_cli) as cage:
@@ -85,9 +85,9 @@ async def test_the_home_of_a_tier_is_its_sessions_own_and_is_gone_with_them(
     assert (home / ".ssh" / "id_tier3").read_text() == SSH_KEY
 
 
-@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
+@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.USER], ids=str)
 async def test_the_home_of_a_session_is_closed_to_one_that_runs_beside_it(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     home = plant(tmp_path)
     wait = "touch ~/reached; while [ -e ~/reached ]; do sleep 0.1; done"
@@ -118,7 +118,7 @@ async def test_the_home_of_a_session_is_closed_to_one_that_runs_beside_it(
 async def test_ssh_finds_the_keys_of_its_tier_in_the_namespace(tmp_path: Path) -> None:
     """It asks the list of users for its home, not the environment."""
     home = plant(tmp_path)
-    async with caged(tmp_path, Level.BUBBLEWRAP, "getent passwd $(id -u)") as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, "getent passwd $(id -u)") as cage:
         context = cage.estate.context
         cage.estate.with_context(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         await cage.run()
@@ -139,7 +139,7 @@ async def test_ssh_runs_as_a_sessions_own_user_and_finds_what_is_for_its_tier(
     done = await anyio.run_process(
         [
             *("unshare", "--mount", "sh", "-c", listed, str(passwd)),
-            *(sys.executable, "-m", "support.caged", Level.USER.value, str(tmp_path / "estate"), command),
+            *(sys.executable, "-m", "support.caged", IsolationLevel.USER.value, str(tmp_path / "estate"), command),
         ],
         env={
             "PATH": os.environ["PATH"],
@@ -166,7 +166,7 @@ def listed_users() -> Iterator[str]:
 
 
 async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level(
-    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, mcp_server: Path
 ) -> None:
     """Looked for from outside, while a tool runs and after the end: directories, arguments, environments, log, rows."""
     token = PLANTED["MCP_TOKEN"]
@@ -193,7 +193,7 @@ async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level
 
 
 async def test_a_server_of_the_operator_has_an_environment_of_its_own_and_its_tool_is_gated(
-    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, mcp_server: Path
 ) -> None:
     server = {"command": str(mcp_server), "env": {"TOKEN": PLANTED["MCP_TOKEN"]}}
     steps: list[Mapping[str, object]] = [
@@ -217,7 +217,7 @@ async def test_no_path_that_a_repositorys_server_names_is_shown_to_a_session(tmp
     for file in (operators, theirs):
         file.write_text("shown")
     servers = {name: {"command": str(mcp_server), "args": [str(tmp_path / name)]} for name in ("operators", "theirs")}
-    async with caged(tmp_path, Level.BUBBLEWRAP, f"cat {operators}; echo; ls {theirs}") as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, f"cat {operators}; echo; ls {theirs}") as cage:
         cage.estate.with_context(mcp_servers=servers, mcp_of_repos=frozenset({"theirs"}))
         await cage.run()
         seen, *_ = cage.outputs()

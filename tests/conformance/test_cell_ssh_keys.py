@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from support.caged import Caged, caged
 from support.levels import needs
 from support.ssh_servers import ADDRESS, SshServer, body_of, make_key, needs_ssh, ssh_server, user
@@ -40,7 +40,7 @@ class World:
 
 @contextmanager
 def world(root: Path) -> Iterator[World]:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     needs_ssh()
     home = root / "of-tier-1"
     public = make_key(home / ".ssh" / "id_ed25519")
@@ -86,7 +86,7 @@ async def test_a_session_logs_in_at_a_host_of_its_list_with_a_key_that_it_cannot
         )
         before = {process.pid for process in agents()}
         url = f"ssh://{ADDRESS}:{hosts.listed.port}"
-        async with caged(tmp_path, Level.BUBBLEWRAP, *commands, binary=everybodys_cli, SERVER=url) as cage:
+        async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, *commands, binary=everybodys_cli, SERVER=url) as cage:
             hosts.give(cage)
             ending = await cage.run()
             by_default, by_name, found, listing, processes = cage.outputs()[:5]
@@ -107,7 +107,7 @@ async def test_a_session_gets_through_a_jump_host_to_one_that_is_listed_too(
     with world(tmp_path) as hosts:
         through = ssh(hosts.other, "-J", f"{user()}@{ADDRESS}:{hosts.listed.port}")
         one, two = (f"ssh://{ADDRESS}:{server.port}" for server in (hosts.listed, hosts.other))
-        async with caged(tmp_path, Level.BUBBLEWRAP, through, binary=everybodys_cli, ONE=one, TWO=two) as cage:
+        async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, through, binary=everybodys_cli, ONE=one, TWO=two) as cage:
             hosts.give(cage)
             await cage.run()
             assert ELSEWHERE in cage.outputs()[0]
@@ -120,7 +120,7 @@ async def test_the_agent_signs_for_no_host_that_is_not_on_the_list(tmp_path: Pat
         through = ssh(hosts.other, "-J", f"{user()}@{ADDRESS}:{hosts.listed.port}")
         commands = (ssh(hosts.listed), ssh(hosts.other), through, sign, "ssh-add -L")
         url = f"ssh://{ADDRESS}:{hosts.listed.port}"
-        async with caged(tmp_path, Level.BUBBLEWRAP, *commands, binary=everybodys_cli, SERVER=url) as cage:
+        async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, *commands, binary=everybodys_cli, SERVER=url) as cage:
             hosts.give(cage)
             cage.share_network()
             await cage.run()
@@ -138,7 +138,7 @@ async def test_without_the_agent_both_are_possible(tmp_path: Path, everybodys_cl
     with world(tmp_path) as hosts:
         key = ("-i", "$HOME/.ssh/id_ed25519", "-F", "none", "-o", "UserKnownHostsFile=$HOME/.ssh/known_hosts")
         commands = (ssh(hosts.other, *key), search(hosts.body, "~/.ssh"))
-        async with caged(tmp_path, Level.NONE, *commands, binary=everybodys_cli) as cage:
+        async with caged(tmp_path, IsolationLevel.NONE, *commands, binary=everybodys_cli) as cage:
             hosts.give(cage)
             await cage.run()
             other, found = cage.outputs()[:2]
@@ -152,7 +152,7 @@ async def test_a_tier_with_an_agent_of_the_operators_own_keeps_that_and_gets_no_
     with world(tmp_path) as hosts:
         own = str(tmp_path / "own.sock")
         look = "echo $SSH_AUTH_SOCK; ls -A ~/.ssh"
-        async with caged(tmp_path, Level.BUBBLEWRAP, look, binary=everybodys_cli, SSH_AUTH_SOCK=own) as cage:
+        async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, look, binary=everybodys_cli, SSH_AUTH_SOCK=own) as cage:
             hosts.give(cage)
             await cage.run()
             assert cage.outputs()[0].split() == [own, "known_hosts"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level, UserCell
+from claudeops.engine.cell.cell import IsolationLevel, UserCell
 from support.caged import Caged, caged
 from support.operating import look
 
@@ -38,10 +38,10 @@ def without_a_shell_of_its_own(cage: Caged) -> None:
     cage.estate.with_context(cell=replace(cell, interpreter=None))
 
 
-@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
+@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.USER], ids=str)
 @pytest.mark.parametrize("apart", [True, False])
 async def test_no_tool_reads_the_cli_an_mcp_server_or_another_tool(
-    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path, *, apart: bool
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, mcp_server: Path, *, apart: bool
 ) -> None:
     server = {"command": str(mcp_server), "env": {"TOKEN": TOKEN}}
     steps: list[Mapping[str, object]] = [
@@ -62,9 +62,9 @@ async def test_no_tool_reads_the_cli_an_mcp_server_or_another_tool(
     assert [word for word in open_ones if word in seen] == ([] if apart else open_ones)
 
 
-@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
+@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.USER], ids=str)
 async def test_a_tool_that_is_apart_still_does_what_a_shell_does(
-    tmp_path: Path, level: Level, everybodys_cli: Path
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path
 ) -> None:
     async with caged(tmp_path, level, LEAVE, USE, binary=everybodys_cli) as cage:
         if not cage.estate.context.confinement.cell.keeps_tools_apart:

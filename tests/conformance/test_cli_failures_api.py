@@ -13,11 +13,11 @@ import anyio
 import pytest
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.engine.cell.cell import Level
-from claudeops.engine.control import Control
+from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.engine.control import StopControl
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.meter import MeterDeps, serve_meter
-from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import serve
@@ -130,7 +130,7 @@ async def test_row_28_cost_ten_times_wrong(estate: Estate) -> None:
             log=estate.context.log,
             redactor_with=lambda secret: Redactor((secret,)),
         )
-        async with serve_meter(Upstream(base_url=api.url, secret="sk-ant-key"), books) as meter:
+        async with serve_meter(ModelUpstream(base_url=api.url, secret="sk-ant-key"), books) as meter:
             estate.with_context(meter=meter)
             asking = {"ask_model": {"model": "claude-haiku-4-5", "stream": True}}
             result = {"result": {"structured_output": report(), "total_cost_usd": 10.0}}
@@ -168,7 +168,7 @@ async def test_row_29_a_chain_is_one_trace_and_the_log_names_it(estate: Estate) 
     estate.script({"tell": str(estate.root)}, look(), deliver(report(needed=True, status="down")))
     await estate.queue()
     for _ in range(2):
-        ending = await SessionRunner(context=estate.context).run(await estate.claim(), Control())
+        ending = await SessionRunner(context=estate.context).run(await estate.claim(), StopControl())
         await estate.store.queue.finish(ending, rules=estate.context.rules)
 
     first, second = (str(row["cli_session_id"]) for row in estate.rows("SELECT * FROM sessions ORDER BY id LIMIT 2"))
@@ -190,7 +190,7 @@ async def test_row_33_first_call_carries_no_more_than_is_asked_for_and_keeps_its
     ours = "# Environment of this session"
     tools, prefixes = [], []
     for name in ("first", "second"):
-        async with caged(tmp_path / name, Level.NONE, "uptime") as cage:
+        async with caged(tmp_path / name, IsolationLevel.NONE, "uptime") as cage:
             ending = await cage.run()
             await cage.estate.store.queue.finish(ending, rules=cage.estate.context.rules)
             assert_settled(cage.estate)

@@ -10,7 +10,7 @@ import pytest
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.sessions import Outcome
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
@@ -113,7 +113,7 @@ async def test_row_19_exit_143_without_a_result_is_no_success(estate: Estate) ->
 
 async def test_row_19_sigterm_that_is_ignored_is_followed_by_the_end_of_the_whole_tree(estate: Estate) -> None:
     clocks(estate)
-    reached, control = estate.root / "reached", Control()
+    reached, control = estate.root / "reached", StopControl()
     estate.script(
         DEAF,
         look(),

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from claudeops.domain.sessions import Outcome
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.cgroups import Bounds
 from support import cli
 from support.aftermath import assert_settled, runs
@@ -67,7 +67,7 @@ async def test_row_21_call_that_an_mcp_server_never_answers_is_ended_by_the_cli_
     tmp_path: Path, mcp_server: Path
 ) -> None:
     ask: Mapping[str, object] = {"text": "I ask.", "tool": {"name": "mcp__grafana__hang", "input": {}}}
-    async with caged(tmp_path, Level.NONE, "uptime", steps=[ask]) as cage:
+    async with caged(tmp_path, IsolationLevel.NONE, "uptime", steps=[ask]) as cage:
         timeouts = replace(cage.estate.context.timeouts, silence=6)
         cage.estate.with_context(mcp_servers={"grafana": {"command": str(mcp_server)}}, timeouts=timeouts)
         ending = await cage.run()
@@ -79,7 +79,7 @@ async def test_row_21_call_that_an_mcp_server_never_answers_is_ended_by_the_cli_
 async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_path: Path) -> None:
     """The real CLI, whose server never answers: the session begins without it, and nothing of it is left."""
     server = {"command": "/bin/sleep", "args": [f"{NUMBER}.1"]}
-    async with caged(tmp_path, Level.NONE, "uptime", MCP_TIMEOUT="500") as cage:
+    async with caged(tmp_path, IsolationLevel.NONE, "uptime", MCP_TIMEOUT="500") as cage:
         cage.estate.with_context(mcp_servers={"grafana": server})
         ending = await cage.run()
         await cage.estate.store.queue.finish(ending, rules=cage.estate.context.rules)

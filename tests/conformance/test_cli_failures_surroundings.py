@@ -14,8 +14,8 @@ import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.sessions import Session
-from claudeops.engine.cell.cell import Level
-from claudeops.engine.control import Control
+from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.store.verdicts import Verdicts
@@ -53,7 +53,7 @@ async def test_row_17_configuration_is_corrupted_by_parallel_sessions(estate: Es
 
 
 async def end_of(estate: Estate, chain: int) -> None:
-    ending = await SessionRunner(context=estate.context).run(await estate.claim(chain), Control())
+    ending = await SessionRunner(context=estate.context).run(await estate.claim(chain), StopControl())
     await estate.store.queue.finish(ending, rules=estate.context.rules)
 
 
@@ -116,7 +116,7 @@ async def test_row_24_allow_list_is_not_enforced_on_chained_commands(tmp_path: P
 async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> None:
     """The real CLI, whose question about a call is never answered: it gives up waiting, and the call does not run."""
     ran = tmp_path / "ran"
-    async with caged(tmp_path, Level.NONE, f"touch {ran}") as cage:
+    async with caged(tmp_path, IsolationLevel.NONE, f"touch {ran}") as cage:
         estate = cage.estate
 
         class Stuck(Verdicts):
@@ -156,7 +156,7 @@ async def test_row_27_session_ids_are_chosen_by_us_and_never_resumed(estate: Est
         connection.exec_driver_sql("UPDATE sessions SET not_before = NULL")
     estate.script(tell(estate), look(), deliver(report()))
     again = await estate.claim(1)
-    ending = await SessionRunner(context=estate.context).run(again, Control())
+    ending = await SessionRunner(context=estate.context).run(again, StopControl())
     await estate.store.queue.finish(ending, rules=estate.context.rules)
     second = estate.row(int(str(retry)))
     given = [list(start["arguments"]) for start in told(estate)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.git import find_git_cell
 from claudeops.policy.tiers import judge
 from support.caged import caged
@@ -32,7 +32,7 @@ async def test_a_session_sees_the_repository_and_nothing_that_it_names_runs(tmp_
         f"git -C {app} status",
         f"git -C {tmp_path}/foreign/repo log",
     )
-    async with caged(tmp_path, Level.BUBBLEWRAP, *commands) as cage:
+    async with caged(tmp_path, IsolationLevel.BUBBLEWRAP, *commands) as cage:
         repository = StrangeRepository(tmp_path)
         SETUPS["drivers, filters, hooks"](repository)
         context = cage.estate.context

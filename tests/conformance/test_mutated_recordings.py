@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.chains.outcome import Exit, StopCause, judge
+from claudeops.domain.chains.outcome import ProcessExit, StopCause, judge
 from claudeops.formats.report.extraction import ReportSchema, extract, shortcomings
 from claudeops.formats.stream import LineSplitter, Transcript, TranscriptBuilder, decode
 from claudeops.harness.codex_frames import CodexReader
@@ -42,7 +42,7 @@ def lines_of(stream: bytes, dice: random.Random) -> list[bytes]:
 def conclude(transcript: Transcript, dice: random.Random) -> None:
     extraction = extract(transcript, SCHEMA, legacy_markers=True)
     shortcomings(transcript, SCHEMA)
-    exited = Exit(code=dice.choice((None, 0, 1, 137, -9)), stop=dice.choice((None, *StopCause)))
+    exited = ProcessExit(code=dice.choice((None, 0, 1, 137, -9)), stop=dice.choice((None, *StopCause)))
     judge(
         transcript,
         exited,

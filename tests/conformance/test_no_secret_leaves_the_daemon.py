@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from claudeops.engine.cell.cell import USER_HOMES, Level
+from claudeops.engine.cell.cell import USER_HOMES, IsolationLevel
 from claudeops.store.tables import metadata
 from support.operating import conclude, look, operator
 from support.stores import POSTGRES, Database
@@ -113,7 +113,7 @@ def sleeper(seconds: str) -> int | None:
 
 
 async def test_what_was_entrusted_to_the_daemon_is_found_nowhere_at_any_level(
-    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path, postgresql: Database
+    tmp_path: Path, level: IsolationLevel, everybodys_cli: Path, mcp_server: Path, postgresql: Database
 ) -> None:
     planted, since = Planted(), time.time() - 1
     shared = Path("/tmp")  # noqa: S108 - looked at, because everybody may write there

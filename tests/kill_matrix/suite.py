@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from kill_matrix.matrix import Matrix, Verdict
 from kill_matrix.plan import Plan, plan_of, polite_plan_of
 from support.doses import SEED_VARIABLE
@@ -80,4 +80,4 @@ async def run_plans(directory: Path, plans: Sequence[Plan]) -> Sequence[Verdict]
 
 
 def _possible(isolation: str) -> str:
-    return isolation if unavailable(Level(isolation)) is None else Level.NONE.value
+    return isolation if unavailable(IsolationLevel(isolation)) is None else IsolationLevel.NONE.value

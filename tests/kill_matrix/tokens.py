@@ -14,7 +14,7 @@ from typing import Final
 
 from claudeops.domain.spending.prices import price_of
 from claudeops.domain.spending.tokens import TokenUsage
-from claudeops.scripted_api.requests import Kind, Served, Traffic
+from claudeops.scripted_api.requests import RequestKind, Served, Traffic
 from kill_matrix.plan import Cli
 from kill_matrix.records import Records, Row
 
@@ -96,7 +96,7 @@ def _pairs(records: Records, traffic: Traffic) -> Iterator[tuple[Row | None, Ser
     """Yield each booking with its call: in each session one came after the other. A call may never have been sent."""
     served: defaultdict[str, list[Served]] = defaultdict(list)
     for answer in sorted(traffic.served, key=lambda answer: answer.number):
-        if answer.kind in {Kind.MAIN, Kind.SIDE}:
+        if answer.kind in {RequestKind.MAIN, RequestKind.SIDE}:
             served[answer.session].append(answer)
     for session in records.sessions:
         rows = records.of_session("model_calls", session["id"])

@@ -13,7 +13,7 @@ from typing import Final
 
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.owner import Owner
-from claudeops.domain.probes.probe import HeartbeatLook, Probe, Verb
+from claudeops.domain.probes.probe import HeartbeatLook, PingVerb, Probe
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.scripted_api.script import Script
 from kill_matrix.plan import Cli, Plan
@@ -140,7 +140,7 @@ class World:
         nobody = Owner(name="nobody", pid=1, process_started_at=1.0, boot_id="none")
         async with opened(Database(f"sqlite:///{self.database}")) as store:
             await store.probes.enrol((_BEAT,), nobody, now=PINGED_AT)
-            await store.probes.ping(HEARD, Verb.SUCCESS, at=PINGED_AT)
+            await store.probes.ping(HEARD, PingVerb.SUCCESS, at=PINGED_AT)
 
     def hide_logs(self, *, hidden: bool) -> set[str]:
         """Take the logs of sessions away, as a disk that is not mounted, or put them back; return their names."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, AlertState, Decision, Delivery, Incident, Key, Said
+from claudeops.domain.alerts.alert import Alert, AlertDecision, AlertState, Incident, Key, Said, SenderBody
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import Done, NewChain, Outcome, Posted, Ruling, Start
-from claudeops.domain.alerts.rules import Grouping, Rules, SenderKind, Source
-from claudeops.domain.alerts.situation import Chain, Circumstances, Situation
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.register import Done, IntakeOutcome, NewChain, Posted, Ruling, Start
+from claudeops.domain.alerts.rules import AlertSource, Grouping, Rules, SenderKind
+from claudeops.domain.alerts.situation import Circumstances, OpenChain, Situation
+from claudeops.domain.events import EventLevel
 from claudeops.store.alerts.desk import Alerts
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ def alert(name: str = "Down", service: str = "shop", **changes: object) -> Alert
         said=Said.FIRING,
         name=name,
         service=service,
-        severity=Level.CRITICAL,
+        severity=EventLevel.CRITICAL,
         labels={"alertname": name, "service": service},
     )
     return replace(plain, **changes)  # type: ignore[arg-type]  # a test names its fields
@@ -44,7 +44,7 @@ def over(name: str = "Down", service: str = "shop", **changes: object) -> Alert:
 
 def rules_of(grouping: Grouping = AT_ONCE, **changes: object) -> Rules:
     """Return rules with one source whose groups do not wait."""
-    plain = Rules(sources=(Source(name=SOURCE, kind=SenderKind.ALERTMANAGER, grouping=grouping),))
+    plain = Rules(sources=(AlertSource(name=SOURCE, kind=SenderKind.ALERTMANAGER, grouping=grouping),))
     return replace(plain, **changes)  # type: ignore[arg-type]  # as above
 
 
@@ -72,7 +72,7 @@ class World:
     case: dict[str, object] = field(default_factory=dict)  # the rest of the situation
     states: dict[Key, AlertState] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)
-    running: dict[int, Chain] = field(default_factory=dict)  # by root session
+    running: dict[int, OpenChain] = field(default_factory=dict)  # by root session
     begun: list[datetime] = field(default_factory=list)
     rulings: list[Ruling] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
@@ -90,10 +90,10 @@ class World:
 
     def say(self, *alerts: Alert, group_key: str = "", source: str = SOURCE) -> list[Ruling]:
         """Deliver alerts in one body."""
-        delivery = Delivery(source=source, key="k", alerts=alerts, group_key=group_key)
+        delivery = SenderBody(source=source, key="k", alerts=alerts, group_key=group_key)
         return self._keep(self.desk().take(delivery, self.now))
 
-    def told(self, *alerts: Alert, group_key: str = "") -> list[Decision]:
+    def told(self, *alerts: Alert, group_key: str = "") -> list[AlertDecision]:
         """Deliver alerts in one body, and return what was decided."""
         return [ruling.decision for ruling in self.say(*alerts, group_key=group_key)]
 
@@ -111,7 +111,7 @@ class World:
     def state(self, name: str = "Down", service: str = "shop") -> AlertState:
         return self.states[SOURCE, f"{name}@{service}"]
 
-    def _keep(self, out: Outcome) -> list[Ruling]:
+    def _keep(self, out: IntakeOutcome) -> list[Ruling]:
         self.states |= out.states
         self.incidents |= out.incidents
         self.pings += out.pings
@@ -121,14 +121,14 @@ class World:
         for start in out.starts:
             root = 100 + len(self.begun)
             self.begun.append(self.now)
-            self.running[root] = Chain(services=start.services, incident=start.incident, root_session_id=root)
+            self.running[root] = OpenChain(services=start.services, incident=start.incident, root_session_id=root)
             incident = self.incidents[start.incident]
             self.incidents[start.incident] = replace(incident, root_session_id=root)
         self.rulings += out.rulings
         return out.rulings
 
 
-def decisions(rulings: Iterable[Ruling]) -> list[Decision]:
+def decisions(rulings: Iterable[Ruling]) -> list[AlertDecision]:
     return [ruling.decision for ruling in rulings]
 
 

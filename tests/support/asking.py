@@ -15,7 +15,7 @@ from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approvals import LOOK_SECONDS, ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import GateRequest, Question
+from claudeops.harness.protocol import GateRequest, QuestionWay
 from claudeops.store.acts.approvals import answer_question
 from support.estate import Estate, here
 from support.stores import approvals_of
@@ -49,7 +49,7 @@ class Talk:
         return await self._ask(GateRequest(request_id=name, call=call))
 
     async def permission(self, call: ToolCall = CALL, name: str = "p") -> dict[str, object]:
-        return await self._ask(GateRequest(request_id=name, call=call, question=Question.PERMISSION))
+        return await self._ask(GateRequest(request_id=name, call=call, question=QuestionWay.PERMISSION))
 
     async def _ask(self, request: GateRequest) -> dict[str, object]:
         await self.gate.answer(request, harness=ClaudeHarness(), channel=self.channel)  # type: ignore[arg-type]  # all it needs

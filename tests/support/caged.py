@@ -22,9 +22,9 @@ import psutil
 
 from claudeops.domain.sessions import Ending
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Cell, Level, UserCell
+from claudeops.engine.cell.cell import Cell, IsolationLevel, UserCell
 from claudeops.engine.cell.levels import HostContext, try_level
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess
@@ -47,11 +47,11 @@ class Caged:
     estate: Estate
     api: MessagesApi
 
-    async def run(self, prompt_text: str | None = None, control: Control | None = None) -> Ending:
+    async def run(self, prompt_text: str | None = None, control: StopControl | None = None) -> Ending:
         """Run one session, whose steps were given to `caged`."""
         await self.estate.queue(prompt_text=prompt_text)
         session = await self.estate.claim()
-        return await SessionRunner(context=self.estate.context).run(session, control or Control())
+        return await SessionRunner(context=self.estate.context).run(session, control or StopControl())
 
     def share_network(self) -> None:
         """Give sessions the machine's network, as an operator can."""
@@ -73,7 +73,7 @@ class Caged:
         return found
 
 
-def working_cell(level: Level, binary: Path, *, repos: Path, hidden: tuple[Path, ...]) -> Cell:
+def working_cell(level: IsolationLevel, binary: Path, *, repos: Path, hidden: tuple[Path, ...]) -> Cell:
     """Return a cell of a level; skips where there is none here, fails where it does not work with that CLI."""
     needs(level)
     found = try_level(level, HostContext(path=PATH, binaries=(binary,), repos_dir=repos, hidden=hidden))
@@ -89,7 +89,7 @@ def forget_workspaces(root: Path) -> None:
 @asynccontextmanager
 async def caged(
     root: Path,
-    level: Level,
+    level: IsolationLevel,
     *commands: str,
     steps: Sequence[Mapping[str, object]] = (),
     second: Sequence[Mapping[str, object]] = (),
@@ -128,7 +128,7 @@ async def daemon_output(root: Path, command: str, *, binary: str | Path) -> str:
     """Run a daemon whose one session, in no cell, runs a command; return what it printed."""
     with anyio.fail_after(PATIENCE_SECONDS):
         done = await anyio.run_process(
-            [sys.executable, "-m", "support.caged", Level.NONE.value, str(root), command],
+            [sys.executable, "-m", "support.caged", IsolationLevel.NONE.value, str(root), command],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": str(binary)},
             cwd=root,
             stderr=subprocess.STDOUT,
@@ -140,7 +140,7 @@ async def daemon_output(root: Path, command: str, *, binary: str | Path) -> str:
 async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
     become_subreaper()
     home = Path(os.environ["CAGED_HOME"]) if "CAGED_HOME" in os.environ else None
-    async with caged(Path(root), Level(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
+    async with caged(Path(root), IsolationLevel(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
         tiers = cage.estate.context.tiers
         cage.estate.with_context(tiers={**tiers, 1: replace(tiers[1], template_home=home)})
         ending = await cage.run()

@@ -11,9 +11,9 @@ from typing import Final
 import anyio
 
 from claudeops import logs
-from claudeops.domain.gate.approval import Approval, NewApproval, Script
+from claudeops.domain.gate.approval import Approval, CalledScript, NewApproval
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import Delivery, Target, TargetKind
+from claudeops.domain.notices.notice import DeliveryOutcome, Target, TargetKind
 from claudeops.domain.sessions import Session
 from claudeops.notify.asking import Asking
 from claudeops.notify.bot_api import BotApi
@@ -21,9 +21,9 @@ from claudeops.notify.delivery import Told
 from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
-from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
+from claudeops.scripted_api.telegram import BotMessage, ScriptedTelegram, serve_telegram
 from claudeops.store.store import Store
-from claudeops.wording.notices.texts import Message as Notice
+from claudeops.wording.notices.texts import NoticeMessage as Notice
 from claudeops.wording.notices.texts import Wording
 from support.store_values import NOW, call
 from support.waiting import PATIENCE_SECONDS
@@ -58,7 +58,7 @@ class Elsewhere:
     async def deliver(self, address: str, messages: Sequence[Notice], told: dict[int, Told]) -> None:
         for index, message in enumerate(messages):
             self.heard.append(f"{address}: {message.title} {message.body}")
-            told[index] = Told(result=Delivery.DELIVERED)
+            told[index] = Told(result=DeliveryOutcome.DELIVERED)
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Chat:
     elsewhere: Elsewhere
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[BotMessage]:
         return self.telegram.messages
 
     async def until(self, condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
@@ -82,12 +82,12 @@ class Chat:
             while not condition():  # noqa: ASYNC110 - the database sets no event
                 await anyio.sleep(0.01)
 
-    async def asked(self, approval: Approval) -> Message:
+    async def asked(self, approval: Approval) -> BotMessage:
         """Return the message that asks."""
         await self.until(lambda: [each for each in self.messages if each.text.startswith(f"Approval {approval.id}:")])
         return next(each for each in self.messages if each.text.startswith(f"Approval {approval.id}:"))
 
-    async def tap(self, message: Message, said: str, *, sender: int, chat: int | None = None) -> str:
+    async def tap(self, message: BotMessage, said: str, *, sender: int, chat: int | None = None) -> str:
         """Tap, and return what whoever tapped is told."""
         return await self.heard(self.telegram.tap(message, said, sender=sender, chat=chat))
 
@@ -124,7 +124,7 @@ async def ask(
             call_hash=f"hash of {tool_use_id}",
             workdir="/work",
             redacted_input=input_json or f'{{"command":"{escaped}"}}',
-            scripts=(Script(path="/work/mend.sh", sha256="ab" * 32, text="true"),),
+            scripts=(CalledScript(path="/work/mend.sh", sha256="ab" * 32, text="true"),),
             reason=reason,
             requested_at=NOW,
             expires_at=NOW + timedelta(minutes=minutes),

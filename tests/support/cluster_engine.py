@@ -23,7 +23,16 @@ import msgspec
 
 from claudeops.policy.kubernetes_api.bodies import bound_body, read_body, refuse_review
 from claudeops.policy.kubernetes_api.masks import WatchMask, masked
-from claudeops.policy.kubernetes_api.requests import DeletePod, Exec, Kind, Read, Refused, Restart, Scale, read_request
+from claudeops.policy.kubernetes_api.requests import (
+    ClusterAnswerKind,
+    ClusterRead,
+    ClusterRefusal,
+    DeletePod,
+    Exec,
+    Restart,
+    Scale,
+    read_request,
+)
 from claudeops.text.redact import Redactor
 from support.certificates import make_authority, serving_with
 
@@ -85,7 +94,7 @@ class Cluster:
     filtered: bool = False
     url: str = ""
     calls: list[tuple[str, str, bytes]] = field(default_factory=list)  # method, target, body
-    reads: list[Read] = field(default_factory=list)  # that the filter passed
+    reads: list[ClusterRead] = field(default_factory=list)  # that the filter passed
     token: str = ""  # that is asked for
     authority: str = ""  # PEM; empty: it serves without TLS
     allowed: bool = True  # what it says when it is asked what its client may do
@@ -107,9 +116,9 @@ class Cluster:
         if not self.filtered:
             return self.answer(method, target, headers.get("Accept", ""), body)
         judged = read_request(method, target, headers)
-        if isinstance(judged, Refused):
+        if isinstance(judged, ClusterRefusal):
             return _refusal(judged)
-        if isinstance(judged, Read):
+        if isinstance(judged, ClusterRead):
             refused = refuse_review(body, headers.get("Content-Type", "")) if judged.method == "POST" else None
             self.reads.append(judged)
             return _refusal(refused) if refused else self._shown(judged, body)
@@ -119,19 +128,19 @@ class Cluster:
 
     def _written(self, act: Restart | Scale | DeletePod, body: bytes, content_type: str) -> Reply:
         change = read_body(act, body, content_type)
-        if isinstance(change, Refused):
+        if isinstance(change, ClusterRefusal):
             return _refusal(change)
         before = self.answer("GET", act.object.target, JSON, b"")
         if before.status != 200:
             return before
         bound = bound_body(change, json.loads(before.body)["metadata"]["uid"])
-        if isinstance(bound, Refused):
+        if isinstance(bound, ClusterRefusal):
             return _refusal(bound)
         return _masked(act.kind, self.answer(change.method, act.target, JSON, bound))
 
-    def _shown(self, read: Read, body: bytes) -> Reply:
+    def _shown(self, read: ClusterRead, body: bytes) -> Reply:
         reply = self.answer(read.method, read.target, read.accept, body)
-        if not reply.stream or read.kind is Kind.LOG:
+        if not reply.stream or read.kind is ClusterAnswerKind.LOG:
             return _masked(read.kind, reply)
         watch, redactor = WatchMask(read.kind), Redactor([])
         lines = (redactor.line(watch.line(line)) for line in reply.body.splitlines(keepends=True))
@@ -221,11 +230,11 @@ def _version(kind: Resource) -> str:
     return f"{kind.group}/v1" if kind.group else "v1"
 
 
-def _refusal(refused: Refused) -> Reply:
+def _refusal(refused: ClusterRefusal) -> Reply:
     return Reply(body=refused.document, status=refused.status)
 
 
-def _masked(kind: Kind, reply: Reply) -> Reply:
+def _masked(kind: ClusterAnswerKind, reply: Reply) -> Reply:
     shown = reply.body
     if reply.media == JSON:
         shown = msgspec.json.encode(masked(kind, msgspec.json.decode(shown)))

@@ -26,9 +26,9 @@ from claudeops.policy.shell.language import (
     Set,
     SimpleCommand,
     Step,
+    StoredVariable,
     Subshell,
     Text,
-    Variable,
     Word,
 )
 
@@ -101,7 +101,7 @@ class TreeMaker:
         if kind < 0.7:
             return Literal("".join(self._random.choice(NASTY) for _ in range(self._random.randint(1, 3))))
         if kind < 0.85 and self._set:
-            return Text((Variable(self._random.choice(self._set)),))
+            return Text((StoredVariable(self._random.choice(self._set)),))
         return Text(("x=", self._output()))
 
     def _output(self) -> Output:
@@ -220,7 +220,7 @@ class Shell:
         match part:
             case str():
                 return part
-            case Variable(name):
+            case StoredVariable(name):
                 return self.variables[name]
             case Output(block):
                 return self._apart(block)[1].rstrip("\n")
@@ -235,7 +235,7 @@ def bare(tree: object) -> object:  # noqa: PLR0911 - one case a kind of value
     match tree:
         case tuple():
             return tuple(map(bare, tree))
-        case Variable(name):
+        case StoredVariable(name):
             return ("variable", name.removeprefix(STORED))
         case Set(name, value):
             return ("set", name.removeprefix(STORED), bare(value))

@@ -22,11 +22,11 @@ from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.calls import ActionLimit, ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Ending, NewSession, Session, Trigger
-from claudeops.engine.cell.own_network import Names
-from claudeops.engine.control import Control, Timeouts
+from claudeops.engine.cell.own_network import NameLookup
+from claudeops.engine.control import StopControl, Timeouts
 from claudeops.engine.gate.judging import Judging, SessionJudge
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import this_owner
@@ -37,7 +37,7 @@ from claudeops.engine.session.supervisor import Supervisor
 from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import ModelAccess
-from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, tier_policy
+from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
@@ -76,7 +76,7 @@ def deliver(document: dict[str, object]) -> dict[str, object]:
 
 def allow(call: ToolCall, _workspace: object) -> Verdict:
     """Allow everything, as a look around."""
-    return Verdict(kind=VerdictKind.ALLOW, reason=f"{call.tool_name} is allowed in this test", look=Look())
+    return Verdict(kind=VerdictKind.ALLOW, reason=f"{call.tool_name} is allowed in this test", look=EvidenceLook())
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Estate:
         self.with_context(allow_ungated=("codex", "caliban"))
         self.script_one_shot(**steps)
         queued = await self.queue(harness=harness)
-        ending = await SessionRunner(context=self.context).run(await self.claim(queued.id), Control())
+        ending = await SessionRunner(context=self.context).run(await self.claim(queued.id), StopControl())
         await self.store.queue.finish(ending, rules=self.context.rules)
         return self.row(ending.session_id)
 
@@ -130,12 +130,12 @@ class Estate:
         )
         return session
 
-    async def run(self, *steps: Mapping[str, object], control: Control | None = None) -> Ending:
+    async def run(self, *steps: Mapping[str, object], control: StopControl | None = None) -> Ending:
         """Queue, claim and run one session of the stand-in; its end is not written yet."""
         self.script(*steps)
         queued = await self.queue()
         session = await self.claim(queued.id)
-        return await SessionRunner(context=self.context).run(session, control or Control())
+        return await SessionRunner(context=self.context).run(session, control or StopControl())
 
     async def finished(self, *steps: Mapping[str, object]) -> dict[str, object]:
         """Run one session of the stand-in, write its end, and return its row."""
@@ -156,8 +156,8 @@ class Estate:
             changes |= {name: replace(group, **own)} if own else {}
         self.context = replace(self.context, **changes)  # type: ignore[arg-type]  # a test names its fields
 
-    def with_judge(self, judge: Callable[[ToolCall, Scope], Verdict]) -> None:
-        def decide(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:  # noqa: ARG001 - as the port has it
+    def with_judge(self, judge: Callable[[ToolCall, JudgeScope], Verdict]) -> None:
+        def decide(call: ToolCall, *, tier: TierPolicy, scope: JudgeScope) -> Verdict:  # noqa: ARG001 - as the port has it
             return judge(call, scope)
 
         self.with_context(tiers={number: replace(tier, judge=decide) for number, tier in self.context.tiers.items()})
@@ -258,7 +258,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         timezone="UTC",
         path=os.environ["PATH"],
         memory_budget_tokens=2000,
-        names=Names(no_names),
+        names=NameLookup(no_names),
         judging=judged_here,
     )
     estate = Estate(root=root, store=store, context=context, url=url, logged=logged, steps_file=steps_file, owner=owner)
@@ -288,7 +288,7 @@ async def judged_here(judge: SessionJudge) -> AsyncIterator[Judging]:
     yield here(judge)
 
 
-def _allow(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:  # noqa: ARG001 - as the port has it
+def _allow(call: ToolCall, *, tier: TierPolicy, scope: JudgeScope) -> Verdict:  # noqa: ARG001 - as the port has it
     return allow(call, scope)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.engine.cell.cell import Cell, Level
+from claudeops.engine.cell.cell import Cell, IsolationLevel
 from claudeops.engine.cell.levels import HostContext, check_level, choose
 from support import cli
 
@@ -21,14 +21,14 @@ _ONLY_ROOT: Final = "only root can give sessions another user"
 
 
 @functools.cache
-def unavailable(level: Level) -> str | None:
+def unavailable(level: IsolationLevel) -> str | None:
     """Return why sessions cannot have a level on this machine, whatever CLI they run; None where they can."""
-    if level is Level.USER and os.geteuid() != 0:
+    if level is IsolationLevel.USER and os.geteuid() != 0:
         return _ONLY_ROOT
     return check_level(level.value, HostContext(path=PATH))
 
 
-def needs(level: Level) -> None:
+def needs(level: IsolationLevel) -> None:
     """Skip a test with the sentence of the probe where a level does not work."""
     if (why := unavailable(level)) is not None:
         pytest.skip(why)
@@ -36,13 +36,13 @@ def needs(level: Level) -> None:
 
 def level_with_a_filter() -> str:
     """Return a level at which nothing goes around filters; skips where there is none."""
-    for level in (Level.USER, Level.BUBBLEWRAP):
+    for level in (IsolationLevel.USER, IsolationLevel.BUBBLEWRAP):
         if unavailable(level) is None:
             return level.value
     pytest.skip("neither users of their own nor bubblewrap work here")
 
 
-def strongest(binary: Path | None = None) -> Level:
+def strongest(binary: Path | None = None) -> IsolationLevel:
     """Return the level that a daemon takes by itself for a CLI, without one the bundled one."""
     return _taken(binary).level
 

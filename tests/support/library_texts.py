@@ -5,27 +5,27 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from claudeops.domain.estate.estate import Service, Source
-from claudeops.formats.library import BUILT_IN, HEADINGS, Kind, Library, merge, parse
+from claudeops.domain.estate.estate import Service, StatementSource
+from claudeops.formats.library import BUILT_IN, HEADINGS, Library, LibraryKind, merge, parse
 from support.checkout import ROOT
 
 SHIPPED = ROOT / "prompts" / "library"
 
 
-def file(name: str = "web", kind: Kind = Kind.CHECK, *, front: str = "", body: str | None = None) -> str:
+def file(name: str = "web", kind: LibraryKind = LibraryKind.CHECK, *, front: str = "", body: str | None = None) -> str:
     """Return the content of a file."""
     below = body if body is not None else "".join(f"## {heading}\nSay it.\n" for heading in HEADINGS[kind])
     return f'+++\nname = "{name}"\n{front}+++\n\n{below}'
 
 
-def library(*names: str, kind: Kind = Kind.CHECK, origin: str = BUILT_IN, front: str = "") -> Library:
+def library(*names: str, kind: LibraryKind = LibraryKind.CHECK, origin: str = BUILT_IN, front: str = "") -> Library:
     """Return texts of one kind and origin."""
     return merge(parse(file(name, kind, front=front), kind=kind, origin=origin, path=f"{name}.md") for name in names)
 
 
-def shipped_files() -> list[tuple[Kind, Path]]:
+def shipped_files() -> list[tuple[LibraryKind, Path]]:
     """Return the built-in files with their kinds."""
-    return [(kind, path) for kind in Kind for path in sorted((SHIPPED / kind).glob("*.md"))]
+    return [(kind, path) for kind in LibraryKind for path in sorted((SHIPPED / kind).glob("*.md"))]
 
 
 @cache
@@ -39,4 +39,4 @@ def shipped() -> Library:
 
 def service(name: str, **given: str) -> Service:
     """Return a service of an estate."""
-    return Service(name=name, source=Source(path="estate/CLAUDE-OPS.md", line=1), **given)  # type: ignore[arg-type]
+    return Service(name=name, source=StatementSource(path="estate/CLAUDE-OPS.md", line=1), **given)  # type: ignore[arg-type]

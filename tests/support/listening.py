@@ -18,17 +18,17 @@ from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.domain.access.tokens import ApiToken, digest_of, written
 from claudeops.domain.alerts.receipt import Receipt
-from claudeops.domain.alerts.rules import Rules, SenderKind, Source
-from claudeops.domain.probes.probe import Verb
+from claudeops.domain.alerts.rules import AlertSource, Rules, SenderKind
+from claudeops.domain.probes.probe import PingVerb
 from claudeops.engine.live.hub import Hub
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.probes import Probes
 from claudeops.text.redact import Redactor
 from claudeops.web.doorkeeper import Doorkeeper
-from claudeops.web.endpoints import Table
-from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import Check, Intake
+from claudeops.web.endpoints import EndpointTable
+from claudeops.web.listener import AllowedHosts, Listener
+from claudeops.web.ports import Intake, ReadinessCheck
 from claudeops.web.streams import Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
 from support.streaming import HeldLogs
@@ -43,10 +43,10 @@ SIGNING: Final[Mapping[str, str]] = {"team": "0123456789abcdef0123", "others": "
 SECRETS: Final[Mapping[str, Sequence[str]]] = {"scripts": (SHARED, "the-secret-before"), "grafana": ("of-grafana",)}
 SOURCES: Final = Rules(
     sources=(
-        Source(name="prometheus", kind=SenderKind.ALERTMANAGER),
-        Source(name="checks", kind=SenderKind.HEALTHCHECKS),
-        Source(name="scripts", kind=SenderKind.GENERIC, secret_env=("SCRIPTS",)),
-        Source(name="grafana", kind=SenderKind.GRAFANA, secret_env=("GRAFANA",)),
+        AlertSource(name="prometheus", kind=SenderKind.ALERTMANAGER),
+        AlertSource(name="checks", kind=SenderKind.HEALTHCHECKS),
+        AlertSource(name="scripts", kind=SenderKind.GENERIC, secret_env=("SCRIPTS",)),
+        AlertSource(name="grafana", kind=SenderKind.GRAFANA, secret_env=("GRAFANA",)),
     )
 )
 
@@ -126,10 +126,10 @@ class HeldSources:
 
     rules: Rules = SOURCES
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> AlertSource:
         return self.rules.source(name)
 
-    def secrets(self, source: Source) -> Sequence[str]:
+    def secrets(self, source: AlertSource) -> Sequence[str]:
         return SECRETS.get(source.name, ()) if source.secret_env else ()
 
 
@@ -180,10 +180,10 @@ class HeldPresses:
 class HeldPings(Probes):
     """Hears the heartbeat ``backup``."""
 
-    heard: list[tuple[str, Verb | None, str]] = field(default_factory=list)
+    heard: list[tuple[str, PingVerb | None, str]] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
 
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
+    async def ping(self, name: str, verb: PingVerb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
         assert at.tzinfo is not None
         self.heard.append((name, verb, text))
         self.runs.append(run)
@@ -230,7 +230,7 @@ class Door:
     presses: HeldPresses = field(default_factory=HeldPresses)
     scrapers: Sequence[str] = ()  # networks
     counted: list[tuple[str, str, int, float]] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=lambda: [Check(name="database_writes", ok=True)])
+    checks: list[ReadinessCheck] = field(default_factory=lambda: [ReadinessCheck(name="database_writes", ok=True)])
     log: io.StringIO = field(default_factory=io.StringIO)
     hub: Hub = field(default_factory=Hub)
     logs: HeldLogs = field(default_factory=HeldLogs)
@@ -256,9 +256,9 @@ class Door:
             scrapers=tuple(map(ip_network, self.scrapers)),
         )
         self.listener = Listener(
-            table=Table(table_of(rooms)),
+            table=EndpointTable(table_of(rooms)),
             doorkeeper=self.doorkeeper,
-            hosts=Hosts.of(["ops.example.com"]),
+            hosts=AllowedHosts.of(["ops.example.com"]),
             clock=self.clock,
             log=log,
             count=lambda *about: self.counted.append(about),
@@ -267,7 +267,7 @@ class Door:
     def leading_to(self, intake: Intake) -> Door:
         """Let bodies go somewhere else; to be called before the first request."""
         rooms = Rooms(readiness=lambda: self.checks, pings=self.pings, sources=self.sources, intake=intake)
-        self.listener.table = Table(table_of(rooms))
+        self.listener.table = EndpointTable(table_of(rooms))
         return self
 
     async def ask(

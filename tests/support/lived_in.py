@@ -9,7 +9,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from claudeops.domain.access.tokens import NewToken
-from claudeops.domain.alerts.alert import Delivery, Silence, Unparsed
+from claudeops.domain.alerts.alert import SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
@@ -61,7 +61,7 @@ async def something_of_everything(store: Store) -> Session:
         id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
     )
     await store.alerts.silence(silence)
-    posted = Posted(said=Delivery(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
+    posted = Posted(said=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
     scopes, expires = ("alerts:prometheus",), after(days=36_500)
     new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)
     await store.tokens.create(new)

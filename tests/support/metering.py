@@ -20,7 +20,7 @@ from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
-from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
 from claudeops.scripted_api.script import Script
@@ -185,7 +185,7 @@ async def bench(
     database: Database,
     *steps: Mapping[str, object],
     with_rules: EscalationRules | None = None,
-    upstream: Upstream | None = None,
+    upstream: ModelUpstream | None = None,
     limits: MeterLimits | None = None,
 ) -> AsyncIterator[Bench]:
     """Open a store, a scripted API and a meter between them; ``upstream`` gets the API's address where it has none."""
@@ -201,7 +201,7 @@ async def bench(
             log=get_logger(),
             redactor_with=lambda secret: Redactor((KEY, secret)),
         )
-        way = upstream or Upstream(secret=KEY)
+        way = upstream or ModelUpstream(secret=KEY)
         way = way if way.base_url else replace(way, base_url=api.url)
         async with serve_meter(way, books, limits) as meter:
             yield Bench(database=database, store=store, away=away, slow=slow, api=api, meter=meter, rules=with_rules)

@@ -26,9 +26,9 @@ from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
 from claudeops.web.connection import ConnectionRules
 from claudeops.web.doorkeeper import Doorkeeper
-from claudeops.web.endpoints import Table
+from claudeops.web.endpoints import EndpointTable
 from claudeops.web.pages.rendering import Pages
-from claudeops.web.pages.site import NextFire, Site
+from claudeops.web.pages.site import ShownFire, Site
 from claudeops.web.pages.table import page_endpoints
 from claudeops.web.passkeys import Passkeys
 from claudeops.web.password_login import PasswordLogin
@@ -128,7 +128,7 @@ async def site_door(
             ),
             clock=door.clock,
             glance=seen,
-            next_fires=lambda: [NextFire(name="default", at=NOON + timedelta(hours=1))],
+            next_fires=lambda: [ShownFire(name="default", at=NOON + timedelta(hours=1))],
             timezone="UTC",
             day_budget_usd=25.0,
             chain_budget_usd=15.0,
@@ -177,7 +177,7 @@ async def site_door(
         )
         door.listener = replace(
             door.listener,
-            table=Table(table_of(rooms)),
+            table=EndpointTable(table_of(rooms)),
             doorkeeper=doorkeeper,
             refused_page=site.pages.refused,
             connections=ConnectionRules(proxy_secret=PROXY_SECRET),

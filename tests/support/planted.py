@@ -25,7 +25,7 @@ from anyio.from_thread import start_blocking_portal
 
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import PYTHON, interpreter
-from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, OwnNetwork, SandboxSpec
+from claudeops.engine.cell.cell import USER_HOMES, Cell, IsolationLevel, OwnNetwork, SandboxSpec
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.cell.forwarder import open_network
 from claudeops.engine.cell.levels import HostContext, try_level
@@ -55,7 +55,7 @@ class Reached:
     keeps_tools_apart: bool
 
 
-def what_is_reached(level: Level) -> Reached:
+def what_is_reached(level: IsolationLevel) -> Reached:
     """Try everything at a level that works here, and outside; the level is tried first, as a daemon does."""
     with ExitStack() as held:
         place = held.enter_context(_place())

@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 from claudeops.domain.calls import ToolCall, Verdict
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
-from claudeops.policy.tiers import Scope, TierPolicy, judge, parse_policy, tier_policy
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
+from claudeops.policy.tiers import JudgeScope, TierPolicy, judge, parse_policy, tier_policy
 from claudeops.settings.load import default_text
 
 DEFAULT_TEXT = default_text()
 POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
-MANIFEST = Source(path="tables/CLAUDE-OPS.md", line=1)
+MANIFEST = StatementSource(path="tables/CLAUDE-OPS.md", line=1)
 NAMED = Estate(
     manifests=(
         Manifest(
@@ -63,7 +63,7 @@ def _fit(names: list[str], patterns: list[str]) -> bool:
     return not hidden and all(fnmatch.fnmatchcase(name, pattern) for name, pattern in pairs)
 
 
-SCOPE = Scope(
+SCOPE = JudgeScope(
     repos_dir="/repos",
     workdir="/work/s1",
     tmpdir="/tmp/s1",  # noqa: S108 - a name, never opened
@@ -107,7 +107,7 @@ def bash(command: str) -> ToolCall:
     return ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": command})
 
 
-def judged(command: str, tier: int | TierPolicy, scope: Scope = SCOPE) -> Verdict:
+def judged(command: str, tier: int | TierPolicy, scope: JudgeScope = SCOPE) -> Verdict:
     """Return the verdict on a Bash command."""
     policy = tier_policy(POLICY, tier) if isinstance(tier, int) else tier
     return judge(bash(command), tier=policy, scope=scope)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from claudeops.app.policy import PolicyInForce, policy_text
+from claudeops.app.policy import LoadedPolicy, policy_text
 from claudeops.app.wiring import node_scope, tier_policies
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.engine.session.context import TierSetup
-from claudeops.policy.tiers import Judgement, TierPolicy
+from claudeops.policy.tiers import PolicyJudgement, TierPolicy
 from claudeops.settings import load_settings
 
 LONG = 120.0  # seconds: more than any machine takes
@@ -32,18 +32,18 @@ class EndlessExplanation:
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         return Endless().__reduce__()
 
-    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> Judgement:
-        return Judgement(verdict=Endless()(call, tier=tier, scope=scope))
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: object) -> PolicyJudgement:
+        return PolicyJudgement(verdict=Endless()(call, tier=tier, scope=scope))
 
 
-def policy_in(directory: Path, **given: str) -> PolicyInForce:
+def policy_in(directory: Path, **given: str) -> LoadedPolicy:
     settings = load_settings({"CLAUDEOPS_STATE_DIR": str(directory / "state"), **given}, cwd=directory).settings
     scope = node_scope(settings, dry_run=False)
     setups = {
         number: TierSetup(number=number, name="x", policy=policy, scope=scope, max_turns=1, max_budget_usd=1)
         for number, policy in tier_policies(settings).items()
     }
-    return PolicyInForce(
+    return LoadedPolicy(
         settings=settings,
         setups=setups,
         estate=lambda: NO_ESTATE,

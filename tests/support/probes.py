@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
-from claudeops.domain.probes.machine import Step, step
-from claudeops.domain.probes.probe import Observation, Probe, Saw, Standing, State, TcpLook
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
+from claudeops.domain.probes.machine import ProbeStep, step
+from claudeops.domain.probes.probe import Observation, Probe, ProbeState, Saw, Standing, TcpLook
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LETTERS: Final = {"U": Saw.UP, "D": Saw.DEGRADED, "F": Saw.DOWN, "?": Saw.NOTHING}
@@ -40,7 +40,7 @@ def looked(
     at: datetime = NOON,
     apart: float = 30.0,
     explained_by: str = "",
-) -> Iterator[Step]:
+) -> Iterator[ProbeStep]:
     """Yield the step of each look; they are ``apart`` seconds from each other, the first one at ``at``."""
     standing = start or Standing()
     for count, letter in enumerate(each for each in looks if each != " "):
@@ -55,18 +55,18 @@ def after(looks: str, about: Probe | None = None, **changes: object) -> Standing
     return last.standing
 
 
-def standing(state: State = State.UP, since: datetime = NOON, **changes: object) -> Standing:
+def standing(state: ProbeState = ProbeState.UP, since: datetime = NOON, **changes: object) -> Standing:
     """Return how a probe stands that took its state at some time and was looked at just then."""
-    count = 9 if state is State.UP else 0
+    count = 9 if state is ProbeState.UP else 0
     plain = Standing(state=state, since=since, last_checked_at=since, successes=count, ups=count, beneath=state)
-    if state is State.DOWN:
+    if state is ProbeState.DOWN:
         plain = replace(plain, failures=3, degradations=3, detail="refused")
     return replace(plain, **changes)  # type: ignore[arg-type]  # as above
 
 
 def service(name: str, address: str = "", **changes: object) -> Service:
     """Return a service of a manifest."""
-    plain = Service(name=name, address=address, source=Source(path="media/CLAUDE-OPS.md", line=7))
+    plain = Service(name=name, address=address, source=StatementSource(path="media/CLAUDE-OPS.md", line=7))
     return replace(plain, **changes)  # type: ignore[arg-type]  # as above
 
 

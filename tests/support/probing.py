@@ -13,7 +13,7 @@ import anyio
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.machine import heard
 from claudeops.domain.probes.probe import (
@@ -21,11 +21,11 @@ from claudeops.domain.probes.probe import (
     HttpLook,
     Observation,
     Pings,
+    PingVerb,
     Probe,
+    ProbeState,
     Saw,
     Standing,
-    State,
-    Verb,
     kind_of,
 )
 from claudeops.domain.probes.record import FAILING, KeptProbe, Observed, Stretch, Telling, fingerprint_of
@@ -45,9 +45,9 @@ def heartbeat(name: str = "backup", *, every: float = 60.0, **changes: object) -
     return probe(name, look=HeartbeatLook(every=every, grace=10.0), **changes)
 
 
-def standing(state: State = State.UP, *, at: datetime = NOW, **changes: object) -> Standing:
+def standing(state: ProbeState = ProbeState.UP, *, at: datetime = NOW, **changes: object) -> Standing:
     """Return how a probe stands after three looks of the same kind."""
-    up = state is State.UP
+    up = state is ProbeState.UP
     values: dict[str, object] = {
         "state": state,
         "since": at,
@@ -61,26 +61,26 @@ def standing(state: State = State.UP, *, at: datetime = NOW, **changes: object) 
     return Standing(**values)  # type: ignore[arg-type]
 
 
-def observed(of: Probe, state: State = State.UP, *, at: datetime = NOW, **changes: object) -> Observed:
+def observed(of: Probe, state: ProbeState = ProbeState.UP, *, at: datetime = NOW, **changes: object) -> Observed:
     """Return what a look leaves that changed nothing."""
     stands = standing(state, at=at)
     values: dict[str, object] = {
         "probe": of,
         "standing": stands,
-        "healthy_since": at if state is State.UP else None,
+        "healthy_since": at if state is ProbeState.UP else None,
         **changes,
     }
     return Observed(**values)  # type: ignore[arg-type]
 
 
-def turned(of: Probe, state: State, *, at: datetime = NOW, **changes: object) -> Observed:
+def turned(of: Probe, state: ProbeState, *, at: datetime = NOW, **changes: object) -> Observed:
     """Return what a look leaves that changed the probe's state."""
     name = fingerprint_of(of.name)
-    if state is State.UP:
+    if state is ProbeState.UP:
         told = Telling(at=at, detail="200", over=(name,))
     else:
         message = f"{of.name} is {state.value}"
-        event = NewEvent(level=Level.CRITICAL, message=message, service=of.service, fingerprint=name)
+        event = NewEvent(level=EventLevel.CRITICAL, message=message, service=of.service, fingerprint=name)
         told = Telling(at=at, detail="no answer", events=(event,))
     return observed(of, state, at=at, **{"tellings": (told,), **changes})
 
@@ -248,7 +248,7 @@ class Memory:
             row = self.rows[name]
             self.rows[name] = replace(row, standing=replace(row.standing, incident=incident))
 
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
+    async def ping(self, name: str, verb: PingVerb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
         self._answer(text)
         if verb is not None:
             self.heard[name] = heard(self.heard.get(name, Pings()), verb, at, run=run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from claudeops.domain.chains.outcome import Exit, StopCause
+from claudeops.domain.chains.outcome import ProcessExit, StopCause
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
 from claudeops.formats.stream import ApiRetried
 
@@ -23,7 +23,7 @@ class Golden:
     """What one recording holds, and how its session ended."""
 
     name: str
-    exited: Exit = field(default_factory=lambda: Exit(code=0))
+    exited: ProcessExit = field(default_factory=lambda: ProcessExit(code=0))
     has_report: bool = False
     facts: dict[str, Any]
     calls: dict[str, tuple[str, bool, bool]] = field(default_factory=dict)  # id: name, ended, is_error
@@ -38,7 +38,7 @@ class Golden:
 GOLDEN = [
     Golden(
         name="2.1.197/api-400-credit",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 3,
             "frames": 3,
@@ -104,7 +104,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.197/budget-exceeded",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 7,
             "text": "t\nt",
@@ -141,7 +141,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.197/max-turns",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 8,
             "text": "t\nt",
@@ -158,7 +158,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.197/not-logged-in",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 3,
             "api_key_source": "none",
@@ -187,7 +187,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.197/resume-unknown-session",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 1,
             "session_id": "00000000-0000-4000-8000-000000000000",
@@ -205,7 +205,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.197/sigterm-no-result",
-        exited=Exit(code=143),
+        exited=ProcessExit(code=143),
         facts={
             "lines": 3,
             "text": "t",
@@ -220,7 +220,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.197/structured-retries-exhausted",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 12,
             "num_turns": 6,
@@ -272,7 +272,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.329/api-401-retrying-killed",
-        exited=Exit(code=-9, stop=StopCause.AUTH_REFUSED),
+        exited=ProcessExit(code=-9, stop=StopCause.AUTH_REFUSED),
         facts={
             "lines": 6,
             "session_id": "ef0d8253-ccdb-4813-89f3-b95521bd6c36",
@@ -289,7 +289,7 @@ GOLDEN = [
     ),
     Golden(
         name="2.1.329/structured-retries-exhausted",
-        exited=Exit(code=1),
+        exited=ProcessExit(code=1),
         facts={
             "lines": 12,
             "num_turns": 6,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.clock import Clock
-from claudeops.domain.chains.backfill import BackfillRejected, Part
+from claudeops.domain.chains.backfill import BackfillPart, BackfillRejected
 from claudeops.domain.sessions import Ending, Session
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.recovery.replay import read_log
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
@@ -69,7 +69,7 @@ async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1, reque
     """Run one session of the stand-in; its end is not written yet."""
     estate.script(*steps)
     await estate.queue(tier, request)
-    return await SessionRunner(context=estate.context).run(await estate.claim(), Control())
+    return await SessionRunner(context=estate.context).run(await estate.claim(), StopControl())
 
 
 async def mark_lost(estate: Estate) -> Session:
@@ -118,7 +118,7 @@ class Replayed:
     session: Session  # as it stands now
     path: str
     frames: int
-    parts: frozenset[Part]  # what was missing and is written now
+    parts: frozenset[BackfillPart]  # what was missing and is written now
     ending: Ending  # as read from the log; its outcome is not the row's
 
 

@@ -22,7 +22,7 @@ from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.policy_file import read_document
 from claudeops.policy.rule_book import FIND, SHELLS, WRAPPERS
 from claudeops.policy.rules import CommandRule
-from claudeops.policy.tiers import Policy, Scope, explain, parse_policy, tier_policy
+from claudeops.policy.tiers import JudgeScope, Policy, explain, parse_policy, tier_policy
 from claudeops.settings.load import default_text
 from support import rule_world as world
 from support.rule_calls import CallMaker
@@ -97,9 +97,9 @@ class Tally:
 # --- drawing and judging ----------------------------------------------------------------------------------
 
 
-def scope() -> Scope:
+def scope() -> JudgeScope:
     """Return the places of the small machine."""
-    return Scope(
+    return JudgeScope(
         repos_dir=world.REPOS,
         workdir=world.WORKDIR,
         tmpdir=world.TMPDIR,
@@ -160,7 +160,7 @@ def draw(text: str, seed: int, quota: int, *, only: Sequence[str] = ()) -> Tally
     return tally
 
 
-def what_runs(command: str, policy: Policy, tier: int, where: Scope) -> str:
+def what_runs(command: str, policy: Policy, tier: int, where: JudgeScope) -> str:
     """Return the text that runs for a command, or "" where it does not run, or acts."""
     call = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": command})
     judged = explain(call, tier=tier_policy(policy, tier), scope=where)

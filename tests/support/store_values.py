@@ -7,9 +7,9 @@ from typing import Final
 
 from claudeops.domain.calls import Action, ActionLimit, ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.owner import Owner
-from claudeops.domain.report.evidence import Names, Proof
+from claudeops.domain.report.evidence import KnownServices, Proof
 from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Status, Trigger
 from claudeops.store.store import Store
@@ -22,7 +22,7 @@ TIERS: Final = (
     TierChoice(number=2, model="sonnet", action_kinds=("restart",)),
     TierChoice(number=3, model="opus", harness="codex", action_kinds=("restart", "redeployment")),
 )
-PROVEN: Final = Proof(looked=True, names=Names({}))
+PROVEN: Final = Proof(looked=True, names=KnownServices({}))
 """Nothing is wanting."""
 LIMITS: Final = {
     "restart": ActionLimit(count=2, window_seconds=4 * 3600),
@@ -82,7 +82,7 @@ def extraction(said: Report | None) -> Extraction:
 
 def ending(session: Session, said: Report | None = None, **changes: object) -> Ending:
     """Return a successful end with a look at every service of its report, a minute after the session was started."""
-    looked = Look(names=frozenset(check.service for check in said.services_checked) if said else frozenset())
+    looked = EvidenceLook(names=frozenset(check.service for check in said.services_checked) if said else frozenset())
     values: dict[str, object] = {
         "session_id": session.id,
         "attempt": session.attempt,

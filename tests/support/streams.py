@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claudeops.domain.chains.outcome import Exit, Judgement, judge
+from claudeops.domain.chains.outcome import Judgement, ProcessExit, judge
 from claudeops.formats.stream import LineSplitter, StreamEvent, Transcript, TranscriptBuilder, decode
 
 DATA = Path(__file__).parent.parent / "data"
@@ -50,7 +50,7 @@ def as_line(line: str | bytes | Mapping[str, Any]) -> bytes:
 
 def judged(
     transcript: Transcript,
-    exited: Exit | None = None,
+    exited: ProcessExit | None = None,
     *,
     heuristics: bool = True,
     has_report: bool = False,
@@ -58,7 +58,7 @@ def judged(
 ) -> Judgement:
     return judge(
         transcript,
-        exited or Exit(code=0),
+        exited or ProcessExit(code=0),
         heuristics=heuristics,
         has_report=has_report,
         background_tasks_disabled=background_tasks_disabled,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, Delivery
+from claudeops.domain.alerts.alert import Alert, SenderBody
 from claudeops.domain.alerts.register import Done, Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.sessions import Handover, NewSession, Trigger
@@ -23,6 +23,6 @@ async def taken(
     store: Store, *alerts: Alert, minutes: float = 0, key: str = "a", group: str = "", about: Circumstances = ABOUT
 ) -> Done:
     """Bring alerts in one body; each body is a group of its own, unless it is told otherwise."""
-    delivery = Delivery(source=SOURCE, key=key, alerts=alerts, group_key=group or alerts[0].service)
+    delivery = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group or alerts[0].service)
     posted = Posted(said=delivery, received_at=NOW, raw="{}")
     return await bring(store.alerts, [posted], about, chain_of, now=after(minutes=minutes))

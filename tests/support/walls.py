@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from support.system_call_tries import Tries, by_argument, calls, with_namespaces
 
 FILE_MB: Final = 1
@@ -105,8 +105,8 @@ class Wall:
     only_root: bool = False  # outside it takes root to reach this
     of_tools: bool = False  # is tried in the place of a tool alone, which adds it by itself
 
-    def promise(self, level: Level) -> Promise:
-        return self.promises[list(Level).index(level)]
+    def promise(self, level: IsolationLevel) -> Promise:
+        return self.promises[list(IsolationLevel).index(level)]
 
 
 def keys(things: Things) -> Tries:
@@ -429,7 +429,7 @@ WALLS: Final = (
 
 def table() -> str:
     """Return the walls as a table for the document."""
-    head = ("what is tried", *(f"`{level.value}`" for level in Level), "held by", "not held")
+    head = ("what is tried", *(f"`{level.value}`" for level in IsolationLevel), "held by", "not held")
     rows = [head, ("---",) * len(head)]
     rows += [(wall.what, *(promise.said for promise in wall.promises), wall.held_by, wall.not_held) for wall in WALLS]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -9,21 +9,21 @@ from typing import Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from claudeops.domain.alerts.alert import Decision as AlertDecision
+from claudeops.domain.alerts.alert import AlertDecision
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
-from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.sessions import Decision, DecisionReason, Finished, Outcome
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Counting, SessionListener
-from claudeops.metrics import DECLARED, ON_RECORD, Known, Live, Metrics
+from claudeops.metrics import DECLARED, ON_RECORD, KnownSets, LiveMetrics, Metrics
 from support.store_values import ending, running
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
-KNOWN: Final = Known(
+KNOWN: Final = KnownSets(
     version="1.2.3",
     tiers=(1, 2),
     models=("house-model",),
@@ -35,7 +35,7 @@ FIGURES: Final = Figures(
     queued=2,
     queued_since=NOON - timedelta(seconds=90),
     approvals=1,
-    incidents={Level.INFO: 0, Level.WARNING: 0, Level.CRITICAL: 4},
+    incidents={EventLevel.INFO: 0, EventLevel.WARNING: 0, EventLevel.CRITICAL: 4},
     outbox=3,
     outbox_since=NOON + timedelta(seconds=5),
     memories=7,
@@ -93,7 +93,7 @@ def test_it_is_what_the_engine_counts_by(metrics: Metrics) -> None:
 def test_nothing_that_others_wrote_becomes_a_label(metrics: Metrics) -> None:
     everything(metrics)
     metrics.answered("", STRANGE, 9_999, 0.1)
-    metrics.message_sent("telegram", Delivery.FAILED)
+    metrics.message_sent("telegram", DeliveryOutcome.FAILED)
     found = scraped(metrics, FIGURES)
     assert not [name for name in found if any("\n" in part or "9999" in part or part == "7" for part in name)]
     assert found["claudeops_actions_total", "other", "true"] == 1
@@ -108,7 +108,7 @@ def test_nothing_that_others_wrote_becomes_a_label(metrics: Metrics) -> None:
 def test_every_declared_metric_is_scraped_once_something_has_happened(metrics: Metrics) -> None:
     everything(metrics)
     metrics.answered("/healthz", "GET", 200, 0.1)
-    metrics.message_sent("telegram", Delivery.DELIVERED)
+    metrics.message_sent("telegram", DeliveryOutcome.DELIVERED)
     metrics.model_call_over(running(), "haiku", CallState(id=1, usage=TokenUsage(), charged_usd=0))
     metrics.wrote(0.1)
     metrics.wrote(None)
@@ -161,7 +161,7 @@ def test_what_stands_is_what_the_database_said_and_no_figure_of_an_hour_ago(metr
 
 def test_a_scrape_says_which_cli_runs_now() -> None:
     versions = ["2.1.300"]
-    metrics = Metrics(KNOWN, Live(cli_version=lambda: versions[-1], readers=lambda: 4, dropped=lambda: 9))
+    metrics = Metrics(KNOWN, LiveMetrics(cli_version=lambda: versions[-1], readers=lambda: 4, dropped=lambda: 9))
     assert scraped(metrics)["claudeops_build_info", "2.1.300", "unknown", "1.2.3"] == 1
     versions.append("2.1.329")
     found = scraped(metrics)

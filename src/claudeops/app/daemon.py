@@ -24,7 +24,7 @@ from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, 
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import Trigger
 from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.control import RunningSessions
@@ -36,7 +36,7 @@ from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
-from claudeops.engine.probes.watch import Watch
+from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.engine.schedules.follow_ups import FollowUpKeeper
 from claudeops.engine.schedules.keeper import ScheduleKeeper
 from claudeops.engine.schedules.tier0 import ProbeGate
@@ -258,11 +258,11 @@ def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
     )
 
 
-def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[Plan, ...]]:
+def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[SchedulePlan, ...]]:
     """Return what reads the operator's schedules again; with the prompts that they name, at every look."""
     settings = node.settings
 
-    def read(file: Path) -> tuple[Plan, ...]:
+    def read(file: Path) -> tuple[SchedulePlan, ...]:
         return load_schedules(
             file,
             highest_tier=settings.ladder.max_tier,
@@ -288,7 +288,7 @@ def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[Plan, ...]]:
     )
 
 
-def probe_gate(node: Node, watch: Watch) -> ProbeGate:
+def probe_gate(node: Node, watch: ProbeWatch) -> ProbeGate:
     """Return what the probes say to schedules, and to the prompt of tier 1."""
     return ProbeGate(
         mode=Tier0(node.settings.ladder.tier0),

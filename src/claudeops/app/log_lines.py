@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 
 from claudeops.domain.sessions import Session, Status
-from claudeops.engine.session_log.lines import LogLines
+from claudeops.engine.session_log.lines import SessionLogLines
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import StoreError
 from claudeops.harness import HARNESSES
@@ -45,20 +45,20 @@ class SessionLogs:
     verdicts: Verdicts  # on the calls of a session; raises `StoreError`
     threads: Threads = field(default_factory=partial(Threads, most=_MOST_READINGS))
 
-    async def open(self, session_id: int) -> OpenLog | None:
+    async def open(self, session_id: int) -> LogPlace | None:
         """Return the log of a session, unopened."""
         session = await self.records.session(session_id)
-        return None if session is None else OpenLog(session, self)
+        return None if session is None else LogPlace(session, self)
 
 
-class OpenLog:
+class LogPlace:
     """`claudeops.web.ports.OpenLog`: one reader's place in a log."""
 
     def __init__(self, session: Session, logs: SessionLogs) -> None:
         self._session = session
         self._seen_at = anyio.current_time()
         self._logs = logs
-        self._lines: LogLines | None = None
+        self._lines: SessionLogLines | None = None
 
     async def read(self, after: int, *, limit: int) -> LinesPart:
         """Return lines. The row comes before the look, so that the log of a session that has ended is complete."""
@@ -68,7 +68,7 @@ class OpenLog:
         if session.log_path is None:
             return LinesPart(lines=(), verdicts=_NO_VERDICTS, more=False, ended=has_ended)
         if self._lines is None:
-            self._lines = LogLines(Path(session.log_path))
+            self._lines = SessionLogLines(Path(session.log_path))
         work = partial(_read, self._lines, session, after, limit, complete=has_ended)
         try:
             lines, more = await self._logs.threads.run(work, seconds=READ_SECONDS, what="reading a log")
@@ -118,7 +118,7 @@ def _digest(path: Path) -> str:
 
 
 def _read(
-    log: LogLines, session: Session, after: int, limit: int, *, complete: bool
+    log: SessionLogLines, session: Session, after: int, limit: int, *, complete: bool
 ) -> tuple[tuple[ShownLine, ...], bool]:
     reader = HARNESSES[session.harness].reader
     read = log.read(after, limit=limit, complete=complete)

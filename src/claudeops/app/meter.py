@@ -13,7 +13,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
-from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.engine.ports import Counting
 from claudeops.engine.system import raise_descriptor_limit
 from claudeops.harness.protocol import CredentialKind
@@ -48,10 +48,10 @@ async def open_meter(
         yield meter
 
 
-def upstream(settings: Settings) -> Upstream:
+def upstream(settings: Settings) -> ModelUpstream:
     """Return the model API that the settings name."""
     token = settings.access.oauth_token
-    return Upstream(
+    return ModelUpstream(
         base_url=settings.access.base_url,
         credential=CredentialKind.API_KEY if token is None else CredentialKind.OAUTH_TOKEN,
         secret=settings.access.api_key if token is None else token,

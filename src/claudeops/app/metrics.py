@@ -17,7 +17,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.figures import Figures
 from claudeops.errors import StoreError
-from claudeops.metrics import Known, Live, Metrics
+from claudeops.metrics import KnownSets, LiveMetrics, Metrics
 from claudeops.settings import Settings
 from claudeops.store.reading.scraped import FiguresReader
 from claudeops.store.tables import HEAD
@@ -28,7 +28,7 @@ READ_SECONDS: Final = 2.0
 
 def metrics_of(settings: Settings, *, rules: EscalationRules, cli_versions: Callable[[], Iterable[str]]) -> Metrics:
     """Return the metrics of a node, with a registry of its own."""
-    known = Known(
+    known = KnownSets(
         version=importlib.metadata.version("claudeops"),
         revision=HEAD,
         tiers=[tier.number for tier in settings.tiers],
@@ -36,7 +36,7 @@ def metrics_of(settings: Settings, *, rules: EscalationRules, cli_versions: Call
         actions=[kind for policy in tier_policies(settings).values() for kind in policy.action_kinds],
         budgets=rules.budgets,
     )
-    live = Live(
+    live = LiveMetrics(
         cli_version=lambda: ", ".join(sorted(set(cli_versions()))),
     )
     return Metrics(known, live)

@@ -44,7 +44,7 @@ from claudeops.engine.gate.approvals import ensure_key
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import alive, this_owner
 from claudeops.engine.ports import SessionListener
-from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
+from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
@@ -85,7 +85,7 @@ class Node:
     metrics: Metrics
     scrape: Scrape
     context: SessionContext
-    recovery: Recovery
+    recovery: SessionRecovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
     rules: EscalationRules
     owner: Owner
@@ -204,7 +204,7 @@ async def open_node(
                         ),
                     )
                     await stages.enter("recovery")
-                    recovery = Recovery(context=context)
+                    recovery = SessionRecovery(context=context)
                     await take_over(recovery, owner, settings, shutdown)
                     await clear_leftovers(settings.places.state_dir / SESSIONS, log)
                     await stages.enter("ready")
@@ -234,7 +234,7 @@ async def open_node(
                 await store.close()
 
 
-async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
+async def take_over(recovery: SessionRecovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
     """End the sessions that dead daemons left running, and let no new session get the id of an existing log.
 
     A stop request does not cut this short unless it takes longer than a stop may: no row is left half taken over.

@@ -14,14 +14,14 @@ from types import MappingProxyType
 import anyio
 
 from claudeops.app.node import Node
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import (
     ADDRESS,
     DEAD,
     MOVED,
     PICKY,
     REFUSED,
-    Delivery,
+    DeliveryOutcome,
     Notice,
     Target,
     TargetKind,
@@ -298,7 +298,9 @@ def courier(settings: Settings) -> Courier:
 
 async def say_hello(settings: Settings, target: Target) -> Told:
     """Send a target a message that says nothing but that it would be heard; return what came of it."""
-    notice = Notice(topic=Topic.SELF, level=Level.INFO, text="this is a test: claudeops would be heard here.", key="")
+    notice = Notice(
+        topic=Topic.SELF, level=EventLevel.INFO, text="this is a test: claudeops would be heard here.", key=""
+    )
     wording = _wording(settings, Redactor(settings.secrets))
     match target.kind:
         case TargetKind.TELEGRAM:
@@ -325,11 +327,11 @@ async def _hello_in_slack(settings: Settings, name: str, notice: Notice, wording
     )
     try:
         told = await try_address("", SlackCarrier(room=room, target=name, asking=None), notice, wording)
-        if told.result is Delivery.DELIVERED and given.app_token:
+        if told.result is DeliveryOutcome.DELIVERED and given.app_token:
             opened = await ear.call("apps.connections.open", {})
             if not opened.ok:
                 error = f"the message arrived, but what is pressed would not be heard by Socket Mode: {opened.error}"
-                return Told(result=Delivery.FAILED, error=error)
+                return Told(result=DeliveryOutcome.FAILED, error=error)
         return told
     finally:
         await room.api.close()

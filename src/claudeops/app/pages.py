@@ -11,12 +11,12 @@ from typing import Final
 
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
-from claudeops.app.policy import PolicyInForce, read_policy_text
+from claudeops.app.policy import LoadedPolicy, read_policy_text
 from claudeops.app.web import Parts
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.clock import Clock
-from claudeops.domain.alerts.rules import Source
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.alerts.rules import AlertSource
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import LOWEST_TIER, Trigger
 from claudeops.domain.spending.budget import last_midnight
 from claudeops.engine.schedules.keeper import ScheduleKeeper
@@ -31,7 +31,7 @@ from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
 from claudeops.web.pages.rendering import Pages
-from claudeops.web.pages.site import NextFire, Site
+from claudeops.web.pages.site import ShownFire, Site
 from claudeops.web.pages.table import page_endpoints
 from claudeops.web.passkeys import Passkeys
 from claudeops.web.password_login import PasswordLogin
@@ -41,7 +41,7 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-async def pages_of(node: Node, keeper: ScheduleKeeper, *, sources: Callable[[], Sequence[Source]]) -> Parts:
+async def pages_of(node: Node, keeper: ScheduleKeeper, *, sources: Callable[[], Sequence[AlertSource]]) -> Parts:
     """Return what pages add to a daemon's listener; ``sources`` are those that the operator's file declares."""
     text = await read_policy_text(node.settings)
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
@@ -59,7 +59,7 @@ async def pages_of(node: Node, keeper: ScheduleKeeper, *, sources: Callable[[], 
     )
     site.sources = sources
     estates = node.context.estates
-    site.policy = PolicyInForce(
+    site.policy = LoadedPolicy(
         settings=node.settings,
         setups=node.context.tiers,
         estate=lambda: estates.latest,
@@ -92,7 +92,7 @@ def site_of(
     clock: Clock,
     next_fires: Callable[[], Mapping[str, datetime | None]],
     acting: Acting | None = None,
-    plans: Callable[[], Sequence[Plan]] = tuple,
+    plans: Callable[[], Sequence[SchedulePlan]] = tuple,
     passwords: PasswordLogin | None = None,
     provider: ProviderLogin | None = None,
 ) -> Site:
@@ -151,5 +151,5 @@ async def _glance(settings: Settings, clock: Clock, threads: Threads) -> Glance:
         raise DatabaseUnavailableError(f"the database gave no answer: {error}.") from error
 
 
-def _fires(at: Mapping[str, datetime | None]) -> Sequence[NextFire]:
-    return [NextFire(name=name, at=moment) for name, moment in at.items()]
+def _fires(at: Mapping[str, datetime | None]) -> Sequence[ShownFire]:
+    return [ShownFire(name=name, at=moment) for name, moment in at.items()]

@@ -23,7 +23,7 @@ from claudeops.errors import ClaudeopsError
 from claudeops.policy.judge import TierVerdict, tier_verdict
 from claudeops.policy.policy_file import in_force
 from claudeops.policy.replay import MOST_CALLS, RecordedCall, ReplayBound, ReplayCount
-from claudeops.policy.tiers import Judgement
+from claudeops.policy.tiers import PolicyJudgement
 from claudeops.settings import Settings, policy_document, policy_of
 from claudeops.tasks import Threads
 
@@ -44,7 +44,7 @@ _BUSY: Final = f"it could not be judged within {TRY_SECONDS:g} s: write it more 
 
 
 @dataclass(kw_only=True)
-class PolicyInForce:
+class LoadedPolicy:
     """The policy as the daemon has read it."""
 
     settings: Settings
@@ -69,7 +69,7 @@ class PolicyInForce:
         setup = self.setups[tier]
         workspace = Workspace(self.settings.places.state_dir / "sessions" / _EXAMPLE)
         process = JudgeProcess(
-            judge=setup.explain_in(workspace, self.estate()), answers=Judgement, call_seconds=self.seconds
+            judge=setup.explain_in(workspace, self.estate()), answers=PolicyJudgement, call_seconds=self.seconds
         )
         call = ToolCall(tool_use_id="test", tool_name="Bash", input={"command": command})
         try:
@@ -127,7 +127,7 @@ async def _replay(
 
 
 @asynccontextmanager
-async def _judging(policy: PolicyInForce, setups: Mapping[int, TierSetup]) -> AsyncIterator[_Judge]:
+async def _judging(policy: LoadedPolicy, setups: Mapping[int, TierSetup]) -> AsyncIterator[_Judge]:
     """Judge calls on record for the length of the block, in a process for each tier; leaves no process."""
     sessions, estate = policy.settings.places.state_dir / SESSIONS, policy.estate()
     example = Workspace(sessions / _EXAMPLE)

@@ -14,7 +14,7 @@ from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, ro
 from claudeops.clock import Clock
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
-from claudeops.domain.probes.news import Chain
+from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.cell.cell import Cell
@@ -23,7 +23,7 @@ from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
-from claudeops.engine.probes.watch import Watch
+from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.errors import StoreError
 from claudeops.formats.network.headers import of_tier, places_by_name
 from claudeops.logs import Logger
@@ -73,9 +73,9 @@ def looker(
 
 def probe_watch(
     node: Node,
-    failed: Callable[[Chain], Awaitable[Done]] | None = None,
+    failed: Callable[[ChainRequest], Awaitable[Done]] | None = None,
     others: Callable[[], tuple[Probe, ...]] = tuple,
-) -> Watch:
+) -> ProbeWatch:
     """Return the watch of a daemon over its probes; ``failed`` decides about their failures.
 
     ``others``: probes that stand in no probes file.
@@ -85,13 +85,13 @@ def probe_watch(
     def estate() -> Estate:
         return context.estates.latest
 
-    def session(chain: Chain) -> NewSession:
+    def session(chain: ChainRequest) -> NewSession:
         new = root_session(settings, node.rules.lowest.number, Trigger.ALERT)
         return NewSession(
             tier=new.tier, trigger=new.trigger, model=new.model, harness=new.harness, context=chain.handover
         )
 
-    return Watch(
+    return ProbeWatch(
         database=node.store.probes,
         look=looker(
             settings, clock=node.clock, log=node.log, cell=context.confinement.cell, looks=node.looks, estate=estate

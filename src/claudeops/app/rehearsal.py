@@ -24,15 +24,15 @@ import anyio
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import Node, open_node
 from claudeops.domain.access.tokens import SECRET_BYTES, NewToken, ScopeKind, digest_of, scope_of, written
-from claudeops.domain.alerts.rules import NO_RULES, Rules, SenderKind, Source
+from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules, SenderKind
 from claudeops.domain.chains.chain_record import ChainRecord
 from claudeops.domain.live import EventRaised
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import Target, TargetKind
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import FAILING, KeptProbe
 from claudeops.domain.schedules import Interval, Schedule
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import Session, Status
 from claudeops.engine.live.hub import Hub, Subscription
 from claudeops.engine.system import Shutdown
@@ -41,7 +41,7 @@ from claudeops.logs import Logger
 from claudeops.rehearsal.chat import ROOM, TARGET, TOKEN, PlayedChat
 from claudeops.rehearsal.course import Course, send_heartbeats
 from claudeops.rehearsal.monitoring import SOURCE, Monitoring
-from claudeops.rehearsal.scenario import Alerts, Scenario
+from claudeops.rehearsal.scenario import Scenario, ScenarioAlerts
 from claudeops.rehearsal.stage import KEY, Stage, set_up
 from claudeops.rehearsal.verdict import ProbeTurn, Record, may_still_come, shortfalls
 from claudeops.settings import Settings
@@ -68,7 +68,7 @@ _FIRST_LOOKS_SECONDS: Final = 60.0  # in which every probe has looked, and every
 # With probes, for what is expected and has not come: while there was no chain, and after the last one.
 _ALARM_SECONDS: Final = 30.0
 _RECOVERY_SECONDS: Final = 10.0
-_SENDERS: Final = Rules(sources=(Source(name=SOURCE, kind=SenderKind.ALERTMANAGER),))
+_SENDERS: Final = Rules(sources=(AlertSource(name=SOURCE, kind=SenderKind.ALERTMANAGER),))
 _HARNESS: Final = "claude"
 _A_MONTH: Final = 2_678_400.0  # the longest interval allowed, so that the chain at the start is the only one
 
@@ -175,7 +175,7 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
             cron=None,
             jitter_seconds=0.0,
             path=None,
-            plans=(Plan(schedule=once, enabled=scheduled, origin="the rehearsal"),),
+            plans=(SchedulePlan(schedule=once, enabled=scheduled, origin="the rehearsal"),),
             follow_up_seconds=0.0,
         ),
         alerts=AlertSettings(path=None, rules=NO_RULES, env={}),
@@ -253,7 +253,7 @@ class Watcher:
 
     async def until_known(self) -> None:
         """Wait until every probe has come to know how its service is."""
-        while not self._kept or any(kept.standing.state is State.UNKNOWN for kept in self._kept.values()):
+        while not self._kept or any(kept.standing.state is ProbeState.UNKNOWN for kept in self._kept.values()):
             await self._looked.wait()
 
     def _look(self, kept: Mapping[str, KeptProbe]) -> None:
@@ -279,7 +279,7 @@ async def _run_course(course: Course, watcher: Watcher, scenario: Scenario) -> N
     await course.run()
 
 
-async def _monitor(settings: Settings, stage: Stage, alerts: Alerts, watcher: Watcher) -> None:
+async def _monitor(settings: Settings, stage: Stage, alerts: ScenarioAlerts, watcher: Watcher) -> None:
     """Post alerts about the services, once the daemon knows what depends on what."""
     await watcher.until_enrolled()
     secret = secrets.token_urlsafe(SECRET_BYTES)

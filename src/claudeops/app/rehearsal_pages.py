@@ -37,8 +37,8 @@ from claudeops.tasks import open_tasks
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
 from claudeops.web.doorkeeper import Doorkeeper
-from claudeops.web.endpoints import Table
-from claudeops.web.listener import Hosts, Listener
+from claudeops.web.endpoints import EndpointTable
+from claudeops.web.listener import AllowedHosts, Listener
 from claudeops.web.pages.table import page_endpoints
 from claudeops.web.streams import Streams, stream_endpoints
 
@@ -133,7 +133,7 @@ class RehearsalPages:
         streams = Streams(live=self.hub, logs=logs, render=site.pages.lines)
         self._shown = (store, streams)
         rows = (*page_endpoints(site), *stream_endpoints(streams), *api_endpoints(site))
-        table = Table((*rows, *description_endpoints(site, rows)))
+        table = EndpointTable((*rows, *description_endpoints(site, rows)))
         if self._listener is not None:
             self._listener.table = table
             return
@@ -142,7 +142,7 @@ class RehearsalPages:
             doorkeeper=Doorkeeper(
                 tokens=store.tokens, sources=FileSources(), logins=self._logins, clock=self._clock, log=self.log
             ),
-            hosts=Hosts.of(()),
+            hosts=AllowedHosts.of(()),
             clock=self._clock,
             log=self.log,
             crowd=Crowd(ConnectionLimits()),

@@ -50,7 +50,7 @@ class StageState(StrEnum):
     FAILED = "failed"
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A stage in the file."""
 
     name: str
@@ -63,7 +63,7 @@ class StartUp(msgspec.Struct, frozen=True, kw_only=True):
     """The file."""
 
     pid: int
-    stages: tuple[Stage, ...]
+    stages: tuple[StageEntry, ...]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -103,16 +103,16 @@ class StageKeeper:
         with suppress(OSError, ConfigurationError):  # the start itself says what is wrong with its directory
             await self.write(replace)
 
-    def _stages(self, state: StageState, error: str | None) -> list[Stage]:
+    def _stages(self, state: StageState, error: str | None) -> list[StageEntry]:
         latest = list(self._entered)[-1]
         found = []
         for name in STAGES:
             if name not in self._entered:
-                found.append(Stage(name=name, state=StageState.WAITING))
+                found.append(StageEntry(name=name, state=StageState.WAITING))
                 continue
             at = self._entered[name]
             own = state if name == latest else StageState.DONE
-            found.append(Stage(name=name, state=own, at=at, error=error if name == latest else None))
+            found.append(StageEntry(name=name, state=own, at=at, error=error if name == latest else None))
         return found
 
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from claudeops.app.node import Node
 from claudeops.clock import Clock
-from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
+from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules
 from claudeops.engine.meter.meter import Meter
 from claudeops.errors import ConfigurationError
 from claudeops.http_server import ConnectionLimits, Crowd, listen
@@ -30,9 +30,9 @@ from claudeops.store.probes import Probes
 from claudeops.tasks import open_tasks
 from claudeops.web.connection import ConnectionRules
 from claudeops.web.doorkeeper import Doorkeeper
-from claudeops.web.endpoints import Endpoint, Table
-from claudeops.web.listener import Hosts, Listener
-from claudeops.web.ports import Check, Intake, Interactions, Logins, Metrics, Readiness, Sources
+from claudeops.web.endpoints import Endpoint, EndpointTable
+from claudeops.web.listener import AllowedHosts, Listener
+from claudeops.web.ports import Intake, Interactions, Logins, Metrics, Readiness, ReadinessCheck, Sources
 from claudeops.web.problems import RefusedError
 from claudeops.web.table import Rooms, table_of
 
@@ -50,11 +50,11 @@ class FileSources:
     rules: Callable[[], Rules] = lambda: NO_RULES
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables that the file names
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> AlertSource:
         """Return a source."""
         return self.rules().source(name)
 
-    def secrets(self, source: Source) -> Sequence[str]:
+    def secrets(self, source: AlertSource) -> Sequence[str]:
         """Return the values of its variables, those that are set."""
         return [value for name in source.secret_env if (value := self.environment.get(name, ""))]
 
@@ -173,7 +173,7 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
         name: channel.signing_secret for name, channel in settings.notices.slack.items() if channel.signing_secret
     }
     return Listener(
-        table=Table(table_of(_rooms(web, pages, is_signed=bool(signing)))),
+        table=EndpointTable(table_of(_rooms(web, pages, is_signed=bool(signing)))),
         doorkeeper=Doorkeeper(
             tokens=web.tokens,
             logins=pages.logins,
@@ -184,7 +184,7 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
             key=settings.listener.chat_api_key,
             slack=signing,
         ),
-        hosts=Hosts.of(settings.listener.public_hosts),
+        hosts=AllowedHosts.of(settings.listener.public_hosts),
         clock=web.clock,
         log=web.log,
         count=web.count,
@@ -232,18 +232,20 @@ def readiness_of(
     told, or nothing.
     """
 
-    def checks() -> Sequence[Check]:
+    def checks() -> Sequence[ReadinessCheck]:
         database, scheduler = trouble() or "", _standstill(fires(), clock.now() - _LATE)
         full, untold = disk(), outbox()
         return (
-            Check(name="database_writes", ok=not database, detail=database),
-            Check(name="scheduler_tick", ok=not scheduler, detail=scheduler),
+            ReadinessCheck(name="database_writes", ok=not database, detail=database),
+            ReadinessCheck(name="scheduler_tick", ok=not scheduler, detail=scheduler),
             # A node opens with CLIs that are there and whose gate holds, or not at all.
-            Check(name="cli", ok=True),
-            Check(name="gate_self_test", ok=True),
-            Check(name="meter", ok=meter is None or bool(meter.url), detail="" if meter else "It is switched off."),
-            Check(name="disk", ok=not full, detail=full),
-            Check(name="outbox_age", ok=not untold, detail=untold),
+            ReadinessCheck(name="cli", ok=True),
+            ReadinessCheck(name="gate_self_test", ok=True),
+            ReadinessCheck(
+                name="meter", ok=meter is None or bool(meter.url), detail="" if meter else "It is switched off."
+            ),
+            ReadinessCheck(name="disk", ok=not full, detail=full),
+            ReadinessCheck(name="outbox_age", ok=not untold, detail=untold),
         )
 
     return checks

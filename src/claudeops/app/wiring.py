@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
-from claudeops.domain.estate.estate import NO_ESTATE, Estate, Probed
+from claudeops.domain.estate.estate import NO_ESTATE, Estate, ProbedPlaces
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.schedules import Cadence, Cron, Interval, Schedule
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
@@ -25,7 +25,7 @@ from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import UNCOUNTED, Counting
-from claudeops.engine.probes.declared import Reading, read_file
+from claudeops.engine.probes.declared import DeclaredReader, read_file
 from claudeops.engine.probes.hosts import ProbedHosts
 from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import (
@@ -45,7 +45,7 @@ from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
-from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
+from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, judge, narrow, tier_policy
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir, read_prompt
 from claudeops.settings.variables import prompt_variable
@@ -238,9 +238,9 @@ def schedule(settings: Settings) -> Schedule:
     )
 
 
-def plans(settings: Settings) -> tuple[Plan, ...]:
+def plans(settings: Settings) -> tuple[SchedulePlan, ...]:
     """Return the schedules of the operator's file; without one the one that the environment describes."""
-    only = Plan(schedule=schedule(settings), timezone=settings.schedule.timezone, origin="the environment")
+    only = SchedulePlan(schedule=schedule(settings), timezone=settings.schedule.timezone, origin="the environment")
     return settings.schedule.plans or (only,)
 
 
@@ -254,17 +254,17 @@ def estate_now(settings: Settings) -> Estate:
     return read_estate(settings.places.repos_dir).with_probes(probed_hosts(settings))
 
 
-def probed_hosts(settings: Settings) -> Probed:
+def probed_hosts(settings: Settings) -> ProbedPlaces:
     """Return the hosts of the operator's probes with their ports, none where their file cannot be used; blocks."""
     try:
         return _probed_hosts(settings).read()
     except OSError:
-        return Probed()
+        return ProbedPlaces()
 
 
-def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> Reading:
+def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> DeclaredReader:
     """Return what reads the declared probes, and notices their changes."""
-    return Reading(file=settings.probes.path, estate=estate, refuse_command=refuse_command(settings))
+    return DeclaredReader(file=settings.probes.path, estate=estate, refuse_command=refuse_command(settings))
 
 
 def check_prompts(settings: Settings) -> None:
@@ -370,7 +370,7 @@ def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
 
 
 def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope, estate: Estate | None) -> str | None:
-    scope = Scope(
+    scope = JudgeScope(
         estate=estate or NO_ESTATE,
         repos_dir=node.repos_dir,
         forbidden_paths=node.forbidden_paths,

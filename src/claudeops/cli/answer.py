@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from claudeops.cli.reply import Exit, print_document, print_failure
-from claudeops.cli.text.layout import Looks, Style
+from claudeops.cli.text.layout import Layout, Style
 from claudeops.cli.text.screen import looks_of, progress, show, watch
 from claudeops.domain.gate.approval import visible
 from claudeops.errors import ClaudeopsError
@@ -25,7 +25,7 @@ Body = dict[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class AnswerShape:
     """How an answer is printed."""
 
     as_json: bool = False
@@ -34,16 +34,18 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class CommandAnswer:
     """What a command found, for programs and for people."""
 
     body: Body
-    draw: Callable[[Looks], Sequence[str]]
+    draw: Callable[[Layout], Sequence[str]]
     exit_code: Exit = Exit.OK
     to_stderr: bool = field(default=False)  # a sentence that says what is missing
 
 
-def present(command: str, ask: Callable[[datetime], Answer], shape: Shape, *, target: str | None = None) -> int:
+def present(
+    command: str, ask: Callable[[datetime], CommandAnswer], shape: AnswerShape, *, target: str | None = None
+) -> int:
     """Ask and print; return the exit status. ``ask`` gets the current time."""
     if shape.watch:
         if shape.as_json:
@@ -64,10 +66,10 @@ def present(command: str, ask: Callable[[datetime], Answer], shape: Shape, *, ta
     return answer.exit_code
 
 
-def missing(kind: str, name: str, message: str) -> Answer:
+def missing(kind: str, name: str, message: str) -> CommandAnswer:
     """Return the answer for something that does not exist."""
     error = {"kind": kind, "message": message, "retryable": False}
-    return Answer(
+    return CommandAnswer(
         body={"name": name, "found": False, "error": error},
         draw=lambda _: [f"claudeops: {visible(message)}"],
         exit_code=Exit.UNRESOLVED,
@@ -82,14 +84,14 @@ def database_url() -> str:
     return found(os.environ, cwd=Path.cwd())
 
 
-def more(command: str, before: int | None, looks: Looks) -> list[str]:
+def more(command: str, before: int | None, looks: Layout) -> list[str]:
     """Return the line that says how a list goes on."""
     if before is None:
         return []
     return ["", looks.styled(f"There are more: claudeops {command} --before {before}", Style.QUIET)]
 
 
-def _watched(ask: Callable[[datetime], Answer], shape: Shape) -> int:
+def _watched(ask: Callable[[datetime], CommandAnswer], shape: AnswerShape) -> int:
     try:
         watch(partial(_drawn, ask), utc=shape.utc)
     except KeyboardInterrupt:
@@ -97,7 +99,7 @@ def _watched(ask: Callable[[datetime], Answer], shape: Shape) -> int:
     return Exit.OK
 
 
-def _drawn(ask: Callable[[datetime], Answer], looks: Looks) -> Sequence[str]:
+def _drawn(ask: Callable[[datetime], CommandAnswer], looks: Layout) -> Sequence[str]:
     """Return the lines of one look; a database that is away is told, and looked for again."""
     try:
         return ask(looks.now).draw(looks)

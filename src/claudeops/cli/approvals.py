@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, more, present
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, more, present
 from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
-from claudeops.cli.text.layout import Looks, relative
+from claudeops.cli.text.layout import Layout, relative
 from claudeops.domain.answers import document, plain
 from claudeops.domain.gate.approval import (
     UNSEEN,
     Approval,
     ApprovalStatus,
-    Script,
+    CalledScript,
     join_people,
     unmistakable,
     unmistakable_line,
@@ -38,15 +38,15 @@ from claudeops.store.store import Store
 _NAME: Final = "list-approvals"
 
 
-def print_approvals(wanted: Listing, *, everything: bool, shape: Shape) -> int:
+def print_approvals(wanted: Listing, *, everything: bool, shape: AnswerShape) -> int:
     """Print the approvals that wait for an answer, or all of them; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = listed(connection, wanted, everything=everything)
         base = pages_url(found.items)
         shown = [plain(to_entry(approval)) for approval in reversed(found.items)]
-        return Answer(
+        return CommandAnswer(
             body={"approvals_count": len(shown), "approvals": shown, "before": found.before},
             draw=partial(_drawn, found, base),
         )
@@ -54,7 +54,7 @@ def print_approvals(wanted: Listing, *, everything: bool, shape: Shape) -> int:
     return present(_NAME, ask, shape)
 
 
-def _drawn(found: Page[Approval], base: str, looks: Looks) -> Sequence[str]:
+def _drawn(found: Page[Approval], base: str, looks: Layout) -> Sequence[str]:
     """Return the oldest first: it is the first that expires."""
     lines: list[str] = []
     for approval in reversed(found.items):
@@ -115,7 +115,7 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True, base: 
     return "\n".join(lines)
 
 
-def _missing(script: Script) -> Sequence[str]:
+def _missing(script: CalledScript) -> Sequence[str]:
     """Return what the shown text of a script lacks."""
     found = [UNSEEN] if script.hidden else []
     return [*found, *(["the script goes on after this"] if script.cut else [])]

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, missing, present
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, present
 from claudeops.cli.lists import LEVEL_STYLES, held_cell, result_cell
-from claudeops.cli.text.layout import Cell, Looks, Style, count_of, length_of, pairs, usd
+from claudeops.cli.text.layout import Layout, Style, TableCell, count_of, length_of, pairs, usd
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import visible
@@ -24,22 +24,22 @@ _INPUT_CHARACTERS: Final = 160  # of a refused call's input
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def print_chain(wanted: Reference, *, written: str, shape: Shape) -> int:
+def print_chain(wanted: Reference, *, written: str, shape: AnswerShape) -> int:
     """Print the chain of a session; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = named_session(connection, wanted, written)
-            if isinstance(found, Answer):
+            if isinstance(found, CommandAnswer):
                 return found
             chain = chain_of(connection, found)
             shown = tree(connection, found if chain is None else chain)
-        return Answer(body=document(shown), draw=partial(_drawn, shown))
+        return CommandAnswer(body=document(shown), draw=partial(_drawn, shown))
 
     return present(_NAME, ask, shape, target=written)
 
 
-def named_session(connection: Connection, wanted: Reference, written: str) -> int | Answer:
+def named_session(connection: Connection, wanted: Reference, written: str) -> int | CommandAnswer:
     """Return the session that a person named, or the answer that there is none, or more than one."""
     found = session_ids(connection, wanted)
     if len(found) == 1:
@@ -53,7 +53,7 @@ def named_session(connection: Connection, wanted: Reference, written: str) -> in
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _drawn(shown: ChainTree, looks: Looks) -> Sequence[str]:
+def _drawn(shown: ChainTree, looks: Layout) -> Sequence[str]:
     first, last = shown.sessions[0], shown.sessions[-1]
     facts = [
         f"chain {shown.chain}",
@@ -92,7 +92,7 @@ def _walk(shown: ChainTree) -> Iterator[tuple[ChainSession, int]]:
     yield from below(None, 0)
 
 
-def _session(session: ChainSession, depth: int, looks: Looks) -> list[str]:
+def _session(session: ChainSession, depth: int, looks: Layout) -> list[str]:
     indent = "   " * max(depth - 1, 0)
     branch = (("└─ " if looks.ellipsis == "…" else "`- ") if depth else "") + f"session {session.session_id}"
     tier = f"tier {session.tier} · {visible(session.model)} · {_started(session)}"
@@ -112,7 +112,7 @@ def _session(session: ChainSession, depth: int, looks: Looks) -> list[str]:
     return [f"{head}  {used}".rstrip(), *pairs(_facts(session, looks), looks, indent=3 * depth + 2)]
 
 
-def _facts(session: ChainSession, looks: Looks) -> Iterator[tuple[str, Cell | str]]:
+def _facts(session: ChainSession, looks: Layout) -> Iterator[tuple[str, TableCell | str]]:
     if asked := session.reason or session.prompt:
         yield "asked to", asked
     if session.checks:
@@ -121,22 +121,22 @@ def _facts(session: ChainSession, looks: Looks) -> Iterator[tuple[str, Cell | st
         yield "calls", ", ".join(f"{count} {kind}" for kind, count in session.verdicts.items() if count)
     for call in session.refused:
         what = "refused" if call.verdict is VerdictKind.DENY else "asked"
-        yield what, Cell(f"{call.tool_name} {_shortened(call.input)}: {call.reason}", Style.WARN)
+        yield what, TableCell(f"{call.tool_name} {_shortened(call.input)}: {call.reason}", Style.WARN)
     for action in session.actions:
         held = held_cell(action, looks).text
         words = f"{action.action_type} of {action.service}: {result_cell(action).text}"
-        yield "did", Cell(words if held == "-" else f"{words}, {held}", result_cell(action).style)
+        yield "did", TableCell(words if held == "-" else f"{words}, {held}", result_cell(action).style)
     for event in session.events:
         about = f"{event.service}: " if event.service else ""
         state = "" if event.resolved_at is None else " (resolved)"
-        yield event.level.value, Cell(f"{about}{event.message}{state}", LEVEL_STYLES[event.level])
+        yield event.level.value, TableCell(f"{about}{event.message}{state}", LEVEL_STYLES[event.level])
     if session.summary:
         yield "summary", session.summary
     if session.error and session.outcome is not Outcome.SUCCESS:
-        yield "error", Cell(session.error, Style.BAD)
+        yield "error", TableCell(session.error, Style.BAD)
     if session.decision_reason is not None:
         words = f"{session.decision_reason.value}: {DECISIONS[session.decision_reason]}"
-        yield "decision", Cell(words, _decision_style(session.decision_reason))
+        yield "decision", TableCell(words, _decision_style(session.decision_reason))
 
 
 def _shortened(text: str) -> str:

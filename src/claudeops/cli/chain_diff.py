@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, missing, present
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, present
 from claudeops.cli.chain import named_session
-from claudeops.cli.text.layout import Cell, Column, Looks, Row, Style, count_of, length_of, table, usd
+from claudeops.cli.text.layout import Column, Layout, Row, Style, TableCell, count_of, length_of, table, usd
 from claudeops.domain.answers import document
 from claudeops.domain.listing import Reference
 from claudeops.store.reading import opened
@@ -21,27 +21,27 @@ _CALLS: Final = (Column("#", right=True), Column("call", shrinks=True), Column("
 _CHAINS: Final = (Column(""), Column("first"), Column("second"))
 
 
-def print_diff(wanted: Sequence[tuple[str, Reference]], *, shape: Shape) -> int:
+def print_diff(wanted: Sequence[tuple[str, Reference]], *, shape: AnswerShape) -> int:
     """Print the chains of two sessions beside each other; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         made = []
         with opened(database_url()) as connection:
             for written, reference in wanted:
                 found = named_session(connection, reference, written)
-                if isinstance(found, Answer):
+                if isinstance(found, CommandAnswer):
                     return found
                 calls = made_by(connection, chain_of(connection, found) or found)
                 if calls is None:
                     return missing("session_not_found", written, f"the chain of session {written} is not kept any more")
                 made.append(calls)
         diff = compare(made[0], made[1], spelling=canonical)
-        return Answer(body=document(diff), draw=partial(_drawn, diff))
+        return CommandAnswer(body=document(diff), draw=partial(_drawn, diff))
 
     return present(_NAME, ask, shape, target=wanted[0][0])
 
 
-def _drawn(diff: ChainDiff, looks: Looks) -> Sequence[str]:
+def _drawn(diff: ChainDiff, looks: Layout) -> Sequence[str]:
     lines = table(_CHAINS, _chains(diff.first, diff.second, looks), looks)
     if diff.divergence is None:
         lines += ["", looks.styled("They do not part: the same calls, with the same verdicts and results.", Style.GOOD)]
@@ -53,9 +53,9 @@ def _drawn(diff: ChainDiff, looks: Looks) -> Sequence[str]:
     return [*lines, "", *table(_CALLS, _calls(diff), looks)]
 
 
-def _chains(first: DiffChain, second: DiffChain, looks: Looks) -> Iterator[Row]:
+def _chains(first: DiffChain, second: DiffChain, looks: Layout) -> Iterator[Row]:
     def row(name: str, *texts: str) -> Row:
-        return (Cell(name, Style.QUIET), *texts)
+        return (TableCell(name, Style.QUIET), *texts)
 
     both = (first, second)
     yield row("chain", *(str(one.chain) for one in both))
@@ -74,7 +74,7 @@ def _calls(diff: ChainDiff) -> Iterator[Row]:
         call = row.first or row.second
         text = "" if call is None else f"{call.tool_name} {call.text}"
         here = " <- they part here" if place == diff.divergence else ""
-        yield str(place + 1), text, _made(row.first), _made(row.second), Cell(f"{_differs(row)}{here}", Style.WARN)
+        yield str(place + 1), text, _made(row.first), _made(row.second), TableCell(f"{_differs(row)}{here}", Style.WARN)
 
 
 def _made(call: DiffCall | None) -> str:

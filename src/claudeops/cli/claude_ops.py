@@ -17,7 +17,7 @@ from claudeops.cli.start import read_settings
 from claudeops.domain.gate.approval import visible
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, prepare_directories
-from claudeops.settings.claude_ops import Fate, Verdict, read_set_up
+from claudeops.settings.claude_ops import Fate, LineVerdict, read_set_up
 from claudeops.settings.files import packaged, read_text
 from claudeops.store.claude_ops.source import opened
 from claudeops.store.claude_ops.taking import TakenOver, Takeover
@@ -131,7 +131,7 @@ def _summary(file: Path, counts: Counter[Fate]) -> str:
     return f"\n{told}. " + (f"{change} lines are to be changed." if change else "Nothing needs to be changed.")
 
 
-def _set_up_body(file: Path, verdicts: tuple[Verdict, ...], counts: Counter[Fate]) -> dict[str, object]:
+def _set_up_body(file: Path, verdicts: tuple[LineVerdict, ...], counts: Counter[Fate]) -> dict[str, object]:
     return {
         "path": str(file),
         "counts": {fate.value: counts[fate] for fate in Fate},

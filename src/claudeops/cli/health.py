@@ -16,7 +16,7 @@ import msgspec
 
 from claudeops.cli import reply
 from claudeops.cli.reply import Exit, print_document
-from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, Status, look
+from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, StatusFields, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ConfigurationError
 from claudeops.settings.where import state_dir
@@ -53,7 +53,7 @@ def _body(found: Liveness, file: Path | None) -> dict[str, object]:
     )
 
 
-def _daemon_state(status: Status | None) -> dict[str, object]:
+def _daemon_state(status: StatusFields | None) -> dict[str, object]:
     if status is None:
         return {"ready": False, "pid": None, "running": [], "holds": None, "untold_since": None}
     running = [{"session_id": session.session_id, "tier": session.tier} for session in status.running]

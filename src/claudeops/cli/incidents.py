@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, missing, more, present
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, more, present
 from claudeops.cli.lists import LEVEL_STYLES
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, usd
 from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.answers import document, plain
 from claudeops.domain.gate.approval import visible
@@ -25,13 +25,13 @@ _SILENCES: Final = "list-silences"
 _STYLES: Final = {IncidentStatus.OPEN: Style.BAD, IncidentStatus.ACKNOWLEDGED: Style.WARN}
 
 
-def print_incidents(wanted: Listing, *, everything: bool, shape: Shape) -> int:
+def print_incidents(wanted: Listing, *, everything: bool, shape: AnswerShape) -> int:
     """Print the incidents that are open, or all of them; return the exit status."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = incidents.listed(connection, wanted, everything=everything, now=now)
-        return Answer(
+        return CommandAnswer(
             body={"incidents_count": len(found.items), "incidents": plain(found.items), "before": found.before},
             draw=partial(_drawn, found),
         )
@@ -39,28 +39,28 @@ def print_incidents(wanted: Listing, *, everything: bool, shape: Shape) -> int:
     return present(_LIST, ask, shape)
 
 
-def print_incident(number: int, *, shape: Shape) -> int:
+def print_incident(number: int, *, shape: AnswerShape) -> int:
     """Print one incident with all that belongs to it; return the exit status."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = incidents.story(connection, number, now=now)
             awaits_look = incidents.awaits_look(connection, number)
         if found is None:
             message = f"there is no incident {number}; `claudeops list-incidents --all` shows them"
             return missing("incident_not_found", str(number), message)
-        return Answer(body=document(found), draw=partial(_story, found, awaits_look))
+        return CommandAnswer(body=document(found), draw=partial(_story, found, awaits_look))
 
     return present(_ONE, ask, shape, target=str(number))
 
 
-def print_silences(*, everything: bool, shape: Shape) -> int:
+def print_silences(*, everything: bool, shape: AnswerShape) -> int:
     """Print the silences that hold, or all of them; return the exit status."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = silences.listed(connection, now, everything=everything)
-        return Answer(
+        return CommandAnswer(
             body={"silences_count": len(found), "silences": plain(found)},
             draw=lambda looks: [line for one in found for line in _silence_lines(one, looks)] or ["no silence holds"],
         )
@@ -71,24 +71,24 @@ def print_silences(*, everything: bool, shape: Shape) -> int:
 # --- incidents --------------------------------------------------------------------------------------------
 
 
-def _drawn(found: Page[IncidentEntry], looks: Looks) -> Sequence[str]:
+def _drawn(found: Page[IncidentEntry], looks: Layout) -> Sequence[str]:
     columns = [Column("NO"), Column("STATE"), Column("SINCE"), Column("COST"), Column("SERVICES", shrinks=True)]
     rows = [_row(entry, looks) for entry in found.items]
     return [*(table(columns, rows, looks) or ["no incident is open"]), *more(_LIST, found.before, looks)]
 
 
-def _row(entry: IncidentEntry, looks: Looks) -> Sequence[Cell | str]:
+def _row(entry: IncidentEntry, looks: Layout) -> Sequence[TableCell | str]:
     who = f" by {visible(entry.acked_by)}" if entry.acked_by else ""
     return (
-        Cell(f"{entry.incident} {entry.severity}", LEVEL_STYLES[entry.severity]),
-        Cell(f"{entry.status}{who}", _STYLES.get(entry.status, Style.GOOD)),
+        TableCell(f"{entry.incident} {entry.severity}", LEVEL_STYLES[entry.severity]),
+        TableCell(f"{entry.status}{who}", _STYLES.get(entry.status, Style.GOOD)),
         looks.time(entry.opened_at),
         usd(entry.spend_usd),
         visible(join_names(entry.services)),
     )
 
 
-def _story(found: IncidentStory, awaits_look: bool, looks: Looks) -> Sequence[str]:  # noqa: FBT001 - bound
+def _story(found: IncidentStory, awaits_look: bool, looks: Layout) -> Sequence[str]:  # noqa: FBT001 - bound
     lines = [f"incident {found.incident} · {found.severity} · {visible(join_names(found.services))}"]
     lines += [f"  {line}" for line in _standing(found, looks)]
     if awaits_look:
@@ -97,7 +97,7 @@ def _story(found: IncidentStory, awaits_look: bool, looks: Looks) -> Sequence[st
     return [*lines, "", *(f"{looks.time(one.at)}  {visible(one.text)}" for one in incidents.timeline(found))]
 
 
-def _standing(found: IncidentEntry, looks: Looks) -> Sequence[str]:
+def _standing(found: IncidentEntry, looks: Layout) -> Sequence[str]:
     lines = [f"{found.status}, opened {looks.time(found.opened_at)}"]
     if found.reopened:
         lines.append(f"came back {found.reopened} times")
@@ -116,7 +116,7 @@ def silence_text(silence: SilenceEntry) -> str:
     return f"silence {silence.id} · {matchers} · until {silence.ends_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _silence_lines(silence: SilenceEntry, looks: Looks) -> Sequence[str]:
+def _silence_lines(silence: SilenceEntry, looks: Layout) -> Sequence[str]:
     note = f": {visible(silence.comment)}" if silence.comment else ""
     matchers = visible(", ".join(silence.matchers))
     ends = f"ended by {visible(silence.ended_by)}" if silence.ended_by else "ends"

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, missing, more, present
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, length_of, status_cell, table
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, more, present
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, length_of, status_cell, table
 from claudeops.domain.answers import plain
-from claudeops.domain.calls import Held
+from claudeops.domain.calls import Rechecked
 from claudeops.domain.chains.cooldown import Left
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import Connection, events, opened, services
 from claudeops.store.reading.events import EventEntry
@@ -24,20 +24,20 @@ _EVENTS: Final = "list-events"
 _CHECKS: Final = "list-checks"
 _ACTIONS: Final = "list-actions"
 
-LEVEL_STYLES: Final[Mapping[Level, Style]] = {
-    Level.INFO: Style.PLAIN,
-    Level.WARNING: Style.WARN,
-    Level.CRITICAL: Style.BAD,
+LEVEL_STYLES: Final[Mapping[EventLevel, Style]] = {
+    EventLevel.INFO: Style.PLAIN,
+    EventLevel.WARNING: Style.WARN,
+    EventLevel.CRITICAL: Style.BAD,
 }
 
 
-def print_events(wanted: Listing, *, only_open: bool, shape: Shape) -> int:
+def print_events(wanted: Listing, *, only_open: bool, shape: AnswerShape) -> int:
     """Print events; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = events.listed(connection, wanted, only_open=only_open)
-        return Answer(
+        return CommandAnswer(
             body={"events_count": len(found.items), "events": plain(found.items), "before": found.before},
             draw=partial(_events, found),
         )
@@ -45,17 +45,17 @@ def print_events(wanted: Listing, *, only_open: bool, shape: Shape) -> int:
     return present(_EVENTS, ask, shape)
 
 
-def print_checks(wanted: Listing, *, shape: Shape) -> int:
+def print_checks(wanted: Listing, *, shape: AnswerShape) -> int:
     """Print how a service was seen, or all services; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = services.checks(connection, wanted)
             probes = services.probes_of(connection, wanted.service)
         if wanted.service is not None and not found.items and not probes and wanted.before is None:
             message = f"nobody has looked at {wanted.service} in that time; `claudeops list-checks` shows all services"
             return missing("service_not_found", wanted.service, message)
-        return Answer(
+        return CommandAnswer(
             body={
                 "service": plain(wanted.service),
                 "checks_count": len(found.items),
@@ -69,14 +69,14 @@ def print_checks(wanted: Listing, *, shape: Shape) -> int:
     return present(_CHECKS, ask, shape, target=wanted.service)
 
 
-def print_actions(wanted: Listing, *, shape: Shape) -> int:
+def print_actions(wanted: Listing, *, shape: AnswerShape) -> int:
     """Print the ledger of actions, and what is left of the limits; return the exit status."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = services.actions(connection, wanted)
             left = _limits_left(connection, wanted.service, now)
-        return Answer(
+        return CommandAnswer(
             body={
                 "actions_count": len(found.items),
                 "actions": plain(found.items),
@@ -106,7 +106,7 @@ def session_label(session_id: int | None) -> str:
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _events(found: Page[EventEntry], looks: Looks) -> Sequence[str]:
+def _events(found: Page[EventEntry], looks: Layout) -> Sequence[str]:
     columns = [
         Column("ID", right=True),
         Column("LEVEL"),
@@ -120,12 +120,12 @@ def _events(found: Page[EventEntry], looks: Looks) -> Sequence[str]:
     rows = [
         (
             str(event.event_id),
-            Cell(event.level.value, LEVEL_STYLES[event.level] if event.resolved_at is None else Style.QUIET),
+            TableCell(event.level.value, LEVEL_STYLES[event.level] if event.resolved_at is None else Style.QUIET),
             looks.time(event.last_seen),
             str(event.count),
-            Cell("open") if event.resolved_at is None else Cell("resolved", Style.QUIET),
+            TableCell("open") if event.resolved_at is None else TableCell("resolved", Style.QUIET),
             session_label(event.last_session_id or event.session_id),
-            Cell(event.service or "-", Style.NAME),
+            TableCell(event.service or "-", Style.NAME),
             event.message,
         )
         for event in found.items
@@ -133,7 +133,7 @@ def _events(found: Page[EventEntry], looks: Looks) -> Sequence[str]:
     return [*(table(columns, rows, looks) or ["no events"]), *more(_EVENTS, found.before, looks)]
 
 
-def _checks(found: Page[CheckEntry], probes: Sequence[ProbeEntry], wanted: Listing, looks: Looks) -> Sequence[str]:
+def _checks(found: Page[CheckEntry], probes: Sequence[ProbeEntry], wanted: Listing, looks: Layout) -> Sequence[str]:
     columns = [
         Column("CHECKED"),
         Column("SERVICE", shrinks=True),
@@ -144,7 +144,7 @@ def _checks(found: Page[CheckEntry], probes: Sequence[ProbeEntry], wanted: Listi
     rows = [
         (
             looks.time(check.checked_at),
-            Cell("" if wanted.service is not None else check.service, Style.NAME),  # an empty column is left out
+            TableCell("" if wanted.service is not None else check.service, Style.NAME),  # an empty column is left out
             status_cell(check.status.value),
             "probe" if check.session_id is None else f"session {check.session_id} (tier {check.tier})",
             check.detail or "-",
@@ -156,7 +156,7 @@ def _checks(found: Page[CheckEntry], probes: Sequence[ProbeEntry], wanted: Listi
     return [*_probes(probes, looks), *lines, *more(command, found.before, looks)]
 
 
-def _probes(probes: Sequence[ProbeEntry], looks: Looks) -> list[str]:
+def _probes(probes: Sequence[ProbeEntry], looks: Layout) -> list[str]:
     columns = [
         Column("PROBE"),
         Column("STATE"),
@@ -167,7 +167,7 @@ def _probes(probes: Sequence[ProbeEntry], looks: Looks) -> list[str]:
     ]
     rows = [
         (
-            Cell(f"{probe.name} ({probe.kind})", Style.NAME),
+            TableCell(f"{probe.name} ({probe.kind})", Style.NAME),
             status_cell(probe.state.value),
             looks.time(probe.since),
             looks.time(probe.last_checked_at, none="never"),
@@ -179,7 +179,7 @@ def _probes(probes: Sequence[ProbeEntry], looks: Looks) -> list[str]:
     return [*table(columns, rows, looks), ""] if rows else []
 
 
-def _actions(found: Page[ActionEntry], left: Sequence[Left], looks: Looks) -> Sequence[str]:
+def _actions(found: Page[ActionEntry], left: Sequence[Left], looks: Layout) -> Sequence[str]:
     columns = [
         Column("ID", right=True),
         Column("DONE"),
@@ -195,7 +195,7 @@ def _actions(found: Page[ActionEntry], left: Sequence[Left], looks: Looks) -> Se
             str(action.action_id),
             looks.time(action.timestamp),
             action.action_type,
-            Cell(action.service, Style.NAME),
+            TableCell(action.service, Style.NAME),
             result_cell(action),
             held_cell(action, looks),
             f"{action.session_id} (tier {action.tier})",
@@ -207,35 +207,35 @@ def _actions(found: Page[ActionEntry], left: Sequence[Left], looks: Looks) -> Se
     return [*lines, *_limits(left, looks)]
 
 
-def result_cell(action: ActionEntry) -> Cell:
+def result_cell(action: ActionEntry) -> TableCell:
     """Return how an action ended."""
     if action.success is None:
-        return Cell(action.error or "not known yet", Style.QUIET)
-    return Cell("done", Style.GOOD) if action.success else Cell(action.error or "failed", Style.BAD)
+        return TableCell(action.error or "not known yet", Style.QUIET)
+    return TableCell("done", Style.GOOD) if action.success else TableCell(action.error or "failed", Style.BAD)
 
 
-def held_cell(action: ActionEntry, looks: Looks) -> Cell:
+def held_cell(action: ActionEntry, looks: Layout) -> TableCell:
     """Return whether what an action was for still holds, as somebody saw later."""
     match action.held:
-        case Held.HELD:
-            return Cell("held", Style.GOOD)
-        case Held.RELAPSED:
-            return Cell("relapsed", Style.BAD)
-        case Held.UNKNOWN:
-            return Cell("unknown", Style.WARN)
+        case Rechecked.HELD:
+            return TableCell("held", Style.GOOD)
+        case Rechecked.RELAPSED:
+            return TableCell("relapsed", Style.BAD)
+        case Rechecked.UNKNOWN:
+            return TableCell("unknown", Style.WARN)
         case None if action.follow_up_at is not None:
-            return Cell(f"looks {looks.time(action.follow_up_at)}", Style.QUIET)
+            return TableCell(f"looks {looks.time(action.follow_up_at)}", Style.QUIET)
         case _:
-            return Cell("-", Style.QUIET)
+            return TableCell("-", Style.QUIET)
 
 
-def _limits(left: Sequence[Left], looks: Looks) -> list[str]:
+def _limits(left: Sequence[Left], looks: Layout) -> list[str]:
     columns = [Column("LIMIT"), Column("SERVICE", shrinks=True), Column("USED", right=True), Column("NEXT")]
     rows = [
         (
             one.kind,
-            Cell(one.service, Style.NAME),
-            Cell(f"{one.used} of {one.count}", Style.WARN if one.free_at is not None else Style.PLAIN),
+            TableCell(one.service, Style.NAME),
+            TableCell(f"{one.used} of {one.count}", Style.WARN if one.free_at is not None else Style.PLAIN),
             "now" if one.free_at is None else f"{looks.time(one.free_at)} ({length_of(one.free_at - looks.now)})",
         )
         for one in left

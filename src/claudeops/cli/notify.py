@@ -11,7 +11,7 @@ import click
 
 from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.notices.notice import Delivery, Target
+from claudeops.domain.notices.notice import DeliveryOutcome, Target
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
 from claudeops.settings import Settings
 from claudeops.text.redact import Redactor
@@ -31,7 +31,7 @@ def print_test(target: str, *, as_json: bool) -> int:
         body = anyio.run(partial(_sent, found, settings))
     except ClaudeopsError as error:
         return print_failure(_COMMAND, error, as_json=as_json, target=target)
-    status = Exit.OK if body["result"] == Delivery.DELIVERED.value else Exit.UNRESOLVED
+    status = Exit.OK if body["result"] == DeliveryOutcome.DELIVERED.value else Exit.UNRESOLVED
     if as_json:
         return print_document(_COMMAND, body, status)
     said = f": {body['answer']}" if body["answer"] else ""

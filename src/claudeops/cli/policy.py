@@ -42,7 +42,7 @@ _EXAMPLE: Final = "example"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class PolicyQuestion:
     """What ``policy test`` asks: one call, at which tiers, under which policy."""
 
     command: str | None
@@ -54,7 +54,7 @@ class Question:
     file: Path | None  # None: the policy in force
 
 
-def print_verdicts(question: Question, *, as_json: bool) -> int:
+def print_verdicts(question: PolicyQuestion, *, as_json: bool) -> int:
     """Print the verdict of each tier, and return the exit status."""
     try:
         call = _call(question)
@@ -172,7 +172,7 @@ def estate_or_none(settings: Settings) -> Estate:
 # --- verdicts -----------------------------------------------------------------------------------------
 
 
-def _call(question: Question) -> ToolCall:
+def _call(question: PolicyQuestion) -> ToolCall:
     given: object = {"command": question.command}
     if question.given is not None:
         try:
@@ -186,7 +186,7 @@ def _call(question: Question) -> ToolCall:
     return ToolCall(tool_use_id="test", tool_name=question.tool, input=given if isinstance(given, dict) else {})
 
 
-def _judgements(call: ToolCall, question: Question, settings: Settings) -> tuple[TierVerdict, ...]:
+def _judgements(call: ToolCall, question: PolicyQuestion, settings: Settings) -> tuple[TierVerdict, ...]:
     tiers = tier_policies(settings)
     if question.tier is not None and question.tier not in tiers:
         raise click.UsageError(

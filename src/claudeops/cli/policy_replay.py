@@ -11,11 +11,11 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from claudeops.app.policy import PolicyInForce
+from claudeops.app.policy import LoadedPolicy
 from claudeops.app.wiring import tier_setups
-from claudeops.cli.answer import Answer, Shape, database_url, present
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
 from claudeops.cli.policy import estate_or_none, with_policy
-from claudeops.cli.text.layout import Cell, Column, Looks, Row, Style, count_of, pairs, table
+from claudeops.cli.text.layout import Column, Layout, Row, Style, TableCell, count_of, pairs, table
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
 from claudeops.policy.replay import PolicyReplay, RecordedCall, ReplayBound, ReplayCount
@@ -34,22 +34,22 @@ _COLUMNS: Final = (
 _STYLES: Final = {VerdictKind.ALLOW: Style.GOOD, VerdictKind.ASK: Style.WARN, VerdictKind.DENY: Style.BAD}
 
 
-def print_replay(file: Path, since: datetime, *, shape: Shape) -> int:
+def print_replay(file: Path, since: datetime, *, shape: AnswerShape) -> int:
     """Print which calls on record get another verdict by the policy in a file; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         text = read_text(file, origin="FILE", what="policy", limit=_MOST_BYTES)
         settings = with_policy(None)
         with opened(database_url()) as connection:
             found = anyio.run(_replayed, settings, connection, text, since)
-        return Answer(body=document(found), draw=partial(_drawn, found))
+        return CommandAnswer(body=document(found), draw=partial(_drawn, found))
 
     return present(_NAME, ask, shape, target=str(file))
 
 
 async def _replayed(settings: Settings, connection: Connection, text: str, since: datetime) -> PolicyReplay:
     estate, count = estate_or_none(settings), ReplayCount()
-    policy = PolicyInForce(settings=settings, setups=tier_setups(settings), estate=lambda: estate, text="")
+    policy = LoadedPolicy(settings=settings, setups=tier_setups(settings), estate=lambda: estate, text="")
 
     async def calls(before: int | None) -> Sequence[RecordedCall]:
         await anyio.lowlevel.checkpoint()
@@ -59,7 +59,7 @@ async def _replayed(settings: Settings, connection: Connection, text: str, since
     return count.sum(since=since, on_record=count_since(connection, since), bound=bound)
 
 
-def _drawn(found: PolicyReplay, looks: Looks) -> Sequence[str]:
+def _drawn(found: PolicyReplay, looks: Layout) -> Sequence[str]:
     ends = {None: "", ReplayBound.COUNT: " (no more are taken)", ReplayBound.TIME: " (time was over)"}
     facts = [
         ("replayed", f"{found.replayed} of {count_of(found.on_record, 'call')}{ends[found.bound]}"),
@@ -81,7 +81,7 @@ def _changes(found: PolicyReplay) -> Iterator[Row]:
             str(one.tier),
             f"{one.tool_name} {one.text}",
             one.recorded.value,
-            Cell(one.verdict.value, _STYLES[one.verdict]),
+            TableCell(one.verdict.value, _STYLES[one.verdict]),
             one.reason,
             "" if one.by_edit else "by the policy in force too",
         )

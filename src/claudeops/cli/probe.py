@@ -18,7 +18,7 @@ import anyio
 import click
 
 from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, status_cell, table
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, status_cell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.clock import Clock
 from claudeops.domain.probes.machine import due
@@ -27,10 +27,10 @@ from claudeops.domain.probes.probe import (
     HeartbeatLook,
     Observation,
     Pings,
+    PingVerb,
     Probe,
     Saw,
     Standing,
-    Verb,
     kind_of,
     target_of,
 )
@@ -168,11 +168,11 @@ def _table(known: _Known) -> tuple[str, Body, Exit]:
     return "\n".join(lines), body, Exit.CONFIGURATION if known.fault else Exit.OK
 
 
-def _row(probe: Probe, kept: KeptProbe | None, looks: Looks) -> Sequence[Cell | str]:
+def _row(probe: Probe, kept: KeptProbe | None, looks: Layout) -> Sequence[TableCell | str]:
     standing = kept.standing if kept is not None else Standing()
     since = "not looked yet" if standing.last_checked_at is None else looks.time(standing.since)
     took = "" if standing.latency_ms is None else f"{standing.latency_ms:.0f} ms"
-    name = Cell(f"{probe.name} ({kind_of(probe.look)})", Style.NAME)
+    name = TableCell(f"{probe.name} ({kind_of(probe.look)})", Style.NAME)
     return (name, status_cell(standing.state.value), since, took, standing.detail)
 
 
@@ -197,7 +197,7 @@ def _declared(probe: Probe) -> Body:
 # --- ping -------------------------------------------------------------------------------------------------
 
 
-def send_ping(name: str, verb: Verb | None, text: str, *, as_json: bool) -> int:
+def send_ping(name: str, verb: PingVerb | None, text: str, *, as_json: bool) -> int:
     """Note what a heartbeat says; return the exit status: 0 heard, 1 no daemon knows a heartbeat of this name."""
     try:
         heard = anyio.run(partial(_ping, name, verb, ping_line(text, _redactor().text)))
@@ -229,7 +229,7 @@ def _redactor() -> Redactor:
         return Redactor(())
 
 
-async def _ping(name: str, verb: Verb | None, text: str) -> bool:
+async def _ping(name: str, verb: PingVerb | None, text: str) -> bool:
     store: Store = open_store(database_url(os.environ, cwd=Path.cwd()))
     try:
         return await store.probes.ping(name, verb, text=text, at=datetime.now(UTC))

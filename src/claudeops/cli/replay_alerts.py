@@ -19,7 +19,7 @@ import msgspec
 from claudeops.app.wiring import estate_now, probe_reading
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
-from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
+from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.estate.estate import NO_ESTATE
@@ -37,7 +37,7 @@ _MOST_TOLD: Final = 20  # bodies that cannot be read, for people
 _MARK: Final = b"\xef\xbb\xbf"
 _APART: Final = timedelta(seconds=1)
 
-Body = tuple[datetime, Delivery | Unparsed]
+Body = tuple[datetime, SenderBody | Unparsed]
 
 
 class _Line(msgspec.Struct):
@@ -173,7 +173,7 @@ def _lines(done: Replayed) -> Iterator[str]:
         yield f"{at:%Y-%m-%d %H:%M:%S} UTC  {body.source} sends what cannot be read: {visible(body.why)}"
     if len(done.unread) > _MOST_TOLD:
         yield f"and {len(done.unread) - _MOST_TOLD} more that cannot be read"
-    about = {ruling.incident: ruling.about for _, ruling in done.rulings if ruling.decision is Decision.STARTED}
+    about = {ruling.incident: ruling.about for _, ruling in done.rulings if ruling.decision is AlertDecision.STARTED}
     for at, start in done.starts:
         services = about.get(start.incident, "") if len(start.services) == 1 else ""
         alerts = "1 alert" if len(start.alerts) == 1 else f"{len(start.alerts)} alerts"

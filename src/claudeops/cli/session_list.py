@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.on_database import CommandResult, not_found
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, usd
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import reference
 from claudeops.domain.sessions import Outcome
@@ -40,7 +40,7 @@ async def find_in(store: Store, written: str) -> int | CommandResult:
     return not_found(NOT_FOUND, written, found) if isinstance(found, str) else found
 
 
-def sessions_table(found: Sequence[ListedSession], looks: Looks, *, indent: int = 0) -> list[str]:
+def sessions_table(found: Sequence[ListedSession], looks: Layout, *, indent: int = 0) -> list[str]:
     """Return sessions as a table."""
     columns = [
         Column("ID", right=True),
@@ -57,15 +57,15 @@ def sessions_table(found: Sequence[ListedSession], looks: Looks, *, indent: int 
     return table(columns, [_row(one, looks) for one in found], looks, indent=indent)
 
 
-def _row(session: ListedSession, looks: Looks) -> Sequence[Cell | str]:
+def _row(session: ListedSession, looks: Layout) -> Sequence[TableCell | str]:
     return (
         str(session.id),
         str(session.chain),
         str(session.tier),
-        Cell(visible(session.model), Style.QUIET),
+        TableCell(visible(session.model), Style.QUIET),
         looks.time(session.started_at or session.created_at),
-        Cell(visible(session.started_by or session.trigger), Style.QUIET),
-        Cell(session.outcome or session.status, Style.PLAIN if session.outcome in _WELL else Style.BAD),
+        TableCell(visible(session.started_by or session.trigger), Style.QUIET),
+        TableCell(session.outcome or session.status, Style.PLAIN if session.outcome in _WELL else Style.BAD),
         session.decision or "-",
         usd(session.cost_usd),
         visible(" ".join((session.summary or session.error or "-").split())),

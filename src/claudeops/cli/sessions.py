@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.cli.answer import Answer, Body, Shape, database_url, missing, more, present
+from claudeops.cli.answer import AnswerShape, Body, CommandAnswer, database_url, missing, more, present
 from claudeops.cli.on_database import CommandResult, not_found, now, refused, run_on_database
 from claudeops.cli.session_list import NOT_FOUND, find, find_in, sessions_table
-from claudeops.cli.text.layout import Column, Looks, Style, pairs, table
+from claudeops.cli.text.layout import Column, Layout, Style, pairs, table
 from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page
 from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
 from claudeops.settings.where import results_dir
-from claudeops.store.housekeeping import Deletion, Kept
+from claudeops.store.housekeeping import Deletion, NotDeleted
 from claudeops.store.reading import opened
 from claudeops.store.reading.session_rows import ListedSession, WholeSession, listed, whole
 from claudeops.store.store import Store
@@ -57,10 +57,10 @@ _HELPS: Final = {
 # --- list -------------------------------------------------------------------------------------------------
 
 
-def list_sessions(wanted: Listing, *, shape: Shape) -> int:
+def list_sessions(wanted: Listing, *, shape: AnswerShape) -> int:
     """Print a page of sessions, newest first; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = listed(connection, wanted)
         body: Body = {
@@ -69,12 +69,12 @@ def list_sessions(wanted: Listing, *, shape: Shape) -> int:
             "sessions": plain(found.items),
             "before": found.before,
         }
-        return Answer(body=body, draw=partial(_drawn, found))
+        return CommandAnswer(body=body, draw=partial(_drawn, found))
 
     return present(_LIST, ask, shape)
 
 
-def _drawn(found: Page[ListedSession], looks: Looks) -> list[str]:
+def _drawn(found: Page[ListedSession], looks: Layout) -> list[str]:
     return [*(sessions_table(found.items, looks) or ["no sessions"]), *more(_LIST, found.before, looks)]
 
 
@@ -85,10 +85,10 @@ def _directory() -> str:
 # --- one with everything ----------------------------------------------------------------------------------
 
 
-def load_session(written: str, *, shape: Shape) -> int:
+def load_session(written: str, *, shape: AnswerShape) -> int:
     """Print everything that is on record about a session; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             number = find(connection, written)
             found = None if isinstance(number, str) else whole(connection, number)
@@ -103,12 +103,12 @@ def load_session(written: str, *, shape: Shape) -> int:
             "chain": plain(found.chain),
             **{name: plain(getattr(found, name)) for name in _PARTS},
         }
-        return Answer(body=body, draw=partial(_whole, found))
+        return CommandAnswer(body=body, draw=partial(_whole, found))
 
     return present(_LOAD, ask, shape, target=written)
 
 
-def _whole(found: WholeSession, looks: Looks) -> list[str]:
+def _whole(found: WholeSession, looks: Layout) -> list[str]:
     columns = {name: value for name, value in found.columns.items() if value is not None and name != "error"}
     lines = pairs([(name, _value(value, looks)) for name, value in columns.items()], looks)
     lines += pairs(_error(found), looks)
@@ -135,7 +135,7 @@ def _error(found: WholeSession) -> list[tuple[str, str]]:
     return facts
 
 
-def _value(value: object, looks: Looks) -> str:
+def _value(value: object, looks: Layout) -> str:
     if value is None:
         return ""
     return looks.time(value) if isinstance(value, datetime) else visible(" ".join(str(value).split()))
@@ -176,13 +176,13 @@ async def _deleted(written: str, chain: bool, settings: Settings, store: Store) 
 def _kept(written: str, number: int, done: Deletion, longest: float) -> CommandResult:
     others = ", ".join(map(str, done.session_ids))
     match done.kept:
-        case Kept.UNDER_WAY:
+        case NotDeleted.UNDER_WAY:
             says = f"Session {others} has not ended."
             hint = "Wait for its end, or stop it first."
-        case Kept.FOLLOWED:
+        case NotDeleted.FOLLOWED:
             says = f"From session {number} followed {others}."
             hint = f"Delete them together: `claudeops delete-session {number} --chain`."
-        case Kept.COUNTS:
+        case NotDeleted.COUNTS:
             says = f"The actions of session {others} still count towards a limit, and would be allowed once more."
             hint = f"Wait until they are over: the longest limit looks back {timedelta(seconds=longest)}."
         case _:

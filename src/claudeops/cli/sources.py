@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, present
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
 from claudeops.cli.start import read_settings
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, table
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, table
 from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.store.reading import opened
@@ -18,34 +18,34 @@ from claudeops.store.reading.sources import SourceEntry, listed
 _NAME: Final = "list-sources"
 
 
-def print_sources(*, shape: Shape) -> int:
+def print_sources(*, shape: AnswerShape) -> int:
     """Print who sends; return the exit status."""
 
-    def ask(_: datetime) -> Answer:
+    def ask(_: datetime) -> CommandAnswer:
         declared = read_settings().alerts.rules.sources
         with opened(database_url()) as connection:
             found = listed(connection, declared)
-        return Answer(body={"sources_count": len(found), "sources": plain(found)}, draw=partial(_drawn, found))
+        return CommandAnswer(body={"sources_count": len(found), "sources": plain(found)}, draw=partial(_drawn, found))
 
     return present(_NAME, ask, shape)
 
 
-def _drawn(found: Sequence[SourceEntry], looks: Looks) -> Sequence[str]:
+def _drawn(found: Sequence[SourceEntry], looks: Layout) -> Sequence[str]:
     columns = [Column("SOURCE"), Column("KIND"), Column("BODIES"), Column("ALERTS"), Column("UNREADABLE")]
     lines = table([*columns, Column("LAST HEARD OF")], [_row(entry, looks) for entry in found], looks)
     unread = [line for entry in found for line in _unread(entry, looks)]
     return [*(lines or ["no source is declared: set CLAUDEOPS_ALERTS_PATH"]), *unread]
 
 
-def _row(entry: SourceEntry, looks: Looks) -> Sequence[Cell | str]:
-    name = Cell(visible(entry.source), Style.PLAIN if entry.readable else Style.WARN)
-    kind = Cell("not declared", Style.QUIET) if entry.kind is None else Cell(entry.kind.value)
+def _row(entry: SourceEntry, looks: Layout) -> Sequence[TableCell | str]:
+    name = TableCell(visible(entry.source), Style.PLAIN if entry.readable else Style.WARN)
+    kind = TableCell("not declared", Style.QUIET) if entry.kind is None else TableCell(entry.kind.value)
     counts = (str(entry.bodies), str(entry.alerts), str(entry.unreadable))
-    last = Cell("never", Style.QUIET) if entry.heard_at is None else looks.time(entry.heard_at)
+    last = TableCell("never", Style.QUIET) if entry.heard_at is None else looks.time(entry.heard_at)
     return name, kind, *counts, last
 
 
-def _unread(entry: SourceEntry, looks: Looks) -> Iterator[str]:
+def _unread(entry: SourceEntry, looks: Layout) -> Iterator[str]:
     """Yield what a source last sent that could not be read, and why not."""
     if entry.reason is None:
         return

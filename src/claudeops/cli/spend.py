@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, present
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, length_of, pairs, table, usd
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, length_of, pairs, table, usd
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
 from claudeops.store.reading import opened
-from claudeops.store.reading.figures import Figures, figures
-from claudeops.store.reading.spending import Spending, spending_of
+from claudeops.store.reading.figures import CountedFigures, figures
+from claudeops.store.reading.spending import SpendingAnswer, spending_of
 from claudeops.wording.readable import count_of
 
 _SPEND: Final = "spend"
@@ -29,10 +29,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 # --- spend ------------------------------------------------------------------------------------------------
 
 
-def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: Shape) -> int:
+def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: AnswerShape) -> int:
     """Print what was spent, by ``day``, ``tier``, ``model``, ``chain`` or all of them; return the exit status."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         from claudeops.settings import load_settings  # noqa: PLC0415 - `stats` does without
 
         settings = load_settings(os.environ, cwd=Path.cwd()).settings
@@ -46,25 +46,25 @@ def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: Sh
                 chain_budget_usd=settings.budgets.chain_usd,
                 limit=limit,
             )
-        return Answer(body=document(found), draw=partial(_spend, found, by))
+        return CommandAnswer(body=document(found), draw=partial(_spend, found, by))
 
     return present(_SPEND, ask, shape)
 
 
-def _spend(found: Spending, by: str | None, looks: Looks) -> Sequence[str]:
+def _spend(found: SpendingAnswer, by: str | None, looks: Layout) -> Sequence[str]:
     over = found.today_usd >= found.day_budget_usd
     today = f"{usd(found.today_usd)} of {usd(found.day_budget_usd)}"
     reserved = f", {usd(found.reserved_usd)} reserved for what runs" if found.under_way else ""
     lines = pairs(
         [
-            ("today", Cell(today + reserved, Style.BAD if over else Style.PLAIN)),
+            ("today", TableCell(today + reserved, Style.BAD if over else Style.PLAIN)),
             (f"since {found.since:%Y-%m-%d}", f"{usd(found.booked_usd)} booked"),
             ("nothing found", f"{usd(found.nothing_found_usd)} of it"),
             ("saved", f"{usd(found.saved_usd)} by {count_of(found.saved_fires, 'fire')} without a change"),
         ],
         looks,
     )
-    parts: Mapping[str, Callable[[Spending, Looks], list[str]]] = {
+    parts: Mapping[str, Callable[[SpendingAnswer, Layout], list[str]]] = {
         "day": _days,
         "tier": _tiers,
         "model": _models,
@@ -78,31 +78,31 @@ def _spend(found: Spending, by: str | None, looks: Looks) -> Sequence[str]:
     return [*lines, *_under_way(found, looks)]
 
 
-def _days(found: Spending, looks: Looks) -> list[str]:
+def _days(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [Column("DAY"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("OF THE BUDGET")]
     rows = [
         (
             day.day,
             usd(day.booked_usd),
             str(day.sessions),
-            Cell(_bar(day.booked_usd, found.day_budget_usd, looks), _budget_style(day.booked_usd, found)),
+            TableCell(_bar(day.booked_usd, found.day_budget_usd, looks), _budget_style(day.booked_usd, found)),
         )
         for day in found.days
     ]
     return table(columns, rows, looks)
 
 
-def _bar(usd_spent: float, budget: float, looks: Looks) -> str:
+def _bar(usd_spent: float, budget: float, looks: Layout) -> str:
     share = usd_spent / budget if budget else 0.0
     block = "█" if looks.ellipsis == "…" else "#"
     return f"{block * min(round(share * 20), 40)} {share:.0%}".strip()
 
 
-def _budget_style(usd_spent: float, found: Spending) -> Style:
+def _budget_style(usd_spent: float, found: SpendingAnswer) -> Style:
     return Style.BAD if usd_spent >= found.day_budget_usd else Style.GOOD
 
 
-def _tiers(found: Spending, looks: Looks) -> list[str]:
+def _tiers(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [Column("TIER"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("EACH", right=True)]
     rows = [
         (f"tier {tier.tier}", usd(tier.booked_usd), str(tier.sessions), usd(tier.booked_usd / max(tier.sessions, 1)))
@@ -111,7 +111,7 @@ def _tiers(found: Spending, looks: Looks) -> list[str]:
     return table(columns, rows, looks)
 
 
-def _models(found: Spending, looks: Looks) -> list[str]:
+def _models(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [
         Column("MODEL", shrinks=True),
         Column("COST", right=True),
@@ -124,38 +124,38 @@ def _models(found: Spending, looks: Looks) -> list[str]:
     ]
     rows = [
         (
-            Cell(model.model, Style.NAME),
+            TableCell(model.model, Style.NAME),
             usd(model.cost_usd),
             str(model.calls),
             f"{model.input_tokens:,}",
             f"{model.output_tokens:,}",
             f"{model.cache_read_tokens:,}",
             f"{model.cache_write_tokens:,}",
-            Cell(f"{model.without_price} without a price" if model.without_price else "", Style.WARN),
+            TableCell(f"{model.without_price} without a price" if model.without_price else "", Style.WARN),
         )
         for model in found.models
     ]
     return table(columns, rows, looks)
 
 
-def _services(found: Spending, looks: Looks) -> list[str]:
+def _services(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [Column("SERVICE", shrinks=True), Column("BOOKED", right=True), Column("SESSIONS", right=True)]
     rows = [(visible(one.service or "none"), usd(one.booked_usd), str(one.sessions)) for one in found.services]
     return table(columns, rows, looks)
 
 
-def _verdicts(found: Spending, looks: Looks) -> list[str]:
+def _verdicts(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [Column("VERDICT"), Column("BOOKED", right=True), Column("SESSIONS", right=True)]
     rows = [(one.verdict or "none", usd(one.booked_usd), str(one.sessions)) for one in found.verdicts]
     return table(columns, rows, looks)
 
 
-def _chains(found: Spending, looks: Looks) -> list[str]:
+def _chains(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [Column("CHAIN"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("LAST")]
     rows = [
         (
             f"chain {chain.chain}",
-            Cell(usd(chain.booked_usd), Style.BAD if chain.booked_usd >= found.chain_budget_usd else Style.PLAIN),
+            TableCell(usd(chain.booked_usd), Style.BAD if chain.booked_usd >= found.chain_budget_usd else Style.PLAIN),
             str(chain.sessions),
             looks.time(chain.last_at),
         )
@@ -164,7 +164,7 @@ def _chains(found: Spending, looks: Looks) -> list[str]:
     return table(columns, rows, looks)
 
 
-def _under_way(found: Spending, looks: Looks) -> list[str]:
+def _under_way(found: SpendingAnswer, looks: Layout) -> list[str]:
     columns = [Column("RUNS"), Column("TIER", right=True), Column("USED", right=True), Column("RESERVED", right=True)]
     rows = [
         (f"session {one.session_id}", str(one.tier), usd(one.charged_usd), usd(one.reserved_usd))
@@ -176,18 +176,18 @@ def _under_way(found: Spending, looks: Looks) -> list[str]:
 # --- stats ------------------------------------------------------------------------------------------------
 
 
-def print_stats(*, since: datetime | None, shape: Shape) -> int:
+def print_stats(*, since: datetime | None, shape: AnswerShape) -> int:
     """Print how sessions went; return the exit status."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
             found = figures(connection, now - _SINCE if since is None else since)
-        return Answer(body=document(found), draw=partial(_stats, found))
+        return CommandAnswer(body=document(found), draw=partial(_stats, found))
 
     return present(_STATS, ask, shape)
 
 
-def _stats(found: Figures, looks: Looks) -> Sequence[str]:
+def _stats(found: CountedFigures, looks: Layout) -> Sequence[str]:
     columns = [
         Column("TIER"),
         Column("SESSIONS", right=True),
@@ -209,7 +209,7 @@ def _stats(found: Figures, looks: Looks) -> Sequence[str]:
         )
         for tier in found.tiers
     ]
-    facts: list[tuple[str, Cell | str]] = [
+    facts: list[tuple[str, TableCell | str]] = [
         ("chains", str(found.chains)),
         ("sessions", str(found.sessions)),
         ("outcomes", _listed(found.outcomes)),

@@ -19,9 +19,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from claudeops.cli.answer import Answer, Body, Shape, present
+from claudeops.cli.answer import AnswerShape, Body, CommandAnswer, present
 from claudeops.cli.reply import ErrorKind, Exit, error_body
-from claudeops.cli.text.layout import Cell, Looks, Style, count_of, pairs, usd
+from claudeops.cli.text.layout import Layout, Style, TableCell, count_of, pairs, usd
 from claudeops.domain.answers import plain
 from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look
@@ -36,11 +36,11 @@ _LATE: Final = timedelta(minutes=15)  # that the oldest notice may wait, as in /
 _LEVELS: Final = ("critical", "warning", "info")
 _LEVEL_STYLES: Final[Mapping[str, Style]] = {"critical": Style.BAD, "warning": Style.WARN}
 
-Fact = tuple[str, Cell | str]
+Fact = tuple[str, TableCell | str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class StatusShown:
     """Everything that is shown."""
 
     daemon: Liveness
@@ -72,12 +72,12 @@ class State:
         )
 
 
-def print_status(*, shape: Shape) -> int:
+def print_status(*, shape: AnswerShape) -> int:
     """Print the state of everything; return the exit status: 0 the daemon lives, 1 it does not."""
     return present(_NAME, _ask, shape)
 
 
-def _ask(now: datetime) -> Answer:
+def _ask(now: datetime) -> CommandAnswer:
     cwd = Path.cwd()
     file = state_dir(os.environ, cwd=cwd) / STATUS_FILE
     daemon = look(file, alive=alive, monotonic=time.monotonic())
@@ -88,8 +88,8 @@ def _ask(now: datetime) -> Answer:
         seen = glance(database_url(os.environ, cwd=cwd), now=now, midnight=midnight)
     except ClaudeopsError as error:
         trouble = str(error)
-    state = State(daemon=daemon, seen=seen, trouble=trouble, day_budget_usd=budget, timezone=timezone)
-    return Answer(
+    state = StatusShown(daemon=daemon, seen=seen, trouble=trouble, day_budget_usd=budget, timezone=timezone)
+    return CommandAnswer(
         body=_body(state, file),
         draw=partial(_drawn, state),
         exit_code=Exit.OK if daemon.lives else Exit.UNRESOLVED,
@@ -111,7 +111,7 @@ def _midnight(now: datetime, timezone: str) -> datetime:
 # --- the document -----------------------------------------------------------------------------------------
 
 
-def _body(state: State, file: Path) -> Body:
+def _body(state: StatusShown, file: Path) -> Body:
     status = state.daemon.status
     body: Body = {
         "lives": state.daemon.lives,
@@ -139,14 +139,14 @@ def _body(state: State, file: Path) -> Body:
     return body
 
 
-def _holds(state: State) -> object:
+def _holds(state: StatusShown) -> object:
     if state.seen is not None:
         return plain(state.seen.holds)
     holds = None if state.daemon.status is None else state.daemon.status.holds
     return None if holds is None else [msgspec.to_builtins(hold) for hold in holds]
 
 
-def _money(state: State) -> Body:
+def _money(state: StatusShown) -> Body:
     return {
         "today_usd": None if state.seen is None else state.seen.today_usd,
         "reserved_usd": None if state.seen is None else state.seen.reserved_usd,
@@ -180,10 +180,10 @@ def _of_database(seen: Glance | None) -> Body:
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _drawn(state: State, looks: Looks) -> Sequence[str]:
+def _drawn(state: StatusShown, looks: Layout) -> Sequence[str]:
     facts: list[Fact] = [*_of_daemon(state, looks)]
     if state.seen is None:
-        facts.append(("database", Cell(state.trouble or "away", Style.BAD)))
+        facts.append(("database", TableCell(state.trouble or "away", Style.BAD)))
     facts += [*_sessions(state, looks), *_why_not(state, looks)]
     if state.seen is not None:
         facts += [*_last(state.seen, looks), *_spent(state, state.seen), *_open(state.seen, looks)]
@@ -191,46 +191,49 @@ def _drawn(state: State, looks: Looks) -> Sequence[str]:
     return [*pairs(facts, looks), *_events(events, looks)]
 
 
-def _of_daemon(state: State, looks: Looks) -> Iterator[Fact]:
+def _of_daemon(state: StatusShown, looks: Layout) -> Iterator[Fact]:
     status = state.daemon.status
     if not state.daemon.lives or status is None:
-        yield "daemon", Cell(state.daemon.says, Style.BAD)
+        yield "daemon", TableCell(state.daemon.says, Style.BAD)
         return
     since = "" if status.started_at is None else f", up since {looks.time(status.started_at)}"
     if status.ready:
-        yield "daemon", Cell(f"alive and ready (pid {status.pid}){since}", Style.GOOD)
+        yield "daemon", TableCell(f"alive and ready (pid {status.pid}){since}", Style.GOOD)
     else:
         why = status.reason or "it does not say why"
-        yield "daemon", Cell(f"alive, not ready (pid {status.pid}){since}: {why}", Style.WARN)
+        yield "daemon", TableCell(f"alive, not ready (pid {status.pid}){since}: {why}", Style.WARN)
     for fire in status.schedules:
         when = "switched off" if fire.next_fire is None else looks.time(fire.next_fire)
         yield "next fire", f"{when} ({fire.name})"
 
 
-def _sessions(state: State, looks: Looks) -> Iterator[Fact]:
+def _sessions(state: StatusShown, looks: Layout) -> Iterator[Fact]:
     running = state.running
     for one in running[:_SHOWN_SESSIONS]:
         about = ", ".join(part for part in (f"chain {one.chain}", one.trigger, one.model or "") if part)
-        yield "runs", Cell(f"session {one.session_id} (tier {one.tier}; {about}), began {looks.time(one.started_at)}")
+        yield (
+            "runs",
+            TableCell(f"session {one.session_id} (tier {one.tier}; {about}), began {looks.time(one.started_at)}"),
+        )
     if len(running) > _SHOWN_SESSIONS:
         yield "runs", f"and {len(running) - _SHOWN_SESSIONS} more"
     if not running:
-        yield "runs", Cell("nothing", Style.QUIET)
+        yield "runs", TableCell("nothing", Style.QUIET)
     if state.seen is not None and state.seen.queued:
         begins = state.seen.queued_from
         when = f", the first from {looks.time(begins)}" if begins is not None and begins > looks.now else ""
         yield "queue", f"{count_of(state.seen.queued, 'session')} waiting{when}"
 
 
-def _why_not(state: State, looks: Looks) -> Iterator[Fact]:
+def _why_not(state: StatusShown, looks: Layout) -> Iterator[Fact]:
     """Yield the holds: reasons why no session starts."""
     file = None if state.daemon.status is None else state.daemon.status.holds
     for hold in (file or ()) if state.seen is None else state.seen.holds:
         until = "" if hold.until is None else f" (until {looks.time(hold.until)})"
-        yield "held", Cell(f"{(hold.reason or hold.kind).rstrip('.')}{until}", Style.WARN)
+        yield "held", TableCell(f"{(hold.reason or hold.kind).rstrip('.')}{until}", Style.WARN)
 
 
-def _last(seen: Glance, looks: Looks) -> Iterator[Fact]:
+def _last(seen: Glance, looks: Layout) -> Iterator[Fact]:
     if seen.last_fire is not None:
         fire = seen.last_fire
         what = f"skipped: {fire.skipped_reason}" if fire.skipped_reason else f"session {fire.session_id or '-'}"
@@ -240,50 +243,50 @@ def _last(seen: Glance, looks: Looks) -> Iterator[Fact]:
         words = [f"session {last.session_id} (tier {last.tier})", last.outcome, last.decision_reason or ""]
         well = last.decision_reason in {"healthy", "escalated", "maintenance"}
         text = f"{' · '.join(word for word in words if word)}, {looks.time(last.ended_at)}"
-        yield "last ended", Cell(text, Style.PLAIN if well else Style.WARN)
+        yield "last ended", TableCell(text, Style.PLAIN if well else Style.WARN)
 
 
-def _spent(state: State, seen: Glance) -> Iterator[Fact]:
+def _spent(state: StatusShown, seen: Glance) -> Iterator[Fact]:
     limit = state.day_budget_usd
     share = "" if not limit else f" of {usd(limit)} ({seen.today_usd / limit:.0%})"
     reserved = f", {usd(seen.reserved_usd)} reserved" if seen.reserved_usd else ""
     over = limit is not None and seen.today_usd >= limit
-    yield "today", Cell(f"{usd(seen.today_usd)}{share}{reserved}", Style.BAD if over else Style.PLAIN)
+    yield "today", TableCell(f"{usd(seen.today_usd)}{share}{reserved}", Style.BAD if over else Style.PLAIN)
 
 
-def _open(seen: Glance, looks: Looks) -> Iterator[Fact]:
+def _open(seen: Glance, looks: Layout) -> Iterator[Fact]:
     if seen.approvals_waiting:
         waiting = f"{count_of(seen.approvals_waiting, 'call')} for a person (claudeops list-approvals)"
-        yield "waiting", Cell(f"{waiting}, the first expires {looks.time(seen.approval_expires_at)}", Style.WARN)
+        yield "waiting", TableCell(f"{waiting}, the first expires {looks.time(seen.approval_expires_at)}", Style.WARN)
     for message in seen.chats_deaf:
-        yield "chats", Cell(visible(" ".join(message.split())), Style.BAD)
+        yield "chats", TableCell(visible(" ".join(message.split())), Style.BAD)
     if seen.probes:
         down = seen.probes.get("down", 0)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(seen.probes.items()))
         names = f": {', '.join(seen.probes_down)}" if down else ""
-        yield "probes", Cell(f"{counts}{names}", Style.BAD if down else Style.PLAIN)
+        yield "probes", TableCell(f"{counts}{names}", Style.BAD if down else Style.PLAIN)
     for one in seen.incidents:
         by = f", {visible(one.acked_by)} is on it" if one.acked_by else ""
         about = f"{one.incident} ({one.severity}): {visible(one.service)}, since {looks.time(one.opened_at)}{by}"
-        yield "incident", Cell(about, _LEVEL_STYLES.get(one.severity, Style.PLAIN))
+        yield "incident", TableCell(about, _LEVEL_STYLES.get(one.severity, Style.PLAIN))
     if seen.incidents_open > len(seen.incidents):
         left = seen.incidents_open - len(seen.incidents)
-        yield "incidents", Cell(f"and {left} more (claudeops list-incidents)", Style.WARN)
+        yield "incidents", TableCell(f"and {left} more (claudeops list-incidents)", Style.WARN)
     if seen.sources_unreadable:
         names = visible(", ".join(seen.sources_unreadable))
-        yield "unreadable", Cell(f"what {names} sent last (claudeops list-sources says why)", Style.WARN)
+        yield "unreadable", TableCell(f"what {names} sent last (claudeops list-sources says why)", Style.WARN)
     if seen.untold_since is not None:
         waiting = f"{count_of(seen.notices_waiting, 'notice')} to be told, the oldest {looks.time(seen.untold_since)}"
         is_late = looks.now - seen.untold_since >= _LATE
-        yield "untold", Cell(waiting, Style.BAD if is_late else Style.PLAIN)
+        yield "untold", TableCell(waiting, Style.BAD if is_late else Style.PLAIN)
     counts = ", ".join(f"{seen.open_events[level]} {level}" for level in _LEVELS if seen.open_events.get(level))
     worst = next((level for level in _LEVELS if seen.open_events.get(level)), "")
-    yield "open events", Cell(counts or "none", _LEVEL_STYLES.get(worst, Style.PLAIN))
+    yield "open events", TableCell(counts or "none", _LEVEL_STYLES.get(worst, Style.PLAIN))
 
 
-def _events(events: Sequence[OpenEvent], looks: Looks) -> list[str]:
+def _events(events: Sequence[OpenEvent], looks: Layout) -> list[str]:
     facts = [
-        (looks.time(event.last_seen), Cell(_sentence(event), _LEVEL_STYLES.get(event.level, Style.PLAIN)))
+        (looks.time(event.last_seen), TableCell(_sentence(event), _LEVEL_STYLES.get(event.level, Style.PLAIN)))
         for event in events
     ]
     return ["", *pairs(facts, looks, indent=2)] if facts else []

@@ -26,7 +26,7 @@ from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
 from claudeops.domain.chains.chain_record import KnownAction, SessionPosition, SessionRecord
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Reference
 from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, SessionEnded
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
@@ -97,7 +97,7 @@ async def follow(database_url: str, session: Session, sink: Sink, *, redact: Red
     store = open_store(database_url)
     try:
         with contextlib.suppress(DatabaseUnavailableError):
-            await Tail(records=store.records, sink=sink, redact=redact, follow=True).run(session)
+            await ChainTail(records=store.records, sink=sink, redact=redact, follow=True).run(session)
     finally:
         await store.close()
 
@@ -108,7 +108,7 @@ async def _tail(
     """Print what was asked for; return the first session printed, ``None`` when there was none."""
     store = open_store(database_url)
     try:
-        tail = Tail(records=store.records, sink=sink, redact=redact, follow=follow)
+        tail = ChainTail(records=store.records, sink=sink, redact=redact, follow=follow)
         if session is None and follow:
             await ChainsTail(tail=tail, on_idle=_say_that_nothing_runs).run()
             return None
@@ -149,7 +149,7 @@ def _say_that_nothing_runs() -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tail:
+class ChainTail:
     """Prints the sessions of one chain, one after the other."""
 
     records: Records
@@ -205,7 +205,7 @@ class Tail:
         return session
 
     async def _print_log(self, session: Session, follower: LogFollower | None) -> Session:
-        printed: Counter[tuple[Level, str | None, str]] = Counter()  # events; an equal one may come again
+        printed: Counter[tuple[EventLevel, str | None, str]] = Counter()  # events; an equal one may come again
         while not self.sink.broken:
             session = await self._again(
                 session
@@ -230,7 +230,7 @@ class Tail:
         except OSError as error:
             message = f"the log {session.log_path} cannot be read: {error.strerror or error}"
             at = session.started_at or session.created_at
-            self.sink.write([EventRaised(at=at, level=Level.WARNING, message=message, session_id=session.id)])
+            self.sink.write([EventRaised(at=at, level=EventLevel.WARNING, message=message, session_id=session.id)])
             return contextlib.nullcontext()
 
     async def _moment(self) -> None:
@@ -267,9 +267,11 @@ def _then(moment: datetime) -> datetime:
     return moment
 
 
-def _unprinted(events: Sequence[EventRaised], printed: Counter[tuple[Level, str | None, str]]) -> list[EventRaised]:
+def _unprinted(
+    events: Sequence[EventRaised], printed: Counter[tuple[EventLevel, str | None, str]]
+) -> list[EventRaised]:
     """Return the events that were not printed yet, and count them as printed."""
-    seen: Counter[tuple[Level, str | None, str]] = Counter()
+    seen: Counter[tuple[EventLevel, str | None, str]] = Counter()
     new = []
     for event in events:
         key = (event.level, event.service, event.message)
@@ -325,7 +327,7 @@ def _followed_up(session: Session, actions: Sequence[KnownAction], redact: Redac
 class ChainsTail:
     """Follows every running chain, and every chain that starts later, side by side."""
 
-    tail: Tail  # one with ``follow``
+    tail: ChainTail  # one with ``follow``
     on_idle: Callable[[], None]  # called whenever no chain is left to follow for the moment
     _followed: dict[int, int] = field(default_factory=dict)  # chain: the session with which following began
     _printed: dict[int, int] = field(default_factory=dict)  # chain: the last session printed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from claudeops.cli.text.screen import encodable
 from claudeops.domain.live import LiveFact
 from claudeops.engine.live.hub import Hub
-from claudeops.engine.live.lines import Line, Lines, Tone
+from claudeops.engine.live.lines import LiveLine, LiveLines, Tone
 
 if TYPE_CHECKING:  # only terminals need it, and it takes a while
     from rich.console import OverflowMethod
@@ -75,7 +75,7 @@ class LivePrinter:
     def __init__(self, stream: TextIO, *, times: bool = False) -> None:
         """Print to ``stream``; ``times`` puts the UTC time of day before each line."""
         self.broken = False  # a write has failed; nothing is written after that
-        self._lines = Lines()
+        self._lines = LiveLines()
         self._printer: Printer = (
             TerminalPrinter(stream, times=times) if stream.isatty() else PlainPrinter(stream, times=times)
         )
@@ -122,7 +122,7 @@ class Printer(Protocol):
     def tick_seconds(self) -> float | None:
         """How often `progress` should be called; ``None``: only when something happens."""
 
-    def show(self, line: Line) -> None:
+    def show(self, line: LiveLine) -> None:
         """Print a line; raises `OSError` or `ValueError` when the stream is gone."""
 
     def progress(self, doing: str) -> None:
@@ -142,7 +142,7 @@ class PlainPrinter:
         self._stream = stream
         self._times = times
 
-    def show(self, line: Line) -> None:
+    def show(self, line: LiveLine) -> None:
         """Print a line."""
         head = f"{line.at:%H:%M:%S} " if self._times else ""
         body = f"{line.body}  ({line.detail})" if line.detail else line.body
@@ -173,7 +173,7 @@ class TerminalPrinter:
         self._doing = ""
         self._began = 0.0  # when that began, in seconds of the console's clock
 
-    def show(self, line: Line) -> None:
+    def show(self, line: LiveLine) -> None:
         """Print a line above the progress line."""
         self._console.print(self._row(line))
 
@@ -213,7 +213,7 @@ class TerminalPrinter:
             self._live.start()
         return self._live, self._spinner
 
-    def _row(self, line: Line) -> Table:
+    def _row(self, line: LiveLine) -> Table:
         from rich.table import Table  # noqa: PLC0415 - see above
 
         row = Table.grid(padding=(0, 2, 0, 0))
@@ -229,7 +229,7 @@ class TerminalPrinter:
         row.add_row(*heads, self._body(line))
         return row
 
-    def _body(self, line: Line) -> Text:
+    def _body(self, line: LiveLine) -> Text:
         body = self._text(line.body, _BODY_STYLES.get(line.tone, ""), whole=line.whole)
         if line.detail:
             body.append_text(self._text(f"  {line.detail}", "dim"))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
-from claudeops.cli.text.layout import Cell, Column, Style, table
+from claudeops.cli.text.layout import Column, Style, TableCell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.cli.users import user_not_found
 from claudeops.domain.access.logins import LINK_SECONDS, LoginLink, Role
@@ -94,7 +94,7 @@ def _table(tokens: Sequence[TokenEntry]) -> str:
     rows = [
         (
             str(one.token_id),
-            Cell(visible(one.token_name), Style.NAME),
+            TableCell(visible(one.token_name), Style.NAME),
             " ".join(one.scopes),
             one.state.value,
             "never" if one.expires_at is None else looks.time(one.expires_at),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.on_database import CommandResult, not_found, now, operators_name, refused, run_on_database
-from claudeops.cli.text.layout import Cell, Column, Style, table
+from claudeops.cli.text.layout import Column, Style, TableCell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.access.logins import Role
 from claudeops.domain.access.users import NewUser, User, password_fault, user_name_fault
@@ -107,7 +107,7 @@ def _table(users: Sequence[User]) -> str:
     columns = [Column("NAME", shrinks=True), Column("ROLE"), Column("PASSWORD"), Column("ADDED"), Column("BY")]
     rows = [
         (
-            Cell(visible(user.name), Style.NAME),
+            TableCell(visible(user.name), Style.NAME),
             user.role.value,
             "yes" if user.password_hash else "no",
             looks.time(user.created_at),

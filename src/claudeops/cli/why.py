@@ -7,28 +7,32 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.answer import Answer, Shape, database_url, present
-from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, wrapped
+from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
+from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, wrapped
 from claudeops.domain.answers import document
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.why import Tone, window
+from claudeops.domain.why import ReasonTone, window
 from claudeops.store.reading import opened
 from claudeops.store.reading.why import reasons
 from claudeops.wording.why import WhyAnswer, answer_of
 
 _NAME: Final = "why"
-_STYLES: Final[Mapping[Tone, Style]] = {Tone.GOOD: Style.GOOD, Tone.NEUTRAL: Style.PLAIN, Tone.BAD: Style.WARN}
+_STYLES: Final[Mapping[ReasonTone, Style]] = {
+    ReasonTone.GOOD: Style.GOOD,
+    ReasonTone.NEUTRAL: Style.PLAIN,
+    ReasonTone.BAD: Style.WARN,
+}
 
 
-def print_why(service: str | None, *, at: datetime | None, within: timedelta, limit: int, shape: Shape) -> int:
+def print_why(service: str | None, *, at: datetime | None, within: timedelta, limit: int, shape: AnswerShape) -> int:
     """Print the reasons; return the exit status. ``at``: until shortly after then, None: until now."""
 
-    def ask(now: datetime) -> Answer:
+    def ask(now: datetime) -> CommandAnswer:
         since, until = window(at, within, now)
         with opened(database_url()) as connection:
             found = reasons(connection, service=service, since=since, until=until, limit=limit)
         answer = answer_of(found)
-        return Answer(body=document(answer), draw=partial(_drawn, answer))
+        return CommandAnswer(body=document(answer), draw=partial(_drawn, answer))
 
     return present(_NAME, ask, shape, target=service)
 
@@ -36,7 +40,7 @@ def print_why(service: str | None, *, at: datetime | None, within: timedelta, li
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _drawn(found: WhyAnswer, looks: Looks) -> Sequence[str]:
+def _drawn(found: WhyAnswer, looks: Layout) -> Sequence[str]:
     columns = [
         Column("WHEN"),
         Column("WHAT"),
@@ -47,10 +51,10 @@ def _drawn(found: WhyAnswer, looks: Looks) -> Sequence[str]:
     rows = [
         (
             looks.time(reason.at),
-            Cell(reason.kind.value, Style.QUIET),
+            TableCell(reason.kind.value, Style.QUIET),
             "" if reason.chain is None else str(reason.chain),
             "" if reason.incident is None else str(reason.incident),
-            Cell(reason.text, _STYLES[reason.level]),
+            TableCell(reason.text, _STYLES[reason.level]),
         )
         for reason in found.reasons
     ]

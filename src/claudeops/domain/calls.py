@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from claudeops.domain.looks import Look, LookCall
+from claudeops.domain.looks import EvidenceLook, LookCall
 
 if TYPE_CHECKING:
     from claudeops.domain.gate.granted import Grant
@@ -22,7 +22,7 @@ class VerdictKind(StrEnum):
     ASK = "ask"
 
 
-class Held(StrEnum):
+class Rechecked(StrEnum):
     """Whether what an action was for still held when somebody looked again."""
 
     HELD = "held"
@@ -57,7 +57,7 @@ class Verdict:
     reason: str  # which the model and the operator read
     actions: tuple[Action, ...] = ()
     ran: Mapping[str, object] | None = None  # the input that runs instead of the given one; None: the given one
-    look: Look | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
+    look: EvidenceLook | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
     needed: int = 1  # how many people must say yes, where it asks
     services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
     looks_run: tuple[LookCall, ...] = ()  # what the daemon runs for it

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class EventLevel(StrEnum):
     """Weight of an event."""
 
     INFO = "info"
@@ -18,7 +18,7 @@ class Level(StrEnum):
 class NewEvent:
     """An event to be written; the same fingerprint again raises the count of the open one."""
 
-    level: Level
+    level: EventLevel
     message: str
     service: str | None = None
     fingerprint: str = ""  # "" = derived from level, service and message

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +17,7 @@ class Figures:
     queued: int  # sessions
     queued_since: datetime | None  # since when the first of them that is due could have begun; None: none is due
     approvals: int  # questions that wait for a person
-    incidents: Mapping[Level, int]  # that are not over
+    incidents: Mapping[EventLevel, int]  # that are not over
     outbox: int  # notices that are not delivered yet
     outbox_since: datetime | None  # as for `queued_since`
     memories: int  # that are active

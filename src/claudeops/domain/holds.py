@@ -31,7 +31,7 @@ from hashlib import sha256
 from typing import Final, TypeAlias
 
 from claudeops.domain.chains.failure import kind_of_call
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.sessions import Ending, FailureKind, Outcome, Session
 
 TRIAL_LEASE: Final = timedelta(hours=2)
@@ -107,11 +107,11 @@ def _may_try(hold: Hold, now: datetime) -> bool:
 
 
 _LEVELS: Final = {
-    HoldKind.PAUSED: Level.INFO,
-    HoldKind.BREAKER: Level.CRITICAL,
-    HoldKind.PARKED: Level.WARNING,
-    HoldKind.BUDGET: Level.CRITICAL,
-    HoldKind.DISK: Level.CRITICAL,
+    HoldKind.PAUSED: EventLevel.INFO,
+    HoldKind.BREAKER: EventLevel.CRITICAL,
+    HoldKind.PARKED: EventLevel.WARNING,
+    HoldKind.BUDGET: EventLevel.CRITICAL,
+    HoldKind.DISK: EventLevel.CRITICAL,
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import Outcome
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Listing:
     since: datetime | None = None  # UTC; entries of this moment and later
     until: datetime | None = None  # UTC; entries before this moment
     service: str | None = None  # any spelling of its name
-    level: Level | None = None  # this one and worse
+    level: EventLevel | None = None  # this one and worse
     tier: int | None = None
     outcome: Outcome | None = None
     limit: int = DEFAULT_LIMIT
@@ -51,9 +51,9 @@ class Page(Generic[T]):
     newest: int | None = None  # `Listing.after` for what comes later; None: nothing has come yet
 
 
-def levels_from(level: Level) -> tuple[Level, ...]:
+def levels_from(level: EventLevel) -> tuple[EventLevel, ...]:
     """Return a level and those that are worse."""
-    levels = tuple(Level)
+    levels = tuple(EventLevel)
     return levels[levels.index(level) :]
 
 

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.calls import Held, VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 
 
@@ -81,7 +81,7 @@ class ResultCame(_OfSession, frozen=True, kw_only=True, tag="result_came"):
 class EventRaised(_Told, frozen=True, kw_only=True, tag="event_raised"):
     """An event was written to the database, or its count was raised."""
 
-    level: Level
+    level: EventLevel
     message: str
     service: str | None = None
     session_id: int | None = None  # None: an event of the daemon itself
@@ -106,7 +106,7 @@ class ActionFollowedUp(_OfSession, frozen=True, kw_only=True, tag="action_follow
 
     action: str  # its kind
     service: str
-    held: Held | None  # None: nobody has looked yet
+    held: Rechecked | None  # None: nobody has looked yet
 
 
 class LinesLost(_Told, frozen=True, kw_only=True, tag="lines_lost"):

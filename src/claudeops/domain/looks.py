@@ -56,7 +56,7 @@ class LookCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class EvidenceLook:
     """A call that looked at something and, where it counts as evidence, returned without an error."""
 
     names: frozenset[str] = frozenset()  # of services, containers, units and the like; none: a look around
@@ -65,7 +65,7 @@ class Look:
     results_before: int = 0  # how many calls of its session had ended when it was requested
     tool_use_id: str = field(default="", compare=False)  # of the call, once it has run; not part of what was looked at
 
-    def merged_with(self, other: Look) -> Look:
+    def merged_with(self, other: EvidenceLook) -> EvidenceLook:
         """Return what both looked at, as one look."""
         return replace(
             self,
@@ -75,9 +75,9 @@ class Look:
         )
 
 
-def combined(looks: Iterable[Look]) -> Look | None:
+def combined(looks: Iterable[EvidenceLook]) -> EvidenceLook | None:
     """Return what the commands of one call looked at, as one look; ``None`` when they looked at nothing."""
-    result: Look | None = None
+    result: EvidenceLook | None = None
     for look in looks:
         result = look if result is None else result.merged_with(look)
     return result

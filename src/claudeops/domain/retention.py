@@ -59,7 +59,7 @@ class Aged(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expired:
+class RemovalStep:
     """What one step of the removal did."""
 
     done: int = 0  # rows of the requested kind; for chains: their sessions

@@ -13,7 +13,7 @@ from typing import Final
 
 from claudeops.domain.calls import CliRefusal, ToolEnd
 from claudeops.domain.events import NewEvent
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import Extraction, ExtractionMethod, ServiceCheck
 from claudeops.domain.spending.tokens import CallState
 
@@ -201,7 +201,7 @@ class Ending:
     ended_at: datetime
     duration_ms: int
     calls_ran: int  # calls that the gate allowed (where the harness has one) and that returned a result
-    looks: tuple[Look, ...] = ()  # those of these calls that looked at something and did not fail: the evidence
+    looks: tuple[EvidenceLook, ...] = ()  # those of these calls that looked at something and did not fail: the evidence
     exit_code: int | None = None  # negative: a signal; None: never started
     error_category: ErrorCategory | None = None
     failure_kind: FailureKind | None = None

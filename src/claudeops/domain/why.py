@@ -32,7 +32,7 @@ class WhyKind(StrEnum):
     EVENT = "event"  # what sessions or the daemon raised, and what a person has done
 
 
-class Tone(StrEnum):
+class ReasonTone(StrEnum):
     """What a reason means for somebody who wonders why nothing was done."""
 
     GOOD = "good"  # it was well, or it was mended
@@ -46,7 +46,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime  # UTC; before the time asked for, where it began then and still held
     kind: WhyKind
     text: str  # one sentence
-    level: Tone = Tone.NEUTRAL
+    level: ReasonTone = ReasonTone.NEUTRAL
     session_id: int | None = None
     chain: int | None = None  # its first session's id
     incident: int | None = None  # its number

@@ -29,7 +29,7 @@ _TRANSCRIPT_SECONDS: Final = 1.0  # for one of these looks
 _LOOKED_AT: Final = 100  # directories; the CLI makes one, but a session could make any number
 
 
-class Control:
+class StopControl:
     """The stop request of one session. The first cause wins: it is what the outcome will say."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Clocks:
             self._last_sign = self._now()
         self._size = size
 
-    async def watch(self, control: Control) -> None:
+    async def watch(self, control: StopControl) -> None:
         """Stop the session when a clock runs out. Ends then, or with its task group."""
         while True:
             self._changed = anyio.Event()
@@ -217,7 +217,7 @@ class Clocks:
 
 
 @contextmanager
-def waiting_for_people(clocks: Clocks, control: Control) -> Iterator[None]:
+def waiting_for_people(clocks: Clocks, control: StopControl) -> Iterator[None]:
     """Stop the session's clocks, and give its slot away, while the block waits."""
     clocks.pause()
     control.awaiting_approval += 1
@@ -264,7 +264,7 @@ class CliTranscript:
         return None
 
 
-class RunningSessions(dict[int, tuple[Session, Control]]):
+class RunningSessions(dict[int, tuple[Session, StopControl]]):
     """The sessions that run in this process, by id. Only the supervisor adds and removes them."""
 
     def sessions(self) -> list[Session]:

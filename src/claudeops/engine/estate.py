@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from claudeops.clock import Clock
-from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Probed, Source
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, ProbedPlaces, StatementSource
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import Compose, parse_compose, with_compose
@@ -76,7 +76,7 @@ class Estates:
         repos_dir: Path = Path(),
         *,
         read: Callable[[Path], Estate] = nothing,
-        probed: Callable[[], Probed] | None = None,
+        probed: Callable[[], ProbedPlaces] | None = None,
     ) -> None:
         self.latest = UNREAD
         self._repos_dir = repos_dir
@@ -111,14 +111,14 @@ class Estates:
         self._faults = frozenset(faults)
         return self.latest
 
-    async def _hosts(self, log: Logger) -> Probed:
+    async def _hosts(self, log: Logger) -> ProbedPlaces:
         if self._probed is None:
-            return Probed()
+            return ProbedPlaces()
         try:
             return await self._prober.run(self._probed, seconds=_READ_SECONDS, what="reading the probes file")
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
-            return Probed(hosts=self.latest.probed, ports=self.latest.probed_ports)
+            return ProbedPlaces(hosts=self.latest.probed, ports=self.latest.probed_ports)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -138,7 +138,7 @@ class UnboundRules:
         named = "; ".join(map(str, unbound[:_NAMED]))
         rest = f"; and {len(unbound) - _NAMED} more, which `claudeops doctor` names" if len(unbound) > _NAMED else ""
         message = visible(self.redact(f"Manifests seem to forbid what no gate denies: {named}{rest}."))
-        event = NewEvent(level=Level.WARNING, message=message, fingerprint="estate:unbound")
+        event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint="estate:unbound")
         await self.events.note(event, over=not unbound, now=self.clock.now())
         self._noted = unbound
 
@@ -255,7 +255,7 @@ def _read(root: Path, name: str, files: list[str], stamp: _Stamp, good: Manifest
 
 
 def _with(manifest: Manifest, path: str, sentence: str, line: int | None = None) -> Manifest:
-    fault = Fault(source=Source(path=path, line=line), sentence=sentence)
+    fault = Fault(source=StatementSource(path=path, line=line), sentence=sentence)
     return replace(manifest, faults=(*manifest.faults, fault))
 
 

@@ -20,14 +20,14 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.estate.estate import Fault, Source
+from claudeops.domain.estate.estate import Fault, StatementSource
 from claudeops.engine.prompt_files import Notices
 from claudeops.formats.library import (
     BUILT_IN,
     MOST_BYTES,
     NO_LIBRARY,
-    Kind,
     Library,
+    LibraryKind,
     combine,
     merge,
     origin_fault,
@@ -57,7 +57,7 @@ Files = Mapping[str, Library]  # by path, as faults name it
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LibraryPlace:
     """Where the texts of one origin lie."""
 
     directory: Path
@@ -86,9 +86,9 @@ class Libraries:
         """Read the built-in texts from ``builtin``, those of repositories below ``repos_dir``; ``None``: no texts."""
         self.latest = NO_LIBRARY
         self.notices = Notices()
-        self._builtin = () if builtin is None else (Place(builtin),)
+        self._builtin = () if builtin is None else (LibraryPlace(builtin),)
         self._repos_dir = repos_dir
-        self._known: dict[Place, _Known] = {}
+        self._known: dict[LibraryPlace, _Known] = {}
 
     async def look(self, log: Logger) -> Library:
         """Read all texts anew and return the library; what does not answer serves as it was last read."""
@@ -100,7 +100,7 @@ class Libraries:
         read = {*stay}
         slots = anyio.Semaphore(_AT_ONCE)
 
-        async def look_at(place: Place) -> None:
+        async def look_at(place: LibraryPlace) -> None:
             async with slots:
                 known[place] = await _read(place, known[place])
             read.add(place)
@@ -119,7 +119,7 @@ class Libraries:
         self.latest = combine(merge(builtin), others)
         return self.latest
 
-    async def _repositories(self, log: Logger) -> tuple[Place, ...] | None:
+    async def _repositories(self, log: Logger) -> tuple[LibraryPlace, ...] | None:
         """Return the places of all repositories; ``None`` if their directory does not answer, or is gone."""
         if (repos_dir := self._repos_dir) is None:
             return ()
@@ -132,9 +132,9 @@ class Libraries:
                 return ()  # no repositories so far either: doctor says so
             log.warning(LogEvent.LIBRARY_NOT_READ, path=str(repos_dir), error=str(error))
             return None
-        return tuple(Place(repos_dir / name, name) for name in names)
+        return tuple(LibraryPlace(repos_dir / name, name) for name in names)
 
-    def _tell(self, place: Place, faults: tuple[Fault, ...], log: Logger) -> None:
+    def _tell(self, place: LibraryPlace, faults: tuple[Fault, ...], log: Logger) -> None:
         condition = f"library:{place.label}"
         if not faults:
             self.notices.over(condition)
@@ -145,7 +145,7 @@ class Libraries:
             log.warning(LogEvent.LIBRARY_FAULTY, origin=place.label, faults=[str(fault) for fault in faults])
 
 
-async def _read(place: Place, before: _Known) -> _Known:
+async def _read(place: LibraryPlace, before: _Known) -> _Known:
     """Return what is in a place now; of what cannot be used or read, the texts as they were before."""
     try:
         files = await _READERS.run(
@@ -162,7 +162,7 @@ async def _read(place: Place, before: _Known) -> _Known:
     )
 
 
-def _unread(place: Place, before: _Known, reason: str) -> _Known:
+def _unread(place: LibraryPlace, before: _Known, reason: str) -> _Known:
     fault = _fault(place.label, f"it could not be read ({reason}): what was last read of it serves")
     return _Known(files=before.files, library=Library(texts=before.library.texts, faults=(fault,)))
 
@@ -176,7 +176,7 @@ def _listed(repos_dir: Path) -> list[str]:
     return [name for name in names if not name.startswith(".")][:_MOST_REPOSITORIES]
 
 
-def read_files(place: Place) -> Files:
+def read_files(place: LibraryPlace) -> Files:
     """Return the files of one place with what is in them; raises `OSError` when its directory cannot be opened."""
     directory, path = place.directory, f"{place.directory}/"
     steps: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ def read_files(place: Place) -> Files:
             if below is None:
                 return found
             above = below
-        for kind in Kind:
+        for kind in LibraryKind:
             texts = _directory(held, kind.value, above, f"{path}{kind}/", found)
             if texts is not None:
                 found |= _read_kind(texts, kind, place.label, f"{path}{kind}/")
@@ -211,7 +211,7 @@ def _refused(repository: str, directory: Path, repos_dir: Path) -> str | None:
     return origin_fault(repository)
 
 
-def _read_kind(directory: int, kind: Kind, origin: str, path: str) -> Files:
+def _read_kind(directory: int, kind: LibraryKind, origin: str, path: str) -> Files:
     found: dict[str, Library] = {}
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in islice(entries, _MOST_ENTRIES) if _is_text(entry.name))
@@ -286,7 +286,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _fault(path: str, sentence: str) -> Fault:
-    return Fault(source=Source(path=path), sentence=sentence)
+    return Fault(source=StatementSource(path=path), sentence=sentence)
 
 
 def _shown(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 from claudeops.clock import Clock
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
@@ -105,7 +105,7 @@ class OperatorFile(Generic[T]):
             self._changed = anyio.Event()
         if found.fault == self._fault:
             return
-        event = NewEvent(level=Level.WARNING, message=self.message(found.fault), fingerprint=self.fingerprint)
+        event = NewEvent(level=EventLevel.WARNING, message=self.message(found.fault), fingerprint=self.fingerprint)
         await self.events.note(event, over=not found.fault, now=self.clock.now())
         self._fault = found.fault
         if found.fault:

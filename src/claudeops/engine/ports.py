@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from claudeops.domain.alerts.alert import Decision
+from claudeops.domain.alerts.alert import AlertDecision
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.sessions import Ending, Finished, Session
@@ -87,7 +87,7 @@ class Counting(SessionListener, Protocol):
         """Take how long a sender of alerts waited until his body was on record."""
         return
 
-    def alert_decided(self, source: str, decision: Decision) -> None:  # noqa: ARG002
+    def alert_decided(self, source: str, decision: AlertDecision) -> None:  # noqa: ARG002
         """Take what became of an alert."""
         return
 

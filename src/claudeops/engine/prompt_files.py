@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -47,7 +47,7 @@ class Notices:
         if self._states.get(fingerprint) == message:
             return False
         self._states[fingerprint] = message
-        self._events[fingerprint] = NewEvent(level=Level.WARNING, message=message, fingerprint=fingerprint)
+        self._events[fingerprint] = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=fingerprint)
         return True
 
     def over(self, fingerprint: str) -> bool:

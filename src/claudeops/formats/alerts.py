@@ -12,6 +12,7 @@ from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import Matcher, read_matchers
 from claudeops.domain.alerts.rules import (
     REPEATING,
+    AlertSource,
     FlapRules,
     Grouping,
     Heartbeat,
@@ -19,10 +20,9 @@ from claudeops.domain.alerts.rules import (
     Rule,
     Rules,
     SenderKind,
-    Source,
     StormRules,
 )
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.text import casefold_key, regex
 from claudeops.text.toml_file import NAME, VARIABLE, KeyFault, TomlFile, as_struct, keys_of
 from claudeops.text.toml_lines import Path
@@ -46,14 +46,14 @@ _Time = float | str
 _Words = str | tuple[str, ...]
 
 
-class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class AlertDefaults(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """``[defaults]``: what holds for every source that says nothing else."""
 
     service_label: _Words = ()
     severity_label: _Words = ("severity", "priority", "level")
-    severity: dict[str, Level] = {}
-    default_severity: Level = Level.WARNING
-    min_severity: Level = Level.WARNING
+    severity: dict[str, EventLevel] = {}
+    default_severity: EventLevel = EventLevel.WARNING
+    min_severity: EventLevel = EventLevel.WARNING
     group_by: tuple[str, ...] = ()
     group_wait: _Time = "30s"
     group_interval: _Time = "5m"
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     stale_after: _Time = ""
 
 
-class SourceEntry(Settings, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class DeclaredSource(AlertDefaults, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """``[[source]]``: one who may send."""
 
     name: str
@@ -80,7 +80,7 @@ class RuleEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
 
     matchers: _Words
     tier: int | None = None
-    min_severity: Level | None = None
+    min_severity: EventLevel | None = None
     group_by: tuple[str, ...] | None = None
     flapping: bool | None = None
 
@@ -128,12 +128,12 @@ class General(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
 
 
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "defaults": Settings,
+    "defaults": AlertDefaults,
     "flapping": FlappingEntry,
     "storm": StormEntry,
 }
 _LISTS: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "source": SourceEntry,
+    "source": DeclaredSource,
     "rule": RuleEntry,
     "inhibit": InhibitEntry,
     "heartbeat": HeartbeatEntry,
@@ -150,7 +150,7 @@ def read_rules(text: str, *, highest_tier: int, file: str = "") -> Rules:
     general = reader.table({key: value for key, value in loaded.items() if key in keys_of(General)}, (), General)
     flapping = reader.each(loaded.get("flapping", {}), ("flapping",), FlappingEntry, _flapping)
     storm = reader.each(loaded.get("storm", {}), ("storm",), StormEntry, _storm)
-    reader.each(loaded.get("defaults", {}), ("defaults",), Settings, reader.check_settings)
+    reader.each(loaded.get("defaults", {}), ("defaults",), AlertDefaults, reader.check_settings)
     sources = reader.sources(loaded)
     if not sources:
         raise toml.fault((), "there is no source in it: add a [[source]], or unset CLAUDEOPS_ALERTS_PATH")
@@ -199,15 +199,15 @@ class _Reader:
         """Return the values of an array of tables."""
         return tuple(self.each(table, (name, at), kind, made) for at, table in enumerate(self._array(loaded, name)))
 
-    def sources(self, loaded: Mapping[str, object]) -> tuple[Source, ...]:
+    def sources(self, loaded: Mapping[str, object]) -> tuple[AlertSource, ...]:
         """Return the sources, each over the defaults."""
         given = loaded.get("defaults", {})
         defaults = given if isinstance(given, dict) else {}
         found = []
         for at, table in enumerate(self._array(loaded, "source")):
             path: Path = ("source", at)
-            self.table(table, path, SourceEntry)  # alone, so that a fault of the defaults is not told as its own
-            entry = msgspec.convert({**defaults, **table}, SourceEntry)
+            self.table(table, path, DeclaredSource)  # alone, so that a fault of the defaults is not told as its own
+            entry = msgspec.convert({**defaults, **table}, DeclaredSource)
             with self._toml.at(*path):
                 self.check_settings(entry)
                 found.append(_source(entry, {*table, *defaults}, f"{self._file}:{self._toml.line(*path)}"))
@@ -224,7 +224,7 @@ class _Reader:
                 reason = f"this name is taken by the {name} in line {line}: choose another"
                 raise self._toml.fault((name, at, "name"), reason)
 
-    def check_settings(self, entry: Settings) -> None:
+    def check_settings(self, entry: AlertDefaults) -> None:
         """Refuse settings of a source that make no sense."""
         self._check_tier(entry.tier)
         _grouping(entry)
@@ -261,7 +261,7 @@ class _Reader:
 # --- tables as values -------------------------------------------------------------------------------------
 
 
-def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
+def _source(entry: DeclaredSource, given: Collection[str], origin: str) -> AlertSource:
     _check_name(entry.name)
     if entry.name == PROBES:
         raise KeyFault("name", f"{PROBES!r} is what the daemon's own probes are called: choose another name")
@@ -282,7 +282,7 @@ def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
         raise KeyFault("secret_env", f"secret_env: {entry.kind} signs nothing: give it a token, and leave this out")
     severe = {SenderKind.UPTIME_KUMA, SenderKind.HEALTHCHECKS}  # they know no severity: what they report is down
     is_severe = entry.kind in severe and "default_severity" not in given
-    return Source(
+    return AlertSource(
         name=entry.name,
         kind=entry.kind,
         secret_env=secrets,
@@ -291,7 +291,7 @@ def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
         service_label=_words(entry.service_label),
         severity_label=_words(entry.severity_label),
         severity={casefold_key(word): level for word, level in entry.severity.items()},
-        default_severity=Level.CRITICAL if is_severe else entry.default_severity,
+        default_severity=EventLevel.CRITICAL if is_severe else entry.default_severity,
         fingerprint=_words(entry.fingerprint),
         firing_words=_words(entry.firing_words),
         over_words=_words(entry.over_words),
@@ -303,7 +303,7 @@ def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
     )
 
 
-def _check_state_words(entry: SourceEntry) -> None:
+def _check_state_words(entry: DeclaredSource) -> None:
     taken = {casefold_key(word) for word in _words(entry.firing_words)}
     for key, words in (("firing_words", _words(entry.firing_words)), ("over_words", _words(entry.over_words))):
         if words and entry.kind is not SenderKind.GENERIC:
@@ -314,7 +314,7 @@ def _check_state_words(entry: SourceEntry) -> None:
         raise KeyFault("over_words", f"over_words: {both[0][:40]!r} is among 'firing_words' too: take it out of one")
 
 
-def _grouping(entry: Settings) -> Grouping:
+def _grouping(entry: AlertDefaults) -> Grouping:
     grouping = Grouping(
         by=entry.group_by,
         wait=_duration("group_wait", entry.group_wait),
@@ -328,7 +328,7 @@ def _grouping(entry: Settings) -> Grouping:
     return grouping
 
 
-def _stale_after(entry: Settings, *, repeats: bool) -> timedelta | None:
+def _stale_after(entry: AlertDefaults, *, repeats: bool) -> timedelta | None:
     if entry.stale_after == _NEVER or (entry.stale_after == "" and not repeats):
         return None
     if entry.stale_after == "":

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from claudeops.formats.estate import structured
-from claudeops.formats.estate.structured import Items, Node, Scalar, Table, UnreadableError
+from claudeops.formats.estate.structured import Node, NodeList, NodeTable, Scalar, UnreadableError
 
 _MOST_CONTEXTS: Final = 64
 _FILES: Final = ("tokenFile", "client-certificate", "client-key")
@@ -35,7 +35,7 @@ _UNSERVED: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class KubeconfigText:
     """A text that stands in the kubeconfig, or in a file."""
 
     text: str = field(default="", repr=False)  # may be a key or a token
@@ -46,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Upstream:
+class ClusterUpstream:
     """A context that can be served: where its API server is, and what proves who asks."""
 
     context: str
@@ -54,10 +54,10 @@ class Upstream:
     server: str  # an http or https URL, perhaps with a path
     tls_name: str = ""  # that the certificate must have; empty: the host
     verifies: bool = True  # False: any certificate will do
-    authority: Source = Source()  # PEM; nothing: the machine's authorities
-    token: Source = Source()
-    certificate: Source = Source()  # PEM, as is the key
-    key: Source = Source()
+    authority: KubeconfigText = KubeconfigText()  # PEM; nothing: the machine's authorities
+    token: KubeconfigText = KubeconfigText()
+    certificate: KubeconfigText = KubeconfigText()  # PEM, as is the key
+    key: KubeconfigText = KubeconfigText()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +73,7 @@ class Kubeconfig:
     """What a kubeconfig says."""
 
     current: str  # a context, perhaps one that is not there; empty: none is chosen
-    served: tuple[Upstream, ...]
+    served: tuple[ClusterUpstream, ...]
     unserved: tuple[Unserved, ...]
     files: tuple[str, ...] = ()  # that hold keys and tokens of users, also of those whom no context serves
 
@@ -102,7 +102,7 @@ def read_kubeconfig(*files: tuple[str, str]) -> Kubeconfig:
     ]
     return Kubeconfig(
         current=next(filter(None, (_text(root, "current-context") for _, root in roots)), ""),
-        served=tuple(one for one in read if isinstance(one, Upstream)),
+        served=tuple(one for one in read if isinstance(one, ClusterUpstream)),
         unserved=tuple(one for one in read if isinstance(one, Unserved)),
         files=tuple(
             dict.fromkeys(source.file for user in users.values() for key in _FILES if (source := user.source(key)))
@@ -148,32 +148,32 @@ class _Entry:
     directory: str = ""
     node: Node | None = None
 
-    def source(self, key: str) -> Source:
+    def source(self, key: str) -> KubeconfigText:
         """Return the file that a key names."""
         name = _text(self.node, key)
-        return Source(file=posixpath.join(self.directory, name)) if name else Source()
+        return KubeconfigText(file=posixpath.join(self.directory, name)) if name else KubeconfigText()
 
-    def pem(self, key: str) -> Source:
+    def pem(self, key: str) -> KubeconfigText:
         """Return what ``KEY-data`` holds in base64, else the file that ``KEY`` names. Raises `ValueError`."""
         inline = "".join(_text(self.node, f"{key}-data").split())
         if inline:
-            return Source(text=base64.b64decode(inline, validate=True).decode("ascii"))
+            return KubeconfigText(text=base64.b64decode(inline, validate=True).decode("ascii"))
         return self.source(key)
 
 
 _NO_ENTRY: Final = _Entry()
 
 
-def _root(text: str) -> Table:
+def _root(text: str) -> NodeTable:
     root = structured.read_yaml(text)
-    if not isinstance(root, Table):
+    if not isinstance(root, NodeTable):
         raise UnreadableError("it is no mapping", root.line)
     return root
 
 
 def _context(
     name: str, context: Node | None, clusters: dict[str, _Entry], users: dict[str, _Entry]
-) -> Upstream | Unserved:
+) -> ClusterUpstream | Unserved:
     of_cluster = clusters.get(_text(context, "cluster"), _NO_ENTRY)
     of_user = users.get(_text(context, "user"), _NO_ENTRY)
     cluster, user = of_cluster.node, of_user.node
@@ -181,9 +181,9 @@ def _context(
     reason = _refuse_cluster(cluster, server) or _refuse_user(user)
     if reason:
         return Unserved(context=name, reason=reason)
-    token = Source(text=_text(user, "token")) or of_user.source("tokenFile")
+    token = KubeconfigText(text=_text(user, "token")) or of_user.source("tokenFile")
     try:
-        return Upstream(
+        return ClusterUpstream(
             context=name,
             namespace=_text(context, "namespace"),
             server=server,
@@ -215,7 +215,7 @@ def _refuse_cluster(cluster: Node | None, server: str) -> str:
 
 def _refuse_user(user: Node | None) -> str:
     """Return why a user cannot be served; a context without one asks as it is."""
-    if not isinstance(user, Table):
+    if not isinstance(user, NodeTable):
         return ""
     keys = [entry.key for entry in user.entries]
     reason = next((sentence for key, sentence in _UNSERVED.items() if key in keys), "")
@@ -224,22 +224,22 @@ def _refuse_user(user: Node | None) -> str:
     return reason
 
 
-def _named(roots: Iterable[tuple[str, Table]], key: str, inner: str) -> dict[str, _Entry]:
+def _named(roots: Iterable[tuple[str, NodeTable]], key: str, inner: str) -> dict[str, _Entry]:
     """Return what lists hold, by name; the first of a name counts, as for kubectl."""
     found: dict[str, _Entry] = {}
     for directory, root in roots:
         listed = root.get(key)
-        for one in _tables(listed.nodes if isinstance(listed, Items) else ()):
+        for one in _tables(listed.nodes if isinstance(listed, NodeList) else ()):
             node = one.get(inner)
             if node is not None:
                 found.setdefault(_text(one, "name"), _Entry(directory, node))
     return found
 
 
-def _tables(nodes: Sequence[Node]) -> Iterable[Table]:
-    return (node for node in nodes if isinstance(node, Table))
+def _tables(nodes: Sequence[Node]) -> Iterable[NodeTable]:
+    return (node for node in nodes if isinstance(node, NodeTable))
 
 
 def _text(node: Node | None, key: str) -> str:
-    value = node.get(key) if isinstance(node, Table) else None
+    value = node.get(key) if isinstance(node, NodeTable) else None
     return value.text if isinstance(value, Scalar) else ""

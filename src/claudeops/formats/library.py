@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.estate.estate import Fault, Service, Source
+from claudeops.domain.estate.estate import Fault, Service, StatementSource
 from claudeops.text import regex
 from claudeops.text.toml_file import NotTomlError
 from claudeops.text.toml_file import parse as parse_toml
@@ -40,7 +40,7 @@ _WORD: Final = regex.Pattern(r"[a-z0-9][a-z0-9._:/-]{0,63}")
 _REPOSITORY: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
-class Kind(StrEnum):
+class LibraryKind(StrEnum):
     """What a text is for; the value is the name of its directory."""
 
     CHECK = "checks"  # how to find out whether something is healthy
@@ -48,13 +48,13 @@ class Kind(StrEnum):
     SKILL = "skills"  # how to read something well
 
 
-HEADINGS: Final[Mapping[Kind, tuple[str, ...]]] = {
-    Kind.CHECK: ("When", "Look", "Healthy when", "Otherwise"),
-    Kind.PLAYBOOK: ("When", "Before", "Steps", "Proof", "Stop when"),
-    Kind.SKILL: ("When", "How"),
+HEADINGS: Final[Mapping[LibraryKind, tuple[str, ...]]] = {
+    LibraryKind.CHECK: ("When", "Look", "Healthy when", "Otherwise"),
+    LibraryKind.PLAYBOOK: ("When", "Before", "Steps", "Proof", "Stop when"),
+    LibraryKind.SKILL: ("When", "How"),
 }
 
-LOWEST_TIER: Final[Mapping[Kind, int]] = {Kind.CHECK: 1, Kind.PLAYBOOK: 2, Kind.SKILL: 1}
+LOWEST_TIER: Final[Mapping[LibraryKind, int]] = {LibraryKind.CHECK: 1, LibraryKind.PLAYBOOK: 2, LibraryKind.SKILL: 1}
 """The lowest tier that may use a text of a kind, whatever the text says: playbooks act."""
 
 
@@ -62,7 +62,7 @@ LOWEST_TIER: Final[Mapping[Kind, int]] = {Kind.CHECK: 1, Kind.PLAYBOOK: 2, Kind.
 class LibraryText:
     """One text."""
 
-    kind: Kind
+    kind: LibraryKind
     name: str  # one of its kind has it; ``REPOSITORY/name`` if it is not built in
     tier: int  # the lowest tier that may use it
     about: tuple[str, ...]  # words that select it: what services run as, schemes of addresses, names of services
@@ -108,7 +108,7 @@ class _TextFault(Exception):  # noqa: N818 - it becomes a `Fault`
         self.sentence = sentence
 
 
-def parse(content: str, *, kind: Kind, origin: str, path: str) -> Library:
+def parse(content: str, *, kind: LibraryKind, origin: str, path: str) -> Library:
     """Return the library of one file: its text, and the faults in it; ``path`` is where the faults are reported.
 
     A tier below that of the kind is a fault too, and the text counts from the kind's tier on.
@@ -116,10 +116,10 @@ def parse(content: str, *, kind: Kind, origin: str, path: str) -> Library:
     try:
         return _parsed(content.replace("\r\n", "\n").removeprefix("\ufeff"), kind, origin, path)
     except _TextFault as fault:
-        return Library(faults=(Fault(source=Source(path=path, line=fault.line), sentence=fault.sentence),))
+        return Library(faults=(Fault(source=StatementSource(path=path, line=fault.line), sentence=fault.sentence),))
 
 
-def _parsed(content: str, kind: Kind, origin: str, path: str) -> Library:
+def _parsed(content: str, kind: LibraryKind, origin: str, path: str) -> Library:
     if len(content.encode(errors="replace")) > MOST_BYTES:
         raise _TextFault(1, f"it is longer than {MOST_BYTES} bytes: shorten it, or make it two")
     front, body, first = _split(content)
@@ -143,7 +143,7 @@ def _parsed(content: str, kind: Kind, origin: str, path: str) -> Library:
     if tier >= lowest:
         return Library(texts=(text,))
     sentence = f"{kind} are for tier {lowest} and above, not for tier {tier}: it counts from tier {lowest} on"
-    source = Source(path=path, line=_line(front, "tier"))
+    source = StatementSource(path=path, line=_line(front, "tier"))
     return Library(texts=(text,), faults=(Fault(source=source, sentence=sentence),))
 
 
@@ -186,7 +186,7 @@ def _about(given: object, front: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.lower() for word in words))
 
 
-def _check_body(body: str, kind: Kind, first: int) -> None:
+def _check_body(body: str, kind: LibraryKind, first: int) -> None:
     """Raise a fault unless the body has the kind's headings, each once and with a text below it."""
     wanted = HEADINGS[kind]
     found: list[tuple[str, int]] = []
@@ -224,7 +224,7 @@ def _check_filled(found: Sequence[tuple[str, int]], below: str) -> None:
         raise _TextFault(number, f"nothing stands below ## {heading}: say it in a line or two")
 
 
-def _order(kind: Kind) -> str:
+def _order(kind: LibraryKind) -> str:
     return f"{kind} have {', '.join(HEADINGS[kind])}, in this order"
 
 
@@ -249,14 +249,16 @@ def _shown(value: object) -> str:
 
 def merge(libraries: Iterable[Library]) -> Library:
     """Return the texts of one origin as one library: of two texts of one kind and name the first counts."""
-    texts: dict[tuple[Kind, str], LibraryText] = {}
+    texts: dict[tuple[LibraryKind, str], LibraryText] = {}
     faults: list[Fault] = []
     for library in libraries:
         faults += library.faults
         for text in library.texts:
             if (text.kind, text.name) in texts:
                 sentence = f"two of its {text.kind} are called {text.name}: give one of them another name"
-                faults.append(Fault(source=Source(path=f"{text.origin}/.claude-ops/{text.kind}"), sentence=sentence))
+                faults.append(
+                    Fault(source=StatementSource(path=f"{text.origin}/.claude-ops/{text.kind}"), sentence=sentence)
+                )
             else:
                 texts[text.kind, text.name] = text
     return Library(texts=tuple(texts.values()), faults=tuple(faults))
@@ -279,7 +281,7 @@ def combine(builtin: Library, repositories: Iterable[Library]) -> Library:
     return Library(texts=tuple(sorted(texts, key=_place)), faults=tuple(faults))
 
 
-_KINDS: Final = tuple(Kind)
+_KINDS: Final = tuple(LibraryKind)
 
 
 def _place(text: LibraryText) -> tuple[int, bool, str]:
@@ -289,10 +291,10 @@ def _place(text: LibraryText) -> tuple[int, bool, str]:
 def listing(library: Library, tier: int) -> str:
     """Return the names of all texts that a tier may use, in one line."""
     groups = []
-    for kind in Kind:
+    for kind in LibraryKind:
         names = sorted(text.name for text in library.texts if text.kind is kind and text.tier <= tier)
         if names:
-            groups.append(f"{kind}: {_within(names, _LISTING_CHARACTERS // len(Kind))}")
+            groups.append(f"{kind}: {_within(names, _LISTING_CHARACTERS // len(LibraryKind))}")
     return "; ".join(groups)
 
 

@@ -163,7 +163,7 @@ _BETA_DATE: Final = regex.Pattern(r"-20[0-9]{2}-?[0-9]{2}-?[0-9]{2}$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Objection:
+class RequestObjection:
     """Why a request is not passed on, as one sentence."""
 
     message: str
@@ -183,7 +183,7 @@ class ModelRequest:
 
 def read_request(
     body: bytes, *, serves: Callable[[str], str | None], searching: bool, counting: bool = False
-) -> ModelRequest | Objection:
+) -> ModelRequest | RequestObjection:
     """Return what a body asks for, or why it is refused.
 
     ``serves`` says why a model is not served, ``searching`` whether the session may search the web, ``counting``
@@ -192,7 +192,7 @@ def read_request(
     try:
         return _read(body, serves=serves, searching=searching, counting=counting)
     except NotReadableError as error:
-        return Objection(message=f"the body {error}")
+        return RequestObjection(message=f"the body {error}")
 
 
 def unknown_betas(features: str) -> list[str]:
@@ -208,17 +208,19 @@ def display(name: object) -> str:
 
 def _read(
     body: bytes, *, serves: Callable[[str], str | None], searching: bool, counting: bool
-) -> ModelRequest | Objection:
+) -> ModelRequest | RequestObjection:
     document = decode(body)
     if not isinstance(document, dict) or not isinstance(model := document.get("model"), str):
-        return Objection(message="the body must be a JSON object with a model")
+        return RequestObjection(message="the body must be a JSON object with a model")
     if len(model) > _NAME_CHARACTERS:
-        return Objection(message=f"the name of a model has no more than {_NAME_CHARACTERS} characters", model=True)
+        return RequestObjection(
+            message=f"the name of a model has no more than {_NAME_CHARACTERS} characters", model=True
+        )
     if (unserved := serves(model)) is not None:
-        return Objection(message=unserved, model=True)
+        return RequestObjection(message=unserved, model=True)
     examination = _Examination(searching=searching)
     for objection in examination.request(document, model=model, counting=counting):
-        return Objection(message=objection)
+        return RequestObjection(message=objection)
     ours = encode(document)
     return ModelRequest(
         body=ours,

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import APPRISE, Target, TargetKind, Topic
 from claudeops.domain.schedules import Cron
@@ -53,7 +53,7 @@ class _Entry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     channel: str = ""
     api: str = ""
     topics: tuple[Topic, ...] = tuple(Topic)
-    min_level: Level = Level.WARNING
+    min_level: EventLevel = EventLevel.WARNING
     quiet_hours: tuple[str, ...] | str = ()
     timezone: str = ""
     max_per_hour: int | None = None
@@ -92,7 +92,7 @@ _OWN_KEYS: Final[Mapping[TargetKind, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class SecretPlace:
     """Where a secret is: in a variable, or in a file beside this one."""
 
     variable: str = ""
@@ -100,25 +100,27 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class NamedTarget:
     """A target, and where its secrets are."""
 
     target: Target
     line: int  # for messages
-    secrets: Mapping[str, Place] = field(default_factory=lambda: MappingProxyType({}))  # by what each is, as in its key
+    secrets: Mapping[str, SecretPlace] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # by what each is, as in its key
     chat: str = ""  # or channel
     api: str = ""  # no slash at its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
+class NoticesDocument:
     """What a file says."""
 
-    targets: tuple[Named, ...]
+    targets: tuple[NamedTarget, ...]
     approvers: tuple[Approver, ...] = ()
 
 
-def read_document(text: str, *, timezone: str) -> Document:
+def read_document(text: str, *, timezone: str) -> NoticesDocument:
     """Return what a file says; ``timezone`` is that of quiet hours without one. Raises `TomlFault`."""
     file = TomlFile(text, what="a file of targets")
     _check_keys(file)
@@ -131,7 +133,7 @@ def read_document(text: str, *, timezone: str) -> Document:
     ):
         if len(entries) > most:
             raise file.fault((), f"there are more than {most} {what} in it: leave some out")
-    found: list[Named] = []
+    found: list[NamedTarget] = []
     for index, entry in enumerate(document.targets):
         with file.at(_TABLE, index):
             _check_name(entry.name, found)
@@ -140,7 +142,7 @@ def read_document(text: str, *, timezone: str) -> Document:
     for index, person in enumerate(document.approvers):
         with file.at(_PEOPLE, index):
             people.append(_approver(person, people))
-    return Document(targets=tuple(found), approvers=tuple(people))
+    return NoticesDocument(targets=tuple(found), approvers=tuple(people))
 
 
 def _check_keys(file: TomlFile) -> None:
@@ -163,7 +165,7 @@ def _remedy(key: str, keys: Collection[str]) -> str:
     return nearest(key, keys)
 
 
-def _check_name(name: str, others: Sequence[Named]) -> None:
+def _check_name(name: str, others: Sequence[NamedTarget]) -> None:
     if not NAME.fullmatch(name):
         raise KeyFault("name", f"{name[:80]!r} is not a name: use letters, digits, dots, dashes and underscores")
     if name == APPRISE or name.startswith(f"{APPRISE}-"):
@@ -172,7 +174,7 @@ def _check_name(name: str, others: Sequence[Named]) -> None:
         raise KeyFault("name", f"there is another target {name!r}: give every target its own name")
 
 
-def _named(entry: _Entry, timezone: str, line: int) -> Named:
+def _named(entry: _Entry, timezone: str, line: int) -> NamedTarget:
     _check_own_keys(entry)
     if not entry.topics:
         raise KeyFault("topics", f"a target without topics is told nothing: name some of {', '.join(Topic)}")
@@ -195,7 +197,7 @@ def _named(entry: _Entry, timezone: str, line: int) -> Named:
         max_per_hour=entry.max_per_hour,
     )
     secrets, chat = _reached_by(entry)
-    return Named(target=target, line=line, secrets=MappingProxyType(secrets), chat=chat, api=_api(entry))
+    return NamedTarget(target=target, line=line, secrets=MappingProxyType(secrets), chat=chat, api=_api(entry))
 
 
 def _check_own_keys(entry: _Entry) -> None:
@@ -208,7 +210,7 @@ def _check_own_keys(entry: _Entry) -> None:
                 raise KeyFault(key, f"{key}: a target of the kind {entry.kind} has no such key: {remedy}")
 
 
-def _reached_by(entry: _Entry) -> tuple[dict[str, Place], str]:
+def _reached_by(entry: _Entry) -> tuple[dict[str, SecretPlace], str]:
     """Return where a target's secrets are, and its chat or channel."""
     match entry.kind:
         case TargetKind.APPRISE:
@@ -223,7 +225,7 @@ def _reached_by(entry: _Entry) -> tuple[dict[str, Place], str]:
             return _slack(entry), entry.channel
 
 
-def _slack(entry: _Entry) -> dict[str, Place]:
+def _slack(entry: _Entry) -> dict[str, SecretPlace]:
     if not _CHANNEL.fullmatch(entry.channel):
         remedy = 'give the one that Slack shows below "About" of the channel, such as "C0123456789"'
         raise KeyFault("channel", f"channel: {entry.channel[:40]!r} is not the id of a channel: {remedy}")
@@ -237,7 +239,7 @@ def _slack(entry: _Entry) -> dict[str, Place]:
     return secrets
 
 
-def _place(entry: _Entry, what: str, said: str) -> Place:
+def _place(entry: _Entry, what: str, said: str) -> SecretPlace:
     """Return where a secret is."""
     variable, file = getattr(entry, f"{what}_env"), getattr(entry, f"{what}_file")
     if bool(variable) == bool(file):
@@ -246,7 +248,7 @@ def _place(entry: _Entry, what: str, said: str) -> Place:
     if variable and not VARIABLE.fullmatch(variable):
         kind = "address" if what == "url" else "secret"
         raise KeyFault(f"{what}_env", f"{what}_env: name a variable of the environment, and never the {kind} itself")
-    return Place(variable=variable, file=file)
+    return SecretPlace(variable=variable, file=file)
 
 
 def _api(entry: _Entry) -> str:

@@ -103,7 +103,7 @@ class Endpoints:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
+class ExpectedToken:
     """What an ID token must be about."""
 
     issuer: str

@@ -1,4 +1,4 @@
-"""A file of schedules, read: TOML text becomes `Plan` values, or the line that is wrong and what to write instead."""
+"""A file of schedules, read: TOML text becomes `SchedulePlan` values, or the wrong line and what to write instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.schedules import Cadence, Cron, Interval, Schedule, next_due
-from claudeops.domain.schedules.plan import Overlap, Plan
+from claudeops.domain.schedules.plan import Overlap, SchedulePlan
 from claudeops.domain.schedules.windows import read_windows
 from claudeops.text import regex
 from claudeops.text.toml_file import NAME, KeyFault, TomlFile, fault_of, keys_of
@@ -60,7 +60,7 @@ class Surroundings:
     origin: str = ""  # the file's path
 
 
-def read_plans(text: str, around: Surroundings) -> tuple[Plan, ...]:
+def read_plans(text: str, around: Surroundings) -> tuple[SchedulePlan, ...]:
     """Return the schedules of a file. Raises `TomlFault` for the first fault."""
     file = TomlFile(text, what="a file of schedules")
     for key in file.values:
@@ -73,7 +73,7 @@ def read_plans(text: str, around: Surroundings) -> tuple[Plan, ...]:
         raise file.fault((), "there is no schedule in it: add a [[schedule]], or unset CLAUDEOPS_SCHEDULES_PATH")
     if len(document.schedule) > MOST_SCHEDULES:
         raise file.fault((), f"there are more than {MOST_SCHEDULES} schedules in it: leave some out")
-    plans: list[Plan] = []
+    plans: list[SchedulePlan] = []
     for index, entry in enumerate(document.schedule):
         with file.at("schedule", index):
             _check_name(entry.name, plans)
@@ -81,14 +81,14 @@ def read_plans(text: str, around: Surroundings) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-def _check_name(name: str, others: Sequence[Plan]) -> None:
+def _check_name(name: str, others: Sequence[SchedulePlan]) -> None:
     if not NAME.fullmatch(name):
         raise KeyFault("name", f"{name!r} is not a name: use letters, digits, dots, dashes and underscores")
     if any(name == other.name for other in others):
         raise KeyFault("name", f"there is another schedule {name!r}: give every schedule its own name")
 
 
-def _plan(entry: _Entry, around: Surroundings, origin: str) -> Plan:
+def _plan(entry: _Entry, around: Surroundings, origin: str) -> SchedulePlan:
     if not 1 <= entry.tier <= around.highest_tier:
         raise KeyFault("tier", f"there is no tier {entry.tier}: tiers go from 1 to {around.highest_tier}")
     if entry.budget_usd is not None and not 0.01 <= entry.budget_usd <= 100_000:  # noqa: PLR2004 - also refuses NaN
@@ -106,7 +106,7 @@ def _plan(entry: _Entry, around: Surroundings, origin: str) -> Plan:
     prompt = _prompt(entry, around)
     with fault_of("quiet_hours"):
         quiet_hours = read_windows(entry.quiet_hours)
-    return Plan(
+    return SchedulePlan(
         schedule=schedule,
         timezone=timezone,
         tier=entry.tier,

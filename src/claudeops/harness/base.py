@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from claudeops.domain.calls import Verdict
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.formats.stream import Transcript, TranscriptBuilder
-from claudeops.harness.protocol import CallRan, GateRequest, HarnessSignal, Reader, Spec
+from claudeops.harness.protocol import CallRan, FrameReader, GateRequest, HarnessSignal, Spec
 
 REPORT_REQUEST: Final = (
     f"There is no {STRUCTURED_OUTPUT_TOOL} tool in this session: your last message is the report, one JSON object that "
@@ -44,7 +44,7 @@ class BaseHarness:
 
     stderr_is_noted: ClassVar[bool] = False
 
-    def reader(self) -> Reader:
+    def reader(self) -> FrameReader:
         """Return a reader of stream-json, with Claude's frames and caliban's."""
         return TranscriptBuilder()
 

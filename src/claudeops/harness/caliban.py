@@ -11,7 +11,7 @@ import json
 from typing import Final
 
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
-from claudeops.harness.protocol import Capabilities, Command, Spec
+from claudeops.harness.protocol import Capabilities, CliCommand, Spec
 
 _PROVIDERS: Final = frozenset({"anthropic", "openai", "google"})
 
@@ -30,7 +30,7 @@ class CalibanHarness(BaseHarness):
         model_urls=("https://api.anthropic.com", "https://api.openai.com", "https://generativelanguage.googleapis.com"),
     )
 
-    def command(self, spec: Spec) -> Command:
+    def command(self, spec: Spec) -> CliCommand:
         """Return the command line (flags only) and the child's whole environment.
 
         The tier's tools are allowed by name. Single calls are not judged: that is what running without a gate means.
@@ -50,7 +50,7 @@ class CalibanHarness(BaseHarness):
         ]
         for tool in spec.tools:
             argv += ["--allow", tool]
-        return Command(argv=tuple(argv), env=environment(spec, {}))
+        return CliCommand(argv=tuple(argv), env=environment(spec, {}))
 
     def opening(self, spec: Spec) -> bytes:
         """Return one user frame; with any further key, or in Claude's envelope, it is refused with exit code 64."""

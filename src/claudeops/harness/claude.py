@@ -19,13 +19,13 @@ from claudeops.harness.claude_conversation import conversation_file
 from claudeops.harness.protocol import (
     CallRan,
     Capabilities,
-    Command,
+    CliCommand,
     CredentialKind,
     GateCancelled,
     GateRequest,
     HarnessSignal,
     InitMismatch,
-    Question,
+    QuestionWay,
     Spec,
     TextFile,
 )
@@ -84,7 +84,7 @@ class ClaudeHarness(BaseHarness):
     def __init__(self, *, hook_timeout_seconds: int = HOOK_TIMEOUT_SECONDS) -> None:
         self._hook_timeout_seconds = hook_timeout_seconds
 
-    def command(self, spec: Spec) -> Command:
+    def command(self, spec: Spec) -> CliCommand:
         """Return the command line (flags only) and the child's whole environment."""
         argv = [
             spec.binary,
@@ -112,7 +112,7 @@ class ClaudeHarness(BaseHarness):
             argv += ["--resume", spec.resumed.cli_session_id, "--fork-session"]
             files = (conversation_file(spec.resumed, home=spec.home, workdir=spec.workdir, task=spec.task),)
         directories = tuple(posixpath.dirname(file.path) for file in files)
-        return Command(argv=tuple(argv), env=self._environment(spec), directories=directories, files=files)
+        return CliCommand(argv=tuple(argv), env=self._environment(spec), directories=directories, files=files)
 
     def _environment(self, spec: Spec) -> dict[str, str]:
         own = {
@@ -155,7 +155,7 @@ class ClaudeHarness(BaseHarness):
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
         """Return the control response; anything but a plain allow or, to the hook, an ask is a deny."""
         allowed = verdict.kind is VerdictKind.ALLOW
-        if request.question is Question.PERMISSION:
+        if request.question is QuestionWay.PERMISSION:
             # The input is always given, so that what runs is what was judged.
             body: dict[str, object] = (
                 {"behavior": "allow", "updatedInput": dict(verdict.ran or request.call.input)}
@@ -247,10 +247,10 @@ def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:
     if not isinstance(request, dict) or not isinstance(request_id, str):
         return None
     if request.get("subtype") == "hook_callback":
-        asked, question = request.get("input"), Question.HOOK
+        asked, question = request.get("input"), QuestionWay.HOOK
         input_key = "tool_input"
     elif request.get("subtype") == "can_use_tool":
-        asked, question = request, Question.PERMISSION
+        asked, question = request, QuestionWay.PERMISSION
         input_key = "input"
     else:
         return None

@@ -12,7 +12,7 @@ from claudeops.formats.stream import Transcript
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
 from claudeops.harness.codex_frames import CodexReader, with_last_message
 from claudeops.harness.codex_schema import strict_schema
-from claudeops.harness.protocol import Capabilities, Command, Reader, Spec, TextFile
+from claudeops.harness.protocol import Capabilities, CliCommand, FrameReader, Spec, TextFile
 from claudeops.text import regex
 
 SANDBOX_READING: Final = "read-only"
@@ -40,7 +40,7 @@ class CodexHarness(BaseHarness):
     )
     stderr_is_noted: ClassVar[bool] = True
 
-    def command(self, spec: Spec) -> Command:
+    def command(self, spec: Spec) -> CliCommand:
         """Return the command line (flags only), the child's whole environment and its files.
 
         Access to the model API is what the operator gives to the tier: variables by name, or the ``.codex``
@@ -59,7 +59,7 @@ class CodexHarness(BaseHarness):
             *(("--output-schema", schema.path) if schema else ()),
             "-",
         )
-        return Command(
+        return CliCommand(
             argv=argv,
             env=environment(spec, {"CODEX_HOME": codex_home}),
             directories=(codex_home,),  # without it the CLI refuses to start
@@ -74,7 +74,7 @@ class CodexHarness(BaseHarness):
             closing.append(f"The schema:\n{spec.schema_text}")
         return one_message(spec, *closing).encode("utf-8", "replace")
 
-    def reader(self) -> Reader:
+    def reader(self) -> FrameReader:
         """Return a reader of Codex's events."""
         return CodexReader()
 

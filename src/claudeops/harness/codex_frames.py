@@ -16,7 +16,6 @@ import msgspec
 
 from claudeops.domain.sessions import ErrorCategory
 from claudeops.formats.stream import (
-    Frame,
     LineMalformed,
     Malformed,
     Other,
@@ -24,6 +23,7 @@ from claudeops.formats.stream import (
     ResultSeen,
     SessionStarted,
     StreamEvent,
+    StreamFrame,
     TextSaid,
     ToolDenied,
     ToolEnded,
@@ -35,7 +35,7 @@ from claudeops.formats.stream.blocks import ToolResult
 from claudeops.formats.stream.framing import as_count, as_object, as_text
 from claudeops.formats.stream.results import NO_DETAIL
 from claudeops.formats.stream.tallies import CallTally, LineTally, TextTally
-from claudeops.harness.codex_schema import OUTPUT_CHARS, Call, call_of, dropped_events, without_nulls
+from claudeops.harness.codex_schema import OUTPUT_CHARS, CodexCall, call_of, dropped_events, without_nulls
 
 Events = tuple[StreamEvent, ...]
 
@@ -66,7 +66,7 @@ class CodexReader:
         self._denials: dict[str, PermissionDenial] = {}
         self._nameless = 0  # items without an id
 
-    def feed(self, item: Frame | Malformed | None) -> Events:
+    def feed(self, item: StreamFrame | Malformed | None) -> Events:
         """Take one line as `decode` returned it and return the new facts."""
         frame = self._lines.take(item)
         if frame is None:
@@ -124,18 +124,18 @@ class CodexReader:
 
     # --- the thread and its turns
 
-    def _thread_started(self, frame: Frame) -> Events:
+    def _thread_started(self, frame: StreamFrame) -> Events:
         thread_id = as_text(frame.body.get("thread_id"))
         if self._thread_id is not None or thread_id is None:
             return (Other(type=frame.type, subtype=""),)
         self._thread_id = thread_id
         return (_started(thread_id),)
 
-    def _turn_started(self, _: Frame) -> Events:
+    def _turn_started(self, _: StreamFrame) -> Events:
         self._turns.started += 1
         return (TurnStarted(),)
 
-    def _turn_completed(self, frame: Frame) -> Events:
+    def _turn_completed(self, frame: StreamFrame) -> Events:
         turns = self._turns
         usage = as_object(frame.body.get("usage"))
         turns.usage = _Usage(
@@ -147,11 +147,11 @@ class CodexReader:
         turns.reports = _reports(self._agent_text.last)
         return (self._turn_ended(frame, is_error=False),)
 
-    def _turn_failed(self, frame: Frame) -> Events:
+    def _turn_failed(self, frame: StreamFrame) -> Events:
         self._turns.fail(as_object(frame.body.get("error")).get("message"))
         return (self._turn_ended(frame, is_error=True),)
 
-    def _turn_ended(self, frame: Frame, *, is_error: bool) -> ResultSeen:
+    def _turn_ended(self, frame: StreamFrame, *, is_error: bool) -> ResultSeen:
         turns = self._turns
         turns.ended += 1
         return ResultSeen(
@@ -160,20 +160,20 @@ class CodexReader:
             subtype=frame.type,
         )
 
-    def _error(self, frame: Frame) -> Events:
+    def _error(self, frame: StreamFrame) -> Events:
         # Not a result yet: the CLI also prints this while it reconnects, and continues.
         self._turns.fail(frame.body.get("message"))
         return (Other(type=frame.type, subtype=""),)
 
     # --- items
 
-    def _item_begun(self, frame: Frame) -> Events:
+    def _item_begun(self, frame: StreamFrame) -> Events:
         call = call_of(as_object(frame.body.get("item")))
         if call is None or not call.id:
             return (Other(type=frame.type, subtype=""),)
         return self._call_started(call, size=frame.size)
 
-    def _item_completed(self, frame: Frame) -> Events:
+    def _item_completed(self, frame: StreamFrame) -> Events:
         item = as_object(frame.body.get("item"))
         kind = as_text(item.get("type")) or ""
         call = call_of(item)
@@ -194,7 +194,7 @@ class CodexReader:
             self._agent_text.message_seen, self._agent_text.last = True, text
         return (TextSaid(text=text),)
 
-    def _call_completed(self, call: Call, *, size: int) -> Events:
+    def _call_completed(self, call: CodexCall, *, size: int) -> Events:
         if not call.id:
             self._nameless += 1
             call = replace(call, id=f"item#{self._nameless}")
@@ -213,19 +213,19 @@ class CodexReader:
         )
         return (*begun, *self._declined(call), ended)
 
-    def _call_started(self, call: Call, *, size: int) -> Events:
+    def _call_started(self, call: CodexCall, *, size: int) -> Events:
         use = call.use()
         if self._calls.start(use, from_subagent=False, keep_input=self._lines.has_room(size)) is None:
             return ()
         return (ToolStarted(tool_use_id=call.id, name=call.name, input=use.input),)
 
-    def _declined(self, call: Call) -> Events:
+    def _declined(self, call: CodexCall) -> Events:
         if not call.declined:
             return ()
         self._denials[call.id] = PermissionDenial(tool_use_id=call.id, tool_name=call.name, input=call.input)
         return (ToolDenied(tool_use_id=call.id, name=call.name, message="declined by the CLI"),)
 
-    _HANDLERS: ClassVar[Mapping[str, Callable[[CodexReader, Frame], Events]]] = {
+    _HANDLERS: ClassVar[Mapping[str, Callable[[CodexReader, StreamFrame], Events]]] = {
         "thread.started": _thread_started,
         "turn.started": _turn_started,
         "turn.completed": _turn_completed,

@@ -101,7 +101,7 @@ _DROPPED: Final = regex.Pattern(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class CodexCall:
     """A tool call, as one item shows it."""
 
     id: str  # "" when the item has none
@@ -116,7 +116,7 @@ class Call:
         return ToolUse(id=self.id, name=self.name, input=self.input)
 
 
-def call_of(item: Mapping[str, object]) -> Call | None:
+def call_of(item: Mapping[str, object]) -> CodexCall | None:
     """Return an item as a call; ``None`` for messages, reasoning, plans, notices and unknown items."""
     match item.get("type"):
         case "command_execution":
@@ -141,10 +141,10 @@ def dropped_events(item: Mapping[str, object]) -> int:
     return as_count(found[1]) if found else 0
 
 
-def _call(item: Mapping[str, object], name: str, given: Mapping[str, object]) -> Call:
+def _call(item: Mapping[str, object], name: str, given: Mapping[str, object]) -> CodexCall:
     output = item.get("aggregated_output")
     status = as_text(item.get("status"))
-    return Call(
+    return CodexCall(
         id=as_text(item.get("id")) or "",
         name=name,
         input=given,

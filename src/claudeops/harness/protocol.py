@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from claudeops.domain.calls import ToolCall, Verdict
-from claudeops.formats.stream import Frame, Malformed, StreamEvent, Transcript
+from claudeops.formats.stream import Malformed, StreamEvent, StreamFrame, Transcript
 
 
 class CredentialKind(StrEnum):
@@ -22,7 +22,7 @@ class CredentialKind(StrEnum):
     OAUTH_TOKEN = "oauth_token"  # noqa: S105 - the kind's name, no secret
 
 
-class Question(StrEnum):
+class QuestionWay(StrEnum):
     """The two ways in which the CLI asks."""
 
     HOOK = "hook"  # before every call; must be answered soon
@@ -100,7 +100,7 @@ class TextFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class CliCommand:
     """What to start. ``argv`` holds flags only: no prompt, no secret."""
 
     argv: tuple[str, ...]
@@ -116,7 +116,7 @@ class GateRequest:
 
     request_id: str
     call: ToolCall
-    question: Question = Question.HOOK
+    question: QuestionWay = QuestionWay.HOOK
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,10 +145,10 @@ class CallRan:
 HarnessSignal = GateRequest | GateCancelled | InitMismatch | CallRan
 
 
-class Reader(Protocol):
+class FrameReader(Protocol):
     """Turns one session's frames into events and a transcript. No input raises."""
 
-    def feed(self, item: Frame | Malformed | None) -> tuple[StreamEvent, ...]:
+    def feed(self, item: StreamFrame | Malformed | None) -> tuple[StreamEvent, ...]:
         """Take one line as `decode` returned it and return the new facts; every line is fed, blank ones too."""
 
     def close(self) -> Transcript:
@@ -166,7 +166,7 @@ class Harness(Protocol):
     def capabilities(self) -> Capabilities:
         """Return what this CLI can do."""
 
-    def command(self, spec: Spec) -> Command:
+    def command(self, spec: Spec) -> CliCommand:
         """Return the command line, the child's whole environment, and what must be on disk for it."""
 
     def opening(self, spec: Spec) -> bytes:
@@ -176,7 +176,7 @@ class Harness(Protocol):
     def stderr_is_noted(self) -> bool:
         """Say whether stderr output is a warning after a success too, or only noise."""
 
-    def reader(self) -> Reader:
+    def reader(self) -> FrameReader:
         """Return a new reader for one session's output."""
 
     def signal(self, frame: Mapping[str, object], spec: Spec) -> HarnessSignal | None:

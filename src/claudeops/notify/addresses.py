@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import ADDRESS
 from claudeops.errors import StoreError
@@ -64,7 +64,7 @@ class AddressCheck:
 
     async def _note(self, name: str, reason: str) -> None:
         message = f"Apprise does not understand the address of {name}, so nothing is sent there: {reason}."
-        event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=clip(f"{ADDRESS}{name}"))
+        event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=clip(f"{ADDRESS}{name}"))
         await self.events.note(event, over=not reason, now=self.now())
         if reason:
             self.log.error(LogEvent.ADDRESS_REFUSED, target=name, error=reason)

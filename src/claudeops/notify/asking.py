@@ -26,10 +26,10 @@ from claudeops.wording.notices.approving import (
     REFUSALS,
     TOKEN_BYTES,
     YES,
-    Asked,
+    ButtonTap,
     Card,
-    Refused,
-    Tap,
+    QuestionRow,
+    TapRefusal,
     button_data,
     card,
     counted,
@@ -55,7 +55,7 @@ class Buttons:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class OutgoingQuestion:
     """A message that is about to be sent."""
 
     message_id: int  # ours
@@ -68,7 +68,7 @@ class Taken:
     """What came of a tap."""
 
     text: str  # for whoever tapped
-    refused: Refused | None = None  # None: it was taken
+    refused: TapRefusal | None = None  # None: it was taken
     approval: Approval | None = None
     counted: str = ""  # whose yes was counted, where another one has to follow
 
@@ -90,7 +90,7 @@ class Asking:
 
     async def ask(
         self, approval_id: int, *, kind: TargetKind, target: str, chat: str, limit: int, again: bool
-    ) -> Question | None:
+    ) -> OutgoingQuestion | None:
         """Return the message that asks a question, once its tokens are on record; ``None``: it waits no more.
 
         Without anybody who could answer there it has no buttons; where the call does not fit, or a yes needs a passkey,
@@ -108,9 +108,9 @@ class Asking:
         self._buttons_of[message_id] = buttons
         if len(self._buttons_of) > _MOST_KEPT:
             del self._buttons_of[next(iter(self._buttons_of))]
-        return Question(message_id=message_id, card=drawn, buttons=buttons)
+        return OutgoingQuestion(message_id=message_id, card=drawn, buttons=buttons)
 
-    async def asked_still(self, asked: Asked, *, limit: int) -> Question | None:
+    async def asked_still(self, asked: QuestionRow, *, limit: int) -> OutgoingQuestion | None:
         """Return a message that is in its chat already, with its own buttons, so that it may be edited.
 
         ``None``: its question waits no more, or its buttons are not known here. An edit that does not happen changes
@@ -121,37 +121,37 @@ class Asking:
         if approval is None or buttons is None or is_over(approval, self.now()):
             return None
         drawn = card(approval, wording=self.wording, limit=limit, now=self.now())
-        return Question(message_id=asked.id, card=drawn, buttons=buttons)
+        return OutgoingQuestion(message_id=asked.id, card=drawn, buttons=buttons)
 
     def ended(self, approval: Approval, *, limit: int) -> tuple[Card, str]:
         """Return what a message shows whose question is over: its card, and the line about the outcome."""
         return card(approval, wording=self.wording, limit=limit, now=self.now()), outcome(approval, self.wording)
 
-    async def take(self, tap: Tap) -> Taken:
+    async def take(self, tap: ButtonTap) -> Taken:
         """Take a tap, and put it on record."""
         try:
             taken = await self._take(tap)
         except StoreError:
-            taken = Taken(text=REFUSALS[Refused.UNAVAILABLE], refused=Refused.UNAVAILABLE)
+            taken = Taken(text=REFUSALS[TapRefusal.UNAVAILABLE], refused=TapRefusal.UNAVAILABLE)
         if taken.refused is not None:
             number = None if taken.approval is None else taken.approval.id
             facts = {"chat": tap.chat, "sender": tap.sender, "approval_id": number}
             self.log.warning(LogEvent.APPROVAL_TAP_REFUSED, kind=tap.kind.value, reason=taken.refused.value, **facts)
         return taken
 
-    async def _take(self, tap: Tap) -> Taken:
+    async def _take(self, tap: ButtonTap) -> Taken:
         person = approver_of(self.approvers, kind=tap.kind, sender=tap.sender)
         if person is None:  # before the database is asked: strangers cost it nothing
-            return _refused(Refused.NOT_LISTED, None)
+            return _refused(TapRefusal.NOT_LISTED, None)
         token = digest_of(tap.data, chat=tap.chat)
         asked = await self.questions.by_token(token)
         approval = None if asked is None else await self.verdicts.approval(asked.approval_id)
         why = refusal(tap, asked, approval, self.approvers, now=self.now())
         if why is not None or asked is None or asked.says is None:
-            return _refused(why or Refused.UNKNOWN_TOKEN, approval)
+            return _refused(why or TapRefusal.UNKNOWN_TOKEN, approval)
         # The tap may be faster than what its message is called, or that was never told.
         if asked.external_id is None and not await self.questions.sent(asked.id, tap.message):
-            return _refused(Refused.OTHER_MESSAGE, approval)
+            return _refused(TapRefusal.OTHER_MESSAGE, approval)
         result = await self.answer(
             self.verdicts,
             self.key,
@@ -164,7 +164,7 @@ class Asking:
         )
         return self._told(asked, result, asked.says, person.name)
 
-    def _told(self, asked: Asked, result: AnswerResult, says: ApprovalStatus, name: str) -> Taken:
+    def _told(self, asked: QuestionRow, result: AnswerResult, says: ApprovalStatus, name: str) -> Taken:
         approval = result.approval
         match result.answered:
             case Answered.DECIDED:
@@ -173,7 +173,7 @@ class Asking:
                 said = counted(name)
                 taken = Taken(text=f"{said} Another person has to say yes too.", approval=approval, counted=name)
             case refused:
-                return _refused(_WHY.get(refused, Refused.OVER), approval)
+                return _refused(_WHY.get(refused, TapRefusal.OVER), approval)
         facts = {"answered": result.answered.value, "says": says.value, "approver": name}
         self.log.info(LogEvent.APPROVAL_TAPPED, approval_id=asked.approval_id, target=asked.target, **facts)
         return taken
@@ -187,10 +187,10 @@ class Asking:
 
 
 _WHY: Final = {
-    Answered.NEEDS_PASSKEY: Refused.NEEDS_PASSKEY,
-    Answered.SAME_PERSON: Refused.SAME_PERSON,
-    Answered.TOKEN_USED: Refused.USED_TOKEN,
-    Answered.UNKNOWN: Refused.UNKNOWN_TOKEN,
+    Answered.NEEDS_PASSKEY: TapRefusal.NEEDS_PASSKEY,
+    Answered.SAME_PERSON: TapRefusal.SAME_PERSON,
+    Answered.TOKEN_USED: TapRefusal.USED_TOKEN,
+    Answered.UNKNOWN: TapRefusal.UNKNOWN_TOKEN,
 }
 """Why an answer counts for nothing; every other one came too late."""
 
@@ -205,7 +205,7 @@ def with_count(drawn: Card, name: str) -> str:
     return shown(drawn, counted(name))
 
 
-def _refused(why: Refused, approval: Approval | None) -> Taken:
+def _refused(why: TapRefusal, approval: Approval | None) -> Taken:
     return Taken(text=REFUSALS[why], refused=why, approval=approval)
 
 

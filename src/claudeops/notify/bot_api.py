@@ -40,7 +40,7 @@ class Came(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class BotReply:
     """What a call was answered."""
 
     came: Came
@@ -84,18 +84,18 @@ class BotApi:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True), contextlib.suppress(*BROKEN):
             await self._pool.aclose()
 
-    async def call(self, method: str, arguments: Mapping[str, object], *, seconds: float | None = None) -> Reply:
+    async def call(self, method: str, arguments: Mapping[str, object], *, seconds: float | None = None) -> BotReply:
         """Call a method; never raises for what a network or a server may do."""
         bound = self.seconds if seconds is None else seconds
         try:
             with anyio.fail_after(bound):
                 return await self._called(self._request(method, arguments, bound))
         except NEVER_SENT as error:
-            return Reply(came=Came.AWAY, error=f"the Bot API cannot be reached ({type(error).__name__})")
+            return BotReply(came=Came.AWAY, error=f"the Bot API cannot be reached ({type(error).__name__})")
         except BROKEN as error:
-            return Reply(came=Came.UNCLEAR, error=f"the Bot API broke off ({type(error).__name__})")
+            return BotReply(came=Came.UNCLEAR, error=f"the Bot API broke off ({type(error).__name__})")
         except TimeoutError:
-            return Reply(came=Came.UNCLEAR, error=f"the Bot API gave no answer within {bound:g} s")
+            return BotReply(came=Came.UNCLEAR, error=f"the Bot API gave no answer within {bound:g} s")
 
     def _request(self, method: str, arguments: Mapping[str, object], bound: float) -> httpcore2.Request:
         body = msgspec.json.encode(arguments)
@@ -116,27 +116,27 @@ class BotApi:
             b"POST", _url(self._base, target), headers=headers, content=body, extensions={"timeout": timeouts}
         )
 
-    async def _called(self, request: httpcore2.Request) -> Reply:
+    async def _called(self, request: httpcore2.Request) -> BotReply:
         response = await self._pool.handle_async_request(request)
         try:
             body = bytearray()
             async for piece in response.aiter_stream():
                 body += piece
                 if len(body) > _MOST_BYTES:
-                    return Reply(came=Came.UNCLEAR, error="the Bot API answered too much")
+                    return BotReply(came=Came.UNCLEAR, error="the Bot API answered too much")
         finally:
             with anyio.CancelScope(shield=True):  # closes a socket, waits for nothing
                 await response.aclose()
         return _read(response.status, bytes(body))
 
 
-def _read(status: int, body: bytes) -> Reply:
+def _read(status: int, body: bytes) -> BotReply:
     try:
         said = msgspec.json.decode(body, type=_Envelope)
     except msgspec.DecodeError:
         said = _Envelope()
     if said.ok and status < 300:  # noqa: PLR2004 - HTTP's classes
-        return Reply(came=Came.OK, result=bytes(said.result), status=status)
+        return BotReply(came=Came.OK, result=bytes(said.result), status=status)
     description = said.description[:_MOST_CHARACTERS]
     error = f"HTTP status {status}" + (f": {description}" if description else "")
     given = said.parameters or _Parameters()
@@ -144,7 +144,7 @@ def _read(status: int, body: bytes) -> Reply:
     if wait is not None:
         wait = min(max(wait, 0.0), _LONGEST_WAIT_SECONDS)
         error = f"{error} (it asks to wait {wait:g} s)"
-    return Reply(
+    return BotReply(
         came=Came.REFUSED,
         status=status,
         error=error,

@@ -1,8 +1,8 @@
 """The courier: a short-lived process that delivers the messages for one target by Apprise, and ends.
 
 Or it says which addresses Apprise does not understand, and why. Its stdin is one JSON object (`Order`); on stdout it
-writes a line when it begins with a message and one when it knows what came of it (`Report`), so that after its death
-its parent knows which single message may have been delivered. The address never stands in its arguments or environment,
+writes a line when it begins with a message and one when it knows what came of it (`CourierReport`), so that after its
+death its parent knows which single message may have been delivered. The address never stands in its arguments or environment,
 nor in what it writes. Whoever starts it kills it at a deadline: Apprise's own time-out does not end its threads.
 
 Imports nothing of ours that takes time, and nothing that reads settings: a courier costs what Apprise costs.
@@ -53,7 +53,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}  # proxies may hold passwords: what a process starts with others can read
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CourierReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of a courier's."""
 
     id: int
@@ -70,7 +70,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a plugin prints must not stand between the reports
     for index, address in enumerate(order.check):
         reason = fault_of(address)
-        _write(reports, Report(id=index, state=FAILED if reason else DELIVERED, error=reason))
+        _write(reports, CourierReport(id=index, state=FAILED if reason else DELIVERED, error=reason))
     if order.letters:
         _deliver(order, reports)
     os._exit(0)  # threads that Apprise has given up would keep the process alive
@@ -80,7 +80,7 @@ def _deliver(order: Order, reports: int) -> None:
     deliver = _delivery(order)
     failures = 0
     for letter in order.letters:
-        _write(reports, Report(id=letter.id, state=BEGUN))
+        _write(reports, CourierReport(id=letter.id, state=BEGUN))
         report = deliver(letter)
         _write(reports, report)
         # What is refused for what it says tells nothing of the next one; the second failure in a row is the target's.
@@ -90,11 +90,11 @@ def _deliver(order: Order, reports: int) -> None:
             break
 
 
-def _write(reports: int, report: Report) -> None:
+def _write(reports: int, report: CourierReport) -> None:
     os.write(reports, msgspec.json.encode(report) + b"\n")
 
 
-def _delivery(order: Order) -> Callable[[Letter], Report]:
+def _delivery(order: Order) -> Callable[[Letter], CourierReport]:
     """Return what delivers a message; the outbox is the truth, so Apprise keeps and repeats nothing."""
     from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType  # noqa: PLC0415 - takes half a second
     from apprise.common import PersistentStoreMode  # noqa: PLC0415 - as above
@@ -104,9 +104,11 @@ def _delivery(order: Order) -> Callable[[Letter], Report]:
     known = service.add(order.url)
     kinds = {"critical": NotifyType.FAILURE, "warning": NotifyType.WARNING}
 
-    def deliver(letter: Letter) -> Report:
+    def deliver(letter: Letter) -> CourierReport:
         if not known:
-            return Report(id=letter.id, state=FAILED, error=fault_of(order.url) or "Apprise does not take this address")
+            return CourierReport(
+                id=letter.id, state=FAILED, error=fault_of(order.url) or "Apprise does not take this address"
+            )
         told = service.notify(
             body=letter.body,
             title=letter.title,
@@ -115,10 +117,10 @@ def _delivery(order: Order) -> Callable[[Letter], Report]:
             timeout=order.timeout_seconds,
         )
         if told:
-            return Report(id=letter.id, state=DELIVERED)
+            return CourierReport(id=letter.id, state=DELIVERED)
         said = " ".join(entry.message for entry in told.logs())[:_MOST_CHARACTERS]
         state = TIMED_OUT if told.timeout_count else FAILED
-        return Report(id=letter.id, state=state, error=said or f"Apprise says {told.status.name}")
+        return CourierReport(id=letter.id, state=state, error=said or f"Apprise says {told.status.name}")
 
     return deliver
 

@@ -13,11 +13,11 @@ import anyio
 import msgspec
 from anyio.abc import Process, SocketStream
 
-from claudeops.domain.notices.notice import Delivery
-from claudeops.domain.notices.refusals import CONTENT, Cause, of_apprise
+from claudeops.domain.notices.notice import DeliveryOutcome
+from claudeops.domain.notices.refusals import CONTENT, RefusalCause, of_apprise
 from claudeops.engine.process.leaders import end_leader, open_fed_leader
-from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
-from claudeops.wording.notices.texts import Message
+from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, CourierReport, Letter, Order
+from claudeops.wording.notices.texts import NoticeMessage
 
 MESSAGE_SECONDS: Final = 8.0
 """How long a target may take for one message."""
@@ -28,10 +28,10 @@ DEADLINE_SECONDS: Final = 20.0
 _MOST_FAILURES: Final = 2
 _MOST_BYTES: Final = 1024 * 1024  # of reports
 _STATES: Final = {
-    BEGUN: Delivery.UNKNOWN,  # until it says more
-    DELIVERED: Delivery.DELIVERED,
-    FAILED: Delivery.FAILED,
-    TIMED_OUT: Delivery.UNKNOWN,
+    BEGUN: DeliveryOutcome.UNKNOWN,  # until it says more
+    DELIVERED: DeliveryOutcome.DELIVERED,
+    FAILED: DeliveryOutcome.FAILED,
+    TIMED_OUT: DeliveryOutcome.UNKNOWN,
 }
 _NO_END: Final = "the courier ended before it knew"
 _NO_BEGIN: Final = "the courier ended before it had begun"
@@ -41,10 +41,10 @@ _NO_BEGIN: Final = "the courier ended before it had begun"
 class Told:
     """What came of one message."""
 
-    result: Delivery
+    result: DeliveryOutcome
     error: str = ""
     wait_seconds: float | None = None  # that the target asks for before the next message
-    cause: Cause | None = None  # why it was refused, where that will not pass
+    cause: RefusalCause | None = None  # why it was refused, where that will not pass
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,12 +55,12 @@ class Streak:
 
     def ends_with(self, came: Told) -> bool:
         """Note what came of a message; tell whether the target is left alone with those behind it."""
-        if came.result is Delivery.DELIVERED or came.cause == CONTENT:
+        if came.result is DeliveryOutcome.DELIVERED or came.cause == CONTENT:
             self.failures = 0
             return came.wait_seconds is not None
         self.failures += 1
         # What is known to concern the whole target needs no second proof; else the second failure in a row is one.
-        is_theirs = came.result is Delivery.UNKNOWN or came.wait_seconds is not None or came.cause is not None
+        is_theirs = came.result is DeliveryOutcome.UNKNOWN or came.wait_seconds is not None or came.cause is not None
         return is_theirs or self.failures == _MOST_FAILURES
 
 
@@ -72,7 +72,7 @@ class Courier:
     message_seconds: float = MESSAGE_SECONDS
     deadline_seconds: float = DEADLINE_SECONDS
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known.
 
         A message without an entry was not tried; of a courier that ends without a word the first one has failed.
@@ -94,7 +94,7 @@ class Courier:
         await self._run(self._order(check=tuple(addresses.values())), told)
         results = {name: told.get(index) for index, name in enumerate(addresses)}
         return {
-            name: "" if found.result is Delivery.DELIVERED else found.error
+            name: "" if found.result is DeliveryOutcome.DELIVERED else found.error
             for name, found in results.items()
             if found is not None and found.error != _NO_BEGIN
         }
@@ -115,7 +115,7 @@ class Courier:
             with anyio.move_on_after(self.deadline_seconds):
                 await _converse(process, stdin, msgspec.json.encode(order), told)
             if not told:  # whatever it died of is likely to come again: who is not told of it would try for ever
-                told[0] = Told(result=Delivery.FAILED, error=_NO_BEGIN)
+                told[0] = Told(result=DeliveryOutcome.FAILED, error=_NO_BEGIN)
         finally:
             await end_leader(process, stdin)
 
@@ -138,7 +138,7 @@ async def _converse(process: Process, stdin: SocketStream, order: bytes, told: d
 
 def _take(line: bytes, told: dict[int, Told]) -> None:
     with suppress(msgspec.DecodeError):
-        report = msgspec.json.decode(line, type=Report)
+        report = msgspec.json.decode(line, type=CourierReport)
         if report.state in _STATES:
             error = _NO_END if report.state == BEGUN else report.error
             cause = of_apprise(error) if report.state == FAILED else None

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import DEAF
 from claudeops.errors import StoreError
@@ -87,7 +87,7 @@ class Hearing:
             message = self._message if self.is_deaf else ""
             if self._written == message:
                 return
-            event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=self.fingerprint)
+            event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=self.fingerprint)
             with suppress(StoreError):
                 await self.events.note(event, over=not message, now=self.now())
                 self._written = message

@@ -13,15 +13,15 @@ from typing import Final, Protocol
 
 import anyio
 
-from claudeops.domain.notices.notice import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
+from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Notice, Pending, Settled, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT
-from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, Plan, is_dead, plan, wait_seconds
+from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, RoutingPlan, is_dead, plan, wait_seconds
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Told
 from claudeops.store.notify.outbox import Outbox
 from claudeops.tasks import DatabaseTrouble
-from claudeops.wording.notices.texts import Message, Wording, folded, message
+from claudeops.wording.notices.texts import NoticeMessage, Wording, folded, message
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the outbox."""
@@ -44,14 +44,14 @@ _SETTLE_SECONDS: Final = 5.0  # for what is known when the daemon stops
 class Carrier(Protocol):
     """Brings messages to an address."""
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known.
 
         A message without an entry was not tried. Raises `OSError` when nothing can be started.
         """
 
 
-def _uncounted(_channel: str, _result: Delivery) -> None:
+def _uncounted(_channel: str, _result: DeliveryOutcome) -> None:
     return
 
 
@@ -78,7 +78,9 @@ class Outgoing:
     look_seconds: float = LOOK_SECONDS
     chats: Mapping[str, Carrier] = field(default_factory=dict)  # of the targets that are chats, by their names
     oldest: datetime | None = None  # since when the notice waits that should have been told first, as last seen
-    counted: Callable[[str, Delivery], None] = _uncounted  # with the kind of target and the result of each message
+    counted: Callable[[str, DeliveryOutcome], None] = (
+        _uncounted  # with the kind of target and the result of each message
+    )
     standing: Collection[str] | None = None  # events about targets that may stand; None: nothing is known of them
     _standings: dict[str, _Standing] = field(init=False)
     _refusals: dict[int, int] = field(default_factory=dict)  # of notices for what they say, by the ids of rows
@@ -169,24 +171,24 @@ class Outgoing:
                 await carrier.deliver(self.addresses.get(target.name, ""), texts, told)
         except OSError as error:
             self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error.strerror or "no process")
-            told[0] = Told(result=Delivery.FAILED, error="no courier could be started")
+            told[0] = Told(result=DeliveryOutcome.FAILED, error="no courier could be started")
         except StoreError:
             raise
         except Exception as error:
             # Whatever it met is likely to come again: a message that was never tried would be so for ever.
             at = next((index for index in range(len(texts)) if index not in told), 0)
-            told[at] = Told(result=Delivery.FAILED, error=f"a fault of ours: {type(error).__name__}")
+            told[at] = Told(result=DeliveryOutcome.FAILED, error=f"a fault of ours: {type(error).__name__}")
             raise
         finally:
             # A stop must not make others of what is known: it would be sent twice.
             with anyio.CancelScope(shield=True), anyio.move_on_after(_SETTLE_SECONDS):
                 await self._settle(target, planned, told)
 
-    async def _settle(self, target: Target, planned: Plan, told: Mapping[int, Told]) -> None:
+    async def _settle(self, target: Target, planned: RoutingPlan, told: Mapping[int, Told]) -> None:
         now, standing = self.now(), self._standings[target.name]
         for each in told.values():
             self.counted(target.kind.value, each.result)
-        failed = [each for each in told.values() if each.result is not Delivery.DELIVERED]
+        failed = [each for each in told.values() if each.result is not DeliveryOutcome.DELIVERED]
         asked = max((each.wait_seconds for each in failed if each.wait_seconds is not None), default=None)
         if all(each.cause == CONTENT for each in told.values()):
             pass  # that says nothing of the target; each of these messages waits for itself
@@ -217,11 +219,11 @@ class Outgoing:
             # Too much at once is no failure: the question would count as one that reaches nobody, and be denied.
             again_at = now + timedelta(seconds=told.wait_seconds)
             return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
-        if told.result is Delivery.DELIVERED:
+        if told.result is DeliveryOutcome.DELIVERED:
             first, *others = group
             with_it = f"told together with {first.id}"
-            rest = [Settled(id=each.id, result=Delivery.SUPPRESSED, error=with_it) for each in others]
-            return [Settled(id=first.id, result=Delivery.DELIVERED), *rest]
+            rest = [Settled(id=each.id, result=DeliveryOutcome.SUPPRESSED, error=with_it) for each in others]
+            return [Settled(id=first.id, result=DeliveryOutcome.DELIVERED), *rest]
         return [self._undelivered(target, each, told, now) for each in group]
 
     def _undelivered(self, target: Target, tried: Pending, told: Told, now: datetime) -> Settled:
@@ -256,4 +258,4 @@ async def try_address(address: str, carrier: Carrier, notice: Notice, wording: W
     """Send one message now, past the outbox; return what came of it. Raises `OSError` as a carrier does."""
     told: dict[int, Told] = {}
     await carrier.deliver(address, [message([notice], wording)], told)
-    return told.get(0, Told(result=Delivery.FAILED, error="the courier ended before it had begun"))
+    return told.get(0, Told(result=DeliveryOutcome.FAILED, error="the courier ended before it had begun"))

@@ -1,8 +1,8 @@
 """The ear at Slack: a process that holds a Socket Mode connection and says what people press.
 
-Slack's SDK needs threads, and ends only when its process does. Its stdin begins with one line of JSON (`Order`) and
-then says nothing; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for whatever
-happens (`Line`). The token never stands in its arguments or environment, nor in what it writes.
+Slack's SDK needs threads, and ends only when its process does. Its stdin begins with one line of JSON (`SlackRequest`)
+and then says nothing; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for whatever
+happens (`SlackLine`). The token never stands in its arguments or environment, nor in what it writes.
 
 Whatever is heard is written before Slack is told that it was heard: should the process die in between, Slack says it
 once more to the next one.
@@ -44,7 +44,7 @@ _WANTED: Final = ("type", "user", "team", "channel", "container", "actions")
 """Of what Slack says when something is pressed; the rest is the message itself, which we know."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class SlackRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the process is to listen to."""
 
     app_token: str
@@ -53,7 +53,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}  # proxies may hold passwords: what a process starts with others can read
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SlackLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that has happened."""
 
     state: str
@@ -63,7 +63,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def main() -> None:
     """Listen to Slack until stdin closes."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=SlackRequest)
     os.environ.update(order.environment)
     lines = _Lines(os.dup(1))
     os.dup2(2, 1)  # whatever the SDK prints must not stand between the lines
@@ -71,7 +71,7 @@ def main() -> None:
     try:
         client.connect()
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent tries again later
-        lines.write(Line(state=LOST, error=_said(error)))
+        lines.write(SlackLine(state=LOST, error=_said(error)))
         os._exit(1)
     _stay(client, order.patience_seconds, lines)
 
@@ -83,7 +83,7 @@ class _Lines:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
-    def write(self, line: Line) -> None:
+    def write(self, line: SlackLine) -> None:
         data = memoryview(msgspec.json.encode(line) + b"\n")
         if len(data) > MOST_BYTES:
             return
@@ -92,7 +92,7 @@ class _Lines:
                 data = data[os.write(self._descriptor, data) :]
 
 
-def _client(order: Order, lines: _Lines) -> SocketModeClient:
+def _client(order: SlackRequest, lines: _Lines) -> SocketModeClient:
     from slack_sdk.socket_mode import SocketModeClient  # noqa: PLC0415 - takes a quarter of a second
     from slack_sdk.socket_mode.response import SocketModeResponse  # noqa: PLC0415 - as above
     from slack_sdk.web import WebClient  # noqa: PLC0415 - as above
@@ -114,12 +114,12 @@ def _client(order: Order, lines: _Lines) -> SocketModeClient:
 
     def heard(_: BaseSocketModeClient, message: Mapping[str, Any], __: str | None) -> None:
         if message.get("type") == "hello":
-            lines.write(Line(state=CONNECTED))
+            lines.write(SlackLine(state=CONNECTED))
 
     def asked(client: BaseSocketModeClient, request: SocketModeRequest) -> None:
         if request.type == "interactive":
             wanted = {name: request.payload[name] for name in _WANTED if name in request.payload}
-            lines.write(Line(state=PRESSED, payload=msgspec.Raw(msgspec.json.encode(wanted))))
+            lines.write(SlackLine(state=PRESSED, payload=msgspec.Raw(msgspec.json.encode(wanted))))
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
 
     client.message_listeners.append(heard)
@@ -143,7 +143,7 @@ def _stay(client: SocketModeClient, patience_seconds: float, lines: _Lines) -> N
         if client.is_connected():
             seen = time.monotonic()
         elif time.monotonic() - seen > patience_seconds:
-            lines.write(Line(state=LOST, error=f"no connection for {patience_seconds:g} s"))
+            lines.write(SlackLine(state=LOST, error=f"no connection for {patience_seconds:g} s"))
             os._exit(1)
 
 

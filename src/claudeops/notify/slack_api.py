@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from claudeops.domain.notices.notice import Delivery
+from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, connection_pool
 
 CALL_SECONDS: Final = 8.0
@@ -27,10 +27,10 @@ _MOST_BYTES: Final = 512 * 1024  # of an answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class SlackReply:
     """What came of a call."""
 
-    result: Delivery  # UNKNOWN: it may have been carried out
+    result: DeliveryOutcome  # UNKNOWN: it may have been carried out
     error: str = ""  # what went wrong, in words
     word: str = ""  # Slack's own word for it, where there is one
     retry_after: float | None = None  # seconds for which Slack wants to be left alone
@@ -39,7 +39,7 @@ class Reply:
     @property
     def ok(self) -> bool:
         """Tell whether it was carried out."""
-        return self.result is Delivery.DELIVERED
+        return self.result is DeliveryOutcome.DELIVERED
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -64,18 +64,20 @@ class SlackApi:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True), contextlib.suppress(*BROKEN):
             await self._pool.aclose()
 
-    async def call(self, method: str, fields: Mapping[str, Any]) -> Reply:
+    async def call(self, method: str, fields: Mapping[str, Any]) -> SlackReply:
         """Call a method; never raises for what a network or a server may do."""
         try:
             with anyio.move_on_after(self.seconds):
                 return await self._call(method, msgspec.json.encode(fields))
         except NEVER_SENT as error:
-            return Reply(result=Delivery.FAILED, error=f"Slack cannot be reached ({type(error).__name__})")
+            return SlackReply(result=DeliveryOutcome.FAILED, error=f"Slack cannot be reached ({type(error).__name__})")
         except BROKEN as error:
-            return Reply(result=Delivery.UNKNOWN, error=f"the connection to Slack broke ({type(error).__name__})")
-        return Reply(result=Delivery.UNKNOWN, error=f"Slack has not answered within {self.seconds:g} s")
+            return SlackReply(
+                result=DeliveryOutcome.UNKNOWN, error=f"the connection to Slack broke ({type(error).__name__})"
+            )
+        return SlackReply(result=DeliveryOutcome.UNKNOWN, error=f"Slack has not answered within {self.seconds:g} s")
 
-    async def _call(self, method: str, body: bytes) -> Reply:
+    async def _call(self, method: str, body: bytes) -> SlackReply:
         headers = [
             ("Authorization", f"Bearer {self._token}"),
             ("Content-Type", "application/json; charset=utf-8"),
@@ -95,17 +97,17 @@ class SlackApi:
             return _read(answer.status, named, content)
 
 
-def _read(status: int, headers: Mapping[bytes, str], content: bytes) -> Reply:
+def _read(status: int, headers: Mapping[bytes, str], content: bytes) -> SlackReply:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         told = headers.get(b"retry-after", "")
         wait = min(float(told), LONGEST_SECONDS) if told.isdecimal() else _PATIENCE_SECONDS
-        return Reply(result=Delivery.FAILED, error="Slack says ratelimited", retry_after=wait)
+        return SlackReply(result=DeliveryOutcome.FAILED, error="Slack says ratelimited", retry_after=wait)
     try:
         said = msgspec.json.decode(content, type=_Answer)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         # A gateway of theirs says so, which does not know what has happened behind it.
-        return Reply(result=Delivery.UNKNOWN, error=f"Slack answered {status}")
+        return SlackReply(result=DeliveryOutcome.UNKNOWN, error=f"Slack answered {status}")
     if said.ok:
-        return Reply(result=Delivery.DELIVERED, ts=said.ts or said.message_ts)
+        return SlackReply(result=DeliveryOutcome.DELIVERED, ts=said.ts or said.message_ts)
     word = said.error[:100] or f"status {status}"
-    return Reply(result=Delivery.FAILED, error=f"Slack says {word}", word=word)
+    return SlackReply(result=DeliveryOutcome.FAILED, error=f"Slack says {word}", word=word)

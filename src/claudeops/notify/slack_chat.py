@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import anyio
 
-from claudeops.domain.notices.notice import Delivery, TargetKind
+from claudeops.domain.notices.notice import DeliveryOutcome, TargetKind
 from claudeops.domain.notices.refusals import of_slack
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.notify.asking import Asking, Question, Taken, status_of
+from claudeops.notify.asking import Asking, OutgoingQuestion, Taken, status_of
 from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
 from claudeops.notify.hearing import Hearing, by_command
-from claudeops.notify.slack_api import Reply, SlackApi
+from claudeops.notify.slack_api import SlackApi, SlackReply
 from claudeops.tasks import DatabaseTrouble
-from claudeops.wording.notices.approving import Asked, Tap, Unedited, counted
+from claudeops.wording.notices.approving import ButtonTap, QuestionRow, Unedited, counted
 from claudeops.wording.notices.slack import LIMIT, answered, asking, plain, presses
-from claudeops.wording.notices.texts import Message
+from claudeops.wording.notices.texts import NoticeMessage
 
 MOST_WAITING: Final = 200
 """Presses that wait to be looked at; more are refused, and Slack says so to whoever pressed."""
@@ -56,7 +56,7 @@ class SlackRoom:
     api: SlackApi
     channel: str
 
-    async def call(self, method: str, fields: Mapping[str, Any]) -> Reply:
+    async def call(self, method: str, fields: Mapping[str, Any]) -> SlackReply:
         """Call a method about this channel."""
         return await self.api.call(method, {"channel": self.channel, **fields})
 
@@ -71,7 +71,7 @@ class SlackCarrier:
     deadline_seconds: float = DEADLINE_SECONDS
     hearing: Hearing | None = None  # None: nothing is known of whether answers arrive
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:  # noqa: ARG002 - the channel is known
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:  # noqa: ARG002 - the channel is known
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known."""
         streak = Streak()
         with anyio.move_on_after(self.deadline_seconds):
@@ -79,7 +79,7 @@ class SlackCarrier:
                 if await self._deliver(message, index, told) and streak.ends_with(told[index]):
                     return
 
-    async def _deliver(self, message: Message, index: int, told: dict[int, Told]) -> bool:
+    async def _deliver(self, message: NoticeMessage, index: int, told: dict[int, Told]) -> bool:
         """Deliver one message; ``False``: it was not tried, because its question waits no more."""
         question, made = None, plain(f"{message.title}\n{message.body}")
         if self.asking is not None and message.approval_id is not None:
@@ -95,7 +95,7 @@ class SlackCarrier:
                 return False
             is_deaf = self.hearing is not None and self.hearing.is_deaf
             made = _card_of(question, by_command(message.approval_id) if is_deaf else "")
-        told[index] = Told(result=Delivery.UNKNOWN, error=_NO_END)  # until it says more
+        told[index] = Told(result=DeliveryOutcome.UNKNOWN, error=_NO_END)  # until it says more
         reply = await self.room.call("chat.postMessage", made)
         told[index] = told_of(reply)
         if question is not None and self.asking is not None and reply.ok:
@@ -103,13 +103,13 @@ class SlackCarrier:
         return True
 
 
-def told_of(reply: Reply) -> Told:
+def told_of(reply: SlackReply) -> Told:
     """Return what came of a message, as the outbox takes it."""
-    cause = of_slack(reply.word) if reply.result is Delivery.FAILED else None
+    cause = of_slack(reply.word) if reply.result is DeliveryOutcome.FAILED else None
     return Told(result=reply.result, error=reply.error, wait_seconds=reply.retry_after, cause=cause)
 
 
-async def _name(asking: Asking, question: Question, reply: Reply) -> None:
+async def _name(asking: Asking, question: OutgoingQuestion, reply: SlackReply) -> None:
     """Write what the message is called, without which nobody can edit it."""
     for _ in range(_SENT_TRIES):
         try:
@@ -120,7 +120,7 @@ async def _name(asking: Asking, question: Question, reply: Reply) -> None:
             return
 
 
-def _card_of(question: Question, last: str = "") -> dict[str, Any]:
+def _card_of(question: OutgoingQuestion, last: str = "") -> dict[str, Any]:
     return asking(question.card, yes=question.buttons.yes, no=question.buttons.no, last=last)
 
 
@@ -136,7 +136,7 @@ class _Edits:
     pause: float = 0.0  # seconds after the last failure; 0: there was none
     left_until: float = -math.inf  # by the event loop's clock
 
-    def failed(self, reply: Reply) -> None:
+    def failed(self, reply: SlackReply) -> None:
         """Leave the channel alone for a while."""
         self.pause = min(self.pause * 2 or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self.left_until = anyio.current_time() + max(self.pause, reply.retry_after or 0.0)
@@ -150,7 +150,7 @@ class SlackChat:
     asking: Asking
     log: Logger
     look_seconds: float = LOOK_SECONDS
-    _waiting: list[Tap] = field(default_factory=list)
+    _waiting: list[ButtonTap] = field(default_factory=list)
     _due: anyio.Event = field(default_factory=anyio.Event)  # something waits
     _responding: int = 0
     _whispers: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(AT_ONCE))
@@ -182,7 +182,7 @@ class SlackChat:
     def take(self, payload: bytes, targets: frozenset[str]) -> bool:
         """Take what Slack says; ``False``: too much waits. ``targets``: those for which it was proven to be Slack."""
         taps = [
-            Tap(
+            ButtonTap(
                 kind=TargetKind.SLACK,
                 sender=press.user,
                 chat=press.channel,
@@ -217,14 +217,14 @@ class SlackChat:
                 if self._responding < MOST_WAITING:
                     tasks.start_soon(self._respond, tap, taken)  # it waits for Slack, and the next press does not
 
-    async def _respond(self, tap: Tap, taken: Taken) -> None:
+    async def _respond(self, tap: ButtonTap, taken: Taken) -> None:
         self._responding += 1
         try:
             await self._tell(tap, taken)
         finally:
             self._responding -= 1
 
-    async def _tell(self, tap: Tap, taken: Taken) -> None:
+    async def _tell(self, tap: ButtonTap, taken: Taken) -> None:
         """Show that a yes was counted, and tell whoever pressed what no message shows."""
         if taken.counted and taken.approval is not None:
             with suppress(StoreError):
@@ -241,7 +241,7 @@ class SlackChat:
             for asked in messages:
                 tasks.start_soon(self._show_count_in, asked, name)
 
-    async def _show_count_in(self, asked: Asked, name: str) -> None:
+    async def _show_count_in(self, asked: QuestionRow, name: str) -> None:
         async with self._edits[asked.target].turn:
             with suppress(StoreError):
                 if (question := await self.asking.asked_still(asked, limit=LIMIT)) is not None:
@@ -300,7 +300,7 @@ class SlackChat:
         with suppress(StoreError):  # the next look edits it once more
             await self.asking.questions.edited(asked.id, status_of(approval), now=self.asking.now())
 
-    async def _edit(self, asked: Asked, made: Mapping[str, Any]) -> Reply:
+    async def _edit(self, asked: QuestionRow, made: Mapping[str, Any]) -> SlackReply:
         room = self.rooms[asked.target]
         return await room.api.call("chat.update", {"channel": asked.chat, "ts": asked.external_id or "", **made})
 

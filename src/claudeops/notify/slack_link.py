@@ -17,7 +17,7 @@ from claudeops.domain.notices.refusals import slack_deafness
 from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.hearing import Hearing
-from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, Line, Order, word_in
+from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, SlackLine, SlackRequest, word_in
 
 WAITS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds before the process is started again, by its failures in a row."""
@@ -64,7 +64,7 @@ class SlackLink:
 
     async def _listen(self) -> str:
         """Return why the process has ended. Raises `OSError` when there is none."""
-        order = Order(
+        order = SlackRequest(
             app_token=self.app_token,
             api=self.api,
             patience_seconds=self.patience_seconds,
@@ -92,12 +92,12 @@ class SlackLink:
                 *lines, rest = (rest + await stdout.receive()).split(b"\n")
                 for text in lines:
                     with suppress(msgspec.DecodeError):
-                        line = msgspec.json.decode(text, type=Line)
+                        line = msgspec.json.decode(text, type=SlackLine)
                         error = line.error if line.state == LOST else error
                         await self._take(line)
         return error
 
-    async def _take(self, line: Line) -> None:
+    async def _take(self, line: SlackLine) -> None:
         if line.state == CONNECTED and not self.is_connected:
             self.is_connected = True
             self.log.info(LogEvent.SLACK_CONNECTED)

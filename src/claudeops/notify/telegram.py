@@ -17,21 +17,21 @@ from typing import Final
 import anyio
 import msgspec
 
-from claudeops.domain.events import Level, NewEvent
-from claudeops.domain.notices.notice import MOVED, Delivery, TargetKind
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.notices.notice import MOVED, DeliveryOutcome, TargetKind
 from claudeops.domain.notices.refusals import of_telegram, telegram_deafness
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.notify.asking import Asking, Buttons, Question, Taken, status_of, with_count
-from claudeops.notify.bot_api import BotApi, Came, Reply
+from claudeops.notify.asking import Asking, Buttons, OutgoingQuestion, Taken, status_of, with_count
+from claudeops.notify.bot_api import BotApi, BotReply, Came
 from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
 from claudeops.notify.hearing import Hearing, by_command
 from claudeops.store.notify.questions import Questions
 from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import clip
-from claudeops.wording.notices.approving import Asked, Card, Tap, Unedited, shown, uncalled, units
-from claudeops.wording.notices.texts import Message
+from claudeops.wording.notices.approving import ButtonTap, Card, QuestionRow, Unedited, shown, uncalled, units
+from claudeops.wording.notices.texts import NoticeMessage
 
 LIMIT: Final = 4096
 """UTF-16 code units of a message: https://core.telegram.org/bots/api#sendmessage."""
@@ -86,7 +86,7 @@ class _Update(msgspec.Struct):
 # --- what is sent -----------------------------------------------------------------------------------------
 
 
-def text_of(message: Message) -> dict[str, object]:
+def text_of(message: NoticeMessage) -> dict[str, object]:
     """Return a notice as the arguments of a message, its title in bold."""
     title = uncalled(message.title)
     bold = [{"type": "bold", "offset": 0, "length": units(title)}]
@@ -110,11 +110,11 @@ def card_of(card: Card, text: str, buttons: Buttons | None = None) -> dict[str, 
 _PLAIN: Final = {"link_preview_options": {"is_disabled": True}}  # a preview would fetch what a model has written
 
 
-def told_of(reply: Reply) -> Told:
+def told_of(reply: BotReply) -> Told:
     """Return what came of a message, as the outbox takes it."""
-    results = {Came.OK: Delivery.DELIVERED, Came.UNCLEAR: Delivery.UNKNOWN}
+    results = {Came.OK: DeliveryOutcome.DELIVERED, Came.UNCLEAR: DeliveryOutcome.UNKNOWN}
     return Told(
-        result=results.get(reply.came, Delivery.FAILED),
+        result=results.get(reply.came, DeliveryOutcome.FAILED),
         error=reply.error,
         wait_seconds=reply.wait_seconds,
         cause=of_telegram(reply.status, reply.description) if reply.came is Came.REFUSED else None,
@@ -140,7 +140,7 @@ class Moves:
             f"the group of {self.target} became a supergroup, and its messages follow it: "
             f'write chat = "{chat}" for {self.target} in the file of targets.'
         )
-        event = NewEvent(level=Level.WARNING, message=message, fingerprint=clip(f"{MOVED}{self.target}"))
+        event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=clip(f"{MOVED}{self.target}"))
         with suppress(StoreError):  # the next message notes it
             await self.events.note(event, over=not moved, now=self.now())
             self._written = moved
@@ -158,7 +158,7 @@ class TelegramCarrier:
     hearing: Hearing | None = None  # None: nothing is known of whether answers arrive
     moves: Moves | None = None  # None: nobody is told that the chat has another id than the file says
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:  # noqa: ARG002 - the chat is known
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:  # noqa: ARG002 - the chat is known
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known."""
         streak = Streak()
         with anyio.move_on_after(self.deadline_seconds):
@@ -166,7 +166,7 @@ class TelegramCarrier:
                 if await self._deliver(message, index, told) and streak.ends_with(told[index]):
                     return
 
-    async def _deliver(self, message: Message, index: int, told: dict[int, Told]) -> bool:
+    async def _deliver(self, message: NoticeMessage, index: int, told: dict[int, Told]) -> bool:
         """Deliver one message; ``False``: it was not tried, because its question waits no more."""
         reply = await self._send(message, index, told)
         if reply is not None and reply.moved_to is not None:
@@ -182,7 +182,7 @@ class TelegramCarrier:
             await self.moves.note(self.chat)
         return True
 
-    async def _send(self, message: Message, index: int, told: dict[int, Told]) -> Reply | None:
+    async def _send(self, message: NoticeMessage, index: int, told: dict[int, Told]) -> BotReply | None:
         """Send one message to the chat as it is called now; ``None``: its question waits no more."""
         question = None
         if self.asking is not None and message.approval_id is not None:
@@ -196,7 +196,7 @@ class TelegramCarrier:
             )
             if question is None:
                 return None
-        told[index] = Told(result=Delivery.UNKNOWN, error=_NO_END)  # until it says more
+        told[index] = Told(result=DeliveryOutcome.UNKNOWN, error=_NO_END)  # until it says more
         made = text_of(message) if question is None else self._card(question, message.approval_id)
         reply = await self.api.call("sendMessage", {"chat_id": int(self.chat), **made})
         told[index] = told_of(reply)
@@ -204,13 +204,13 @@ class TelegramCarrier:
             await self._name(question, reply)
         return reply
 
-    def _card(self, question: Question, approval_id: int | None) -> dict[str, object]:
+    def _card(self, question: OutgoingQuestion, approval_id: int | None) -> dict[str, object]:
         text = question.card.text
         if approval_id is not None and self.hearing is not None and self.hearing.is_deaf:
             text = shown(question.card, by_command(approval_id))
         return card_of(question.card, text, question.buttons)
 
-    async def _name(self, question: Question, reply: Reply) -> None:
+    async def _name(self, question: OutgoingQuestion, reply: BotReply) -> None:
         """Write what the message is called, without which nobody can edit it."""
         with suppress(msgspec.DecodeError):
             sent = msgspec.json.decode(reply.result, type=_Sent)
@@ -241,7 +241,7 @@ class _Trouble:
     first_pause: float = _FIRST_PAUSE_SECONDS
     pause: float = 0.0  # seconds before the next try
 
-    def failed(self, reply: Reply) -> float:
+    def failed(self, reply: BotReply) -> float:
         """Note a failure, the first of a row in the log; return how long to wait."""
         if not self.pause:
             why = reply.error or "its answer makes no sense"
@@ -320,7 +320,7 @@ class TelegramBot:
                     if (query := _query(update)) is not None and (taken := await self._take(query)) is not None:
                         tasks.start_soon(self._respond, query, taken)
 
-    async def _is_deaf(self, reply: Reply) -> None:
+    async def _is_deaf(self, reply: BotReply) -> None:
         """Note that updates do not come; a server that is away takes no questions either, so that is none of this."""
         if self.hearing is not None and reply.came is not Came.AWAY:
             refused = reply.status if reply.came is Came.REFUSED else None
@@ -334,9 +334,9 @@ class TelegramBot:
             self.log.error(LogEvent.CHAT_CRASHED, error=type(error).__name__)
             return None
 
-    def _tap(self, query: _Query) -> Tap:
+    def _tap(self, query: _Query) -> ButtonTap:
         message = query.message
-        return Tap(
+        return ButtonTap(
             kind=TargetKind.TELEGRAM,
             sender=str(query.sender.id),
             chat="" if message is None else str(message.chat.id),
@@ -413,12 +413,12 @@ class TelegramBot:
             await self.asking.questions.edited(asked.id, status_of(approval), now=self.asking.now())
         return 0.0
 
-    async def _edit(self, asked: Asked, made: Mapping[str, object]) -> Reply:
+    async def _edit(self, asked: QuestionRow, made: Mapping[str, object]) -> BotReply:
         about = {"chat_id": int(asked.chat), "message_id": int(asked.external_id or 0)}
         return await self.api.call("editMessageText", {**about, **made})
 
 
-def _updates(reply: Reply) -> Sequence[_Update] | None:
+def _updates(reply: BotReply) -> Sequence[_Update] | None:
     if reply.came is not Came.OK:
         return None
     try:

@@ -11,7 +11,7 @@ from claudeops.domain.network import never_asked
 from claudeops.policy import paths, reach
 from claudeops.policy.identity import pod_owners, refuse_id
 from claudeops.policy.programs import scripts, statements
-from claudeops.policy.shell.language import Given, Glob, Literal, Stream, Text, Word, shown
+from claudeops.policy.shell.language import Given, Glob, Literal, StreamFile, Text, Word, shown
 from claudeops.text import regex
 from claudeops.text.redact import has_shape
 
@@ -63,43 +63,43 @@ NOWHERE: Final = "::127.0.0.1:9"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class CheckContext:
     """What a check may need to know besides the word itself."""
 
-    place: paths.Place
+    place: paths.PathContext
     deep: bool = False  # everything below the paths is read
     searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read in that case
 
 
-Check: TypeAlias = Callable[[str, str, Setting], str | None]
+Check: TypeAlias = Callable[[str, str, CheckContext], str | None]
 """Returns why a text is not a value of a kind here, or None; given the text, the kind's parameter and the setting."""
 
 
-def _free(_text: str, _parameter: str, _setting: Setting) -> str | None:
+def _free(_text: str, _parameter: str, _setting: CheckContext) -> str | None:
     return None
 
 
-def _format(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _format(text: str, _parameter: str, _setting: CheckContext) -> str | None:
     return None if text.startswith("+") else "write a +FORMAT"
 
 
-def _archive(text: str, _parameter: str, setting: Setting) -> str | None:
+def _archive(text: str, _parameter: str, setting: CheckContext) -> str | None:
     if regex.search(r"[:*?\[\\]", text):  # tar reads a colon as a host, unzip the others as a pattern
         return f"{text}: write the name of one archive, without : * ? [ and backslashes"
     return _file(text, "", setting)
 
 
-def _expression(text: str, parameter: str, _setting: Setting) -> str | None:
+def _expression(text: str, parameter: str, _setting: CheckContext) -> str | None:
     matches = regex.fullmatch(parameter, text)
     return None if matches else f"{text!r} is not one of the values allowed here"
 
 
-def _choice(text: str, parameter: str, _setting: Setting) -> str | None:
+def _choice(text: str, parameter: str, _setting: CheckContext) -> str | None:
     allowed = text in parameter.split(",")
     return None if allowed else f"{text!r} is not allowed here: only {parameter}"
 
 
-def _integer(text: str, parameter: str, _setting: Setting) -> str | None:
+def _integer(text: str, parameter: str, _setting: CheckContext) -> str | None:
     if not regex.fullmatch(r"[+-]?\d{1,9}", text):
         return f"{text!r} is not a plain number"
     low, _, high = parameter.rpartition("-")
@@ -109,13 +109,13 @@ def _integer(text: str, parameter: str, _setting: Setting) -> str | None:
 
 
 def _matching(pattern: regex.Pattern[str], what: str) -> Check:
-    def matches(text: str, _parameter: str, _setting: Setting) -> str | None:
+    def matches(text: str, _parameter: str, _setting: CheckContext) -> str | None:
         return None if pattern.fullmatch(text) else f"{text!r} is not a plain {what}"
 
     return matches
 
 
-def _sleep(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _sleep(text: str, _parameter: str, _setting: CheckContext) -> str | None:
     found = _DURATION.fullmatch(text)
     if found is None:
         return f"{text!r} is not a plain time"
@@ -124,7 +124,7 @@ def _sleep(text: str, _parameter: str, _setting: Setting) -> str | None:
     return None
 
 
-def _file(text: str, _parameter: str, setting: Setting) -> str | None:
+def _file(text: str, _parameter: str, setting: CheckContext) -> str | None:
     if text == STDIN:  # to a few programs it is a file of this name
         return paths.readable(text, setting.place) if setting.place.local else None
     if setting.deep:
@@ -132,46 +132,46 @@ def _file(text: str, _parameter: str, setting: Setting) -> str | None:
     return paths.readable(text, setting.place) or paths.refuse_other_than_file(text, setting.place)
 
 
-def _placed(judge: Callable[[str, paths.Place], str | None]) -> Check:
+def _placed(judge: Callable[[str, paths.PathContext], str | None]) -> Check:
     return lambda text, _parameter, setting: judge(text, setting.place)
 
 
-def _sink(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _sink(text: str, _parameter: str, _setting: CheckContext) -> str | None:
     allowed = text in {"-", "/dev/null", "/dev/stdout", "/dev/stderr"}
     return None if allowed else f"{text}: output goes to the screen or to /dev/null, not to a file"
 
 
-def _url(text: str, _parameter: str, setting: Setting) -> str | None:
+def _url(text: str, _parameter: str, setting: CheckContext) -> str | None:
     return reach.refuse_url(text) or setting.place.reach.refuse_url(text)
 
 
-def _page(text: str, _parameter: str, setting: Setting) -> str | None:
+def _page(text: str, _parameter: str, setting: CheckContext) -> str | None:
     plain = _PAGE.fullmatch(text)
     reason = f"{text[:80]!r} could name another host, to be redirected to: write a plain path, without dots or a query"
     return _url(text, "", setting) if plain else reason
 
 
-def _dig(text: str, _parameter: str, setting: Setting) -> str | None:
+def _dig(text: str, _parameter: str, setting: CheckContext) -> str | None:
     """Check a word of dig: a name or an address to look up, ``@SERVER``, a type, ``+short`` and the like."""
     return None if _DIG_WORD.fullmatch(text) else _refuse_host(text.removeprefix("@"), setting)
 
 
-def _host(text: str, _parameter: str, setting: Setting) -> str | None:
+def _host(text: str, _parameter: str, setting: CheckContext) -> str | None:
     return _refuse_host(text, setting)
 
 
-def _host_port(text: str, _parameter: str, setting: Setting) -> str | None:
+def _host_port(text: str, _parameter: str, setting: CheckContext) -> str | None:
     return _refuse_host(regex.sub(r":(?:\d{1,5}|[a-z]+)$", "", text), setting)
 
 
-def _target(text: str, _parameter: str, setting: Setting) -> str | None:
+def _target(text: str, _parameter: str, setting: CheckContext) -> str | None:
     found = _TARGET.fullmatch(text)
     if found is None:
         return f"{text!r} is not a plain [user@]host"
     return _refuse_host(found[2], setting)
 
 
-def _header(text: str, _parameter: str, setting: Setting) -> str | None:
+def _header(text: str, _parameter: str, setting: CheckContext) -> str | None:
     name, _, value = text.partition(":")
     if not regex.fullmatch(r"[A-Za-z0-9-]+(?::[^\r\n]*|;)", text):  # curl sends ``Host;x`` as ``Host:x``
         return f"{text!r} is not a plain header"
@@ -188,7 +188,7 @@ def _header(text: str, _parameter: str, setting: Setting) -> str | None:
     return _url(value.strip(), "", setting) if name.lower() == "host" and value.strip() else None
 
 
-def _write_out(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _write_out(text: str, _parameter: str, _setting: CheckContext) -> str | None:
     harmless = not text.startswith("@") and "output{" not in text
     return None if harmless else "-w may neither read nor write a file"
 
@@ -197,7 +197,7 @@ def _program(refuse: Callable[[str], str | None]) -> Check:
     return lambda text, _parameter, _setting: refuse(text)
 
 
-def _properties(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _properties(text: str, _parameter: str, _setting: CheckContext) -> str | None:
     lowered = text.lower()
     plain = all(name.isascii() and name.isalpha() for name in lowered.split(","))
     hidden = "environ" in lowered or "credential" in lowered
@@ -205,14 +205,14 @@ def _properties(text: str, _parameter: str, _setting: Setting) -> str | None:
     return None if plain and not hidden else reason
 
 
-def _resource(text: str, _parameter: str, _setting: Setting) -> str | None:
+def _resource(text: str, _parameter: str, _setting: CheckContext) -> str | None:
     if _SECRET_RESOURCE.search(text):
         return f"{text}: secrets of the cluster are never read"
     plain = _NAMES.fullmatch(text) if "," in text else _NAME.fullmatch(text)
     return None if plain else f"{text!r} is not a plain name"
 
 
-def _container(text: str, _parameter: str, setting: Setting) -> str | None:
+def _container(text: str, _parameter: str, setting: CheckContext) -> str | None:
     if text.startswith("k8s_"):
         return f"{text} is a pod's: kubectl rollout restart deployment/NAME"
     if not _CONTAINER.fullmatch(text):
@@ -220,7 +220,7 @@ def _container(text: str, _parameter: str, setting: Setting) -> str | None:
     return refuse_id(text, setting.place.services, f"docker compose -p PROJECT restart {text}")
 
 
-def _swarm(text: str, _parameter: str, setting: Setting) -> str | None:
+def _swarm(text: str, _parameter: str, setting: CheckContext) -> str | None:
     """Check the name of a swarm's service, which may also be given by the beginning of its id."""
     if not _CONTAINER.fullmatch(text):
         return f"{text!r} is not a plain service name"
@@ -230,14 +230,14 @@ def _swarm(text: str, _parameter: str, setting: Setting) -> str | None:
 
 
 def _plain(pattern: regex.Pattern[str], what: str) -> Check:
-    def plain(text: str, _parameter: str, _setting: Setting) -> str | None:
+    def plain(text: str, _parameter: str, _setting: CheckContext) -> str | None:
         fits = pattern.fullmatch(text) and "://" not in text and not paths.has_secret_name(text)
         return None if fits else f"{text[:80]!r} is no {what}"
 
     return plain
 
 
-def _connection(text: str, _parameter: str, setting: Setting) -> str | None:
+def _connection(text: str, _parameter: str, setting: CheckContext) -> str | None:
     """Check where curl may connect: a host and port that may be asked, mapped to themselves."""
     found = _CONNECTION.fullmatch(text)
     if text == NOWHERE:
@@ -311,15 +311,15 @@ KINDS: Final = frozenset(_CHECKS)
 """The names of all kinds."""
 
 
-def _as_is(text: str, _setting: Setting) -> tuple[str, ...]:
+def _as_is(text: str, _setting: CheckContext) -> tuple[str, ...]:
     return (text,)
 
 
-def _pod(text: str, _setting: Setting) -> tuple[str, ...]:
+def _pod(text: str, _setting: CheckContext) -> tuple[str, ...]:
     return pod_owners(text.rpartition("/")[2])
 
 
-_SERVICES: Final[dict[str, Callable[[str, Setting], tuple[str, ...]]]] = {
+_SERVICES: Final[dict[str, Callable[[str, CheckContext], tuple[str, ...]]]] = {
     **dict.fromkeys(("container", "service", "swarm", "stack", "workloadname", "release"), _as_is),
     "unit": lambda text, _setting: (text.removesuffix(".service"),),
     "workload": lambda text, _setting: (text.rpartition("/")[2],),
@@ -336,7 +336,7 @@ _PLACES: Final = frozenset({"file", "archive", "listing", "directory", "own", "k
 """The kinds whose values are paths: they are written absolute."""
 
 
-def check(kind: str, word: Word, setting: Setting) -> str | None:
+def check(kind: str, word: Word, setting: CheckContext) -> str | None:
     """Return why a word is not a value of this kind here, or None. What is no literal fits only kinds that say so."""
     name, _, parameter = kind.partition(":")
     if isinstance(word, Literal):
@@ -344,18 +344,18 @@ def check(kind: str, word: Word, setting: Setting) -> str | None:
     if isinstance(word, Glob) and name in {"file", "listing"}:  # what find finds; other patterns have become names
         # What find lists by itself, ``-ls``, a program behind it may list.
         return paths.readable_all(word.pattern, setting.place) if name == "file" else None
-    fits = {Text: name == "any", Given: name == "name", Stream: name == "file" and not setting.deep}
+    fits = {Text: name == "any", Given: name == "name", StreamFile: name == "file" and not setting.deep}
     return None if fits.get(type(word), False) else _unknown(word)
 
 
-def form(kind: str, text: str, setting: Setting) -> str:
+def form(kind: str, text: str, setting: CheckContext) -> str:
     """Return the one text in which a value of this kind is written: a path is absolute."""
     if text == STDIN or kind.partition(":")[0] not in _PLACES:
         return text
     return paths.absolute(text, setting.place) or text
 
 
-def services_of(kind: str, text: str, setting: Setting) -> tuple[str, ...]:
+def services_of(kind: str, text: str, setting: CheckContext) -> tuple[str, ...]:
     """Return every service that a text of this kind may name; none for kinds that name no service."""
     names = _SERVICES.get(kind.partition(":")[0])
     return names(text, setting) if names else ()
@@ -367,5 +367,5 @@ def _unknown(word: Word) -> str:
     return f"{shown(word)} is not known before it runs: write the value out"
 
 
-def _refuse_host(host: str, setting: Setting) -> str | None:
+def _refuse_host(host: str, setting: CheckContext) -> str | None:
     return never_asked.refuse_host(host) or setting.place.reach.refuse_host(host)

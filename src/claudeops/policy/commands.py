@@ -12,22 +12,31 @@ from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.gate.granted import Grant
-from claudeops.domain.looks import Look, LookCall
+from claudeops.domain.looks import EvidenceLook, LookCall
 from claudeops.policy import paths
-from claudeops.policy.arguments import Setting
+from claudeops.policy.arguments import CheckContext
 from claudeops.policy.flow import refuse_feeding, refuse_sending
 from claudeops.policy.identity import uncertainty, whole_name, wrapper_parts, wrapper_user
 from claudeops.policy.look import look_of, look_within
-from claudeops.policy.matching import Match, match
+from claudeops.policy.matching import RuleFit, match
 from claudeops.policy.never import refuse_line, refuse_service
-from claudeops.policy.paths import Place
+from claudeops.policy.paths import PathContext
 from claudeops.policy.places import ANY_DEPTH
 from claudeops.policy.policy import Never, Policy, TierPolicy
 from claudeops.policy.programs import docker, kubernetes
 from claudeops.policy.reach import matches
-from claudeops.policy.rule_book import Found
-from claudeops.policy.rules import Arguments, IncompleteError, RefusedError, UnclearCommandError, Wrapper
-from claudeops.policy.shell.language import Glob, Literal, Named, Redirection, SimpleCommand, UnclearError, Word, shown
+from claudeops.policy.rule_book import RuleMatch
+from claudeops.policy.rules import Arguments, IncompleteError, RuleRefusedError, UnclearCommandError, Wrapper
+from claudeops.policy.shell.language import (
+    Glob,
+    Literal,
+    NamedPath,
+    Redirection,
+    SimpleCommand,
+    UnclearError,
+    Word,
+    shown,
+)
 from claudeops.policy.shell.render import BUILTINS
 from claudeops.policy.unfold import Runs, Unfolded, unfold
 from claudeops.text import glob, regex
@@ -48,7 +57,7 @@ _LEFT_OUT: Final = regex.Pattern(
 
 
 @dataclass(slots=True)
-class Finding:
+class CommandFinding:
     """The result of judging. Without a ``denial`` and a ``doubt`` the command may run."""
 
     denial: str = ""
@@ -60,14 +69,14 @@ class Finding:
     text: str = ""  # of a whole Bash call: what runs instead of it
     runs_apart: list[LookCall] = field(default_factory=list)  # what the daemon runs for it
     grants: list[Grant] = field(default_factory=list)  # what it changes behind the daemon's filters
-    looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
+    looks: list[EvidenceLook] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
     people: dict[str, int] = field(default_factory=dict)  # how many must say yes, by what its rules want it for
     acting: set[str] = field(default_factory=set)  # those of the lines that are actions on services
     asks_for_more: bool = False  # its rules want a yes for a command that is no action on a service
 
-    def add(self, other: Finding) -> None:
+    def add(self, other: CommandFinding) -> None:
         """Add the finding about another command, except how it runs; the first denial and the first doubt count."""
         self.denial = self.denial or other.denial
         self.doubt = self.doubt or other.doubt
@@ -109,28 +118,28 @@ class CommandJudge:
         self._patterns = 0
         self._looks = 0
 
-    def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
+    def judge(self, command: SimpleCommand, place: PathContext, depth: int = 0) -> CommandFinding:
         """Judge a command with everything that it wraps."""
         self._judged += 1
         if self._judged > MOST_JUDGED:
-            return Finding(denial=f"more than {MOST_JUDGED} commands within each other: split the call")
+            return CommandFinding(denial=f"more than {MOST_JUDGED} commands within each other: split the call")
         place = replace(place, cwd=_directory(command, place))
-        finding = Finding(lines=[command.line] if command.argv else [])
+        finding = CommandFinding(lines=[command.line] if command.argv else [])
         try:
             around = self._around(command, place, finding)
             finding.runs = around
-        except RefusedError as refusal:
+        except RuleRefusedError as refusal:
             finding.denial, around = str(refusal), command
         try:
             self._run(around, place, depth, finding)
         except UnclearCommandError as refusal:
             finding.doubt = str(refusal)
             finding.denial = finding.denial or self._what_is_clear(command, place, depth)
-        except RefusedError as refusal:
+        except RuleRefusedError as refusal:
             finding.denial = finding.denial or str(refusal)
         return finding
 
-    def _what_is_clear(self, command: SimpleCommand, place: Place, depth: int) -> str:
+    def _what_is_clear(self, command: SimpleCommand, place: PathContext, depth: int) -> str:
         """Return why the known words of a command are enough to refuse it, or ""."""
         known: list[Word] = []
         for word in command.argv:
@@ -141,35 +150,39 @@ class CommandJudge:
         if len(known) == len(command.argv) or known[:1] != [*command.argv[:1]]:
             return ""
         try:
-            self._run(replace(command, argv=tuple(known)), place, depth, Finding())
+            self._run(replace(command, argv=tuple(known)), place, depth, CommandFinding())
         except (UnclearCommandError, IncompleteError):
             return ""
-        except RefusedError as refusal:
+        except RuleRefusedError as refusal:
             return str(refusal)
         return ""
 
-    def _around(self, command: SimpleCommand, place: Place, finding: Finding) -> SimpleCommand:
+    def _around(self, command: SimpleCommand, place: PathContext, finding: CommandFinding) -> SimpleCommand:
         """Judge what stands around a command's words; return it with plain words, paths and variables."""
         redirections = tuple(self._redirection(each, place, finding) for each in command.redirections)
         argv = tuple(named for word in command.argv for named in self._expanded(word, place))
         return replace(command, argv=argv, environment=_environment(command), redirections=redirections)
 
-    def _expanded(self, word: Word, place: Place) -> tuple[Word, ...]:
+    def _expanded(self, word: Word, place: PathContext) -> tuple[Word, ...]:
         """Return the names that a pattern finds; without any it is the word itself, as for bash."""
         if not isinstance(word, Glob) or ANY_DEPTH in word.pattern.split("/"):
             return (word,)
         self._patterns += 1
         if self._patterns > _MOST_PATTERNS:
-            raise RefusedError(f"more than {_MOST_PATTERNS} patterns for file names in one call: split it")
+            raise RuleRefusedError(f"more than {_MOST_PATTERNS} patterns for file names in one call: split it")
         if not place.local:
-            raise RefusedError(f"{word.pattern}: on another host or in a container write the names out, or quote it")
+            raise RuleRefusedError(
+                f"{word.pattern}: on another host or in a container write the names out, or quote it"
+            )
         found = place.scope.expand(paths.absolute(word.pattern, place) or word.pattern)
         if found is None or len(found) > _MOST_NAMES:
             reason = f"{word.pattern} finds more than {_MOST_NAMES} names, or among too many files"
-            raise RefusedError(f"{reason}: use find, or name a directory")
-        return tuple(map(Named, found)) or (Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),)
+            raise RuleRefusedError(f"{reason}: use find, or name a directory")
+        return tuple(map(NamedPath, found)) or (
+            Literal(regex.sub(r"\[([*?\[])\]", lambda inner: inner[1], word.pattern)),
+        )
 
-    def _run(self, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
+    def _run(self, command: SimpleCommand, place: PathContext, depth: int, finding: CommandFinding) -> None:
         if not command.argv:
             return
         finding.runs = None
@@ -180,11 +193,11 @@ class CommandJudge:
         _refuse(_refuse_by_file(line, self._policy.never))
         found = self._book.find(name, command.argv[1:])
         _refuse(refuse_sending(found.path, command))
-        fits: Match | None = None
+        fits: RuleFit | None = None
         if found.rules:
             try:
                 fits = match(found, place, tier=self._tier)
-            except RefusedError:
+            except RuleRefusedError:
                 if found.wrapper is None:
                     raise
         program = _program(name, shown(command.argv[0]), place)
@@ -202,18 +215,18 @@ class CommandJudge:
         if finding.actions:
             finding.acting |= {command.line, line}
 
-    def _looked(self, look: LookCall, place: Place, finding: Finding) -> tuple[Literal, ...]:
+    def _looked(self, look: LookCall, place: PathContext, finding: CommandFinding) -> tuple[Literal, ...]:
         """Note a look that the daemon runs; return the words that stand for it in what the session runs."""
         self._looks += 1
         name = f"{place.call}-{self._looks}"
         finding.runs_apart.append(replace(look, id=name))
         return tuple(map(Literal, (*place.scope.look_client, name)))
 
-    def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:
+    def _effects(self, fits: RuleFit, command: SimpleCommand, place: PathContext, finding: CommandFinding) -> None:
         if fits.actions and fits.rule.action not in self._kinds:
-            raise RefusedError(f"{fits.path}: tier {self._tier} has no right to a {fits.rule.action}")
+            raise RuleRefusedError(f"{fits.path}: tier {self._tier} has no right to a {fits.rule.action}")
         if fits.actions and command.repeated:
-            raise RefusedError(f"{fits.path}: in a loop it cannot be counted: write each one out")
+            raise RuleRefusedError(f"{fits.path}: in a loop it cannot be counted: write each one out")
         if fits.actions:
             _refuse(place.unsure)
         for action in fits.actions:
@@ -229,22 +242,24 @@ class CommandJudge:
             finding.people[fits.path] = fits.rule.approvals
             finding.asks_for_more = finding.asks_for_more or not fits.actions
 
-    def _inside(self, found: Found, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
+    def _inside(
+        self, found: RuleMatch, command: SimpleCommand, place: PathContext, depth: int, finding: CommandFinding
+    ) -> None:
         wrapper = found.wrapper
         if wrapper is None:
-            raise RefusedError(f"{found.path} is in no rule: it is not allowed at any tier")
+            raise RuleRefusedError(f"{found.path} is in no rule: it is not allowed at any tier")
         if self._tier < found.wrapper_tier:
-            raise RefusedError(f"{found.path} needs tier {found.wrapper_tier}: say in the report why it is needed")
+            raise RuleRefusedError(f"{found.path} needs tier {found.wrapper_tier}: say in the report why it is needed")
         if depth >= DEEPEST_WRAPPING:
-            raise RefusedError(f"{found.path}: too many commands within each other: write the inner one plainly")
+            raise RuleRefusedError(f"{found.path}: too many commands within each other: write the inner one plainly")
         inside = replace(place, cwd=None, local=False) if wrapper.elsewhere else place
         if wrapper.elsewhere:
             _refuse(refuse_feeding(found.path, command))
-        unfolded = unfold(found, wrapper, command, Setting(place=place))
+        unfolded = unfold(found, wrapper, command, CheckContext(place=place))
         finding.strangers += unfolded.strangers
         inside = _placed(found, wrapper, unfolded.own, place, inside)
         runs: dict[int, SimpleCommand] = {}
-        within = Finding()
+        within = CommandFinding()
         for inner in unfolded.parsed.commands:
             judged = self.judge(inner, inside, depth + 1)
             within.add(judged)
@@ -262,19 +277,19 @@ class CommandJudge:
         words = [word for each in runs.values() for word in each.argv] if known else []  # xargs adds to what it says
         finding.grants += _grants(found, unfolded.own, place, words)
 
-    def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> Redirection:
-        """Judge a redirection; return it with an absolute path. Raises `RefusedError`."""
+    def _redirection(self, redirection: Redirection, place: PathContext, finding: CommandFinding) -> Redirection:
+        """Judge a redirection; return it with an absolute path. Raises `RuleRefusedError`."""
         target, operator = redirection.target.text, redirection.operator
         if operator == ">&" or target == "/dev/null":
             return redirection
         path = paths.absolute(target, place) or target
         if path.startswith(("/dev/tcp/", "/dev/udp/")):
-            raise RefusedError("whether a port answers, nc says: nc -z -w 3 HOST PORT")
+            raise RuleRefusedError("whether a port answers, nc says: nc -z -w 3 HOST PORT")
         if operator == "<":
             _refuse(paths.readable(target, place) or paths.refuse_other_than_file(target, place))
         elif target not in _SCREEN:
             if not (place.reach.write or place.reach.files):
-                raise RefusedError(
+                raise RuleRefusedError(
                     f"writing to {target} is not allowed at tier {self._tier}: leave the output on the screen"
                 )
             _refuse(paths.writable(target, place))
@@ -282,7 +297,7 @@ class CommandJudge:
         return replace(redirection, target=Literal(path))
 
 
-def _grants(found: Found, arguments: Arguments, place: Place, inner: Sequence[Word] = ()) -> list[Grant]:
+def _grants(found: RuleMatch, arguments: Arguments, place: PathContext, inner: Sequence[Word] = ()) -> list[Grant]:
     """Return what a command may change behind the daemon's filters."""
     return [
         *docker.grants_of(found, arguments, place, inner),
@@ -297,7 +312,7 @@ def _rebuilt(unfolded: Unfolded, runs: Runs) -> SimpleCommand:
         raise UnclearCommandError(str(error)) from error
 
 
-def refuse_action(action: Action, place: Place, policy: Policy) -> str | None:
+def refuse_action(action: Action, place: PathContext, policy: Policy) -> str | None:
     """Return why an action on a service, given by its whole name, is refused, or None.
 
     A service is forbidden by each of its names, wherever it runs and whoever calls it that, but allowed only by its
@@ -312,7 +327,7 @@ def refuse_action(action: Action, place: Place, policy: Policy) -> str | None:
     return refused or forbidden.refuse_action(action.kind, names, place.scope.estate, place.services.counted)
 
 
-def refuse_stack(stack: str, place: Place, policy: Policy) -> str | None:
+def refuse_stack(stack: str, place: PathContext, policy: Policy) -> str | None:
     """Return why a stack of swarm may not be deployed, or None: that changes every service STACK_NAME."""
     excluded = (*policy.never.services, *(each[1:] for each in place.reach.services if each.startswith("!")))
     pattern = next((each for each in excluded if glob.overlap(f"{stack}_*".lower(), each.lower())), None)
@@ -321,7 +336,7 @@ def refuse_stack(stack: str, place: Place, policy: Policy) -> str | None:
     return forbidden.refuse_stack(stack, place.scope.estate, place.services.counted)
 
 
-def _program(name: str, written: str, place: Place) -> Literal:
+def _program(name: str, written: str, place: PathContext) -> Literal:
     """Return the program that a command runs, by its path where the session itself runs it; builtins stay names."""
     if name in BUILTINS:
         return Literal(name)
@@ -330,7 +345,7 @@ def _program(name: str, written: str, place: Place) -> Literal:
     return Literal((place.scope.program(name) if place.local else None) or name)
 
 
-def _placed(found: Found, wrapper: Wrapper, own: Arguments, place: Place, inside: Place) -> Place:
+def _placed(found: RuleMatch, wrapper: Wrapper, own: Arguments, place: PathContext, inside: PathContext) -> PathContext:
     """Return the place of the commands in a wrapper: with what the wrapper puts between them and the session."""
     if not (wrapper.elsewhere or wrapper.fresh):
         return inside
@@ -345,7 +360,7 @@ def _placed(found: Found, wrapper: Wrapper, own: Arguments, place: Place, inside
     )
 
 
-def _directory(command: SimpleCommand, place: Place) -> str | None:
+def _directory(command: SimpleCommand, place: PathContext) -> str | None:
     """Return the directory that a command is in, absolute, or None where that is not known."""
     if command.cwd is None:
         return place.cwd
@@ -353,19 +368,19 @@ def _directory(command: SimpleCommand, place: Place) -> str | None:
 
 
 def _environment(command: SimpleCommand) -> tuple[tuple[str, str], ...]:
-    """Return the variables that a command is given: a time zone, and nothing else. Raises `RefusedError`."""
+    """Return the variables that a command is given: a time zone, and nothing else. Raises `RuleRefusedError`."""
     kept = []
     for name, value in command.environment:
         if name == "TZ" and _ZONE.fullmatch(value):
             kept.append((name, value))
         elif not _LEFT_OUT.fullmatch(f"{name}={value}"):
-            raise RefusedError(f"setting {name} for a command is not allowed: leave {name}= out")
+            raise RuleRefusedError(f"setting {name} for a command is not allowed: leave {name}= out")
     return tuple(kept)
 
 
 def _refuse(reason: str | None) -> None:
     if reason:
-        raise RefusedError(reason)
+        raise RuleRefusedError(reason)
 
 
 def _refuse_by_file(line: str, never: Never) -> str | None:
@@ -381,7 +396,7 @@ def _command_name(word: Word) -> str:
         raise UnclearCommandError(f"which command {shown(word)} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)
     if not regex.fullmatch(r"[\w.:\[+-]+", name):
-        raise RefusedError(f"{word.text[:80]!r} is not a command")
+        raise RuleRefusedError(f"{word.text[:80]!r} is not a command")
     if "/" in word.text and directory not in _USUAL_DIRECTORIES and not _PROGRAM_PLACES.fullmatch(directory):
         raise UnclearCommandError(f"{word.text}: programs and scripts outside the system's directories are not judged")
     return name

@@ -27,7 +27,7 @@ from claudeops.domain.chains import escalation
 from claudeops.domain.chains.cooldown import over_limit
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import container_of, counted_by, names_of_container, other_names_of
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import LOWEST_TIER, Session
 from claudeops.text import WHERE_KINDS, clip, parts, regex
@@ -52,7 +52,7 @@ class Findings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
+class GrantedVerdict:
     """The verdict that counts."""
 
     verdict: Verdict
@@ -68,16 +68,16 @@ def grant(
     ledger: Sequence[PastAction],
     rules: EscalationRules,
     now: datetime,
-) -> Grant:
+) -> GrantedVerdict:
     """Return the verdict that counts: without a grant for its actions an allow becomes a deny."""
     if verdict.kind is VerdictKind.DENY:
-        return Grant(verdict=replace(verdict, actions=()))
+        return GrantedVerdict(verdict=replace(verdict, actions=()))
     counted = counted_by(rules.other_names)
     actions = tuple(Action(kind=clip(action.kind), service=clip(counted(action.service))) for action in verdict.actions)
     if session.tier > LOWEST_TIER:
         unfounded = next((action for action in actions if not found(action.service, findings, rules.other_names)), None)
         if unfounded is not None:
-            return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=_not_found(unfounded, findings)))
+            return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=_not_found(unfounded, findings)))
     if (held_back := _under_maintenance(actions, rules=rules, now=now)) is not None:
         return held_back
     return _within_limits(replace(verdict, actions=actions), ledger, rules=rules, now=now)
@@ -149,7 +149,7 @@ def _not_found(action: Action, findings: Findings) -> str:
     )
 
 
-def _under_maintenance(actions: Sequence[Action], *, rules: EscalationRules, now: datetime) -> Grant | None:
+def _under_maintenance(actions: Sequence[Action], *, rules: EscalationRules, now: datetime) -> GrantedVerdict | None:
     """Refuse an action on a service that may be unwell on purpose; ``None``: there is none."""
     for action in actions:
         window = rules.maintenance_of(action.service, now)
@@ -159,19 +159,21 @@ def _under_maintenance(actions: Sequence[Action], *, rules: EscalationRules, now
                 "may be unwell on purpose; say in the report what you see."
             )
             name = escalation.fingerprint("maintenance", action.kind, action.service)
-            event = NewEvent(level=Level.INFO, service=action.service, message=refusal, fingerprint=name)
-            return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=refusal), event=event)
+            event = NewEvent(level=EventLevel.INFO, service=action.service, message=refusal, fingerprint=name)
+            return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=refusal), event=event)
     return None
 
 
-def _within_limits(verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime) -> Grant:
+def _within_limits(
+    verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime
+) -> GrantedVerdict:
     used = list(ledger)
     for action in verdict.actions:
         refusal = over_limit(used, action, rules.limits, now)
         if refusal is not None:
             name = escalation.fingerprint("over_limit", action.kind, action.service)
-            event = NewEvent(level=Level.WARNING, service=action.service, message=refusal, fingerprint=name)
+            event = NewEvent(level=EventLevel.WARNING, service=action.service, message=refusal, fingerprint=name)
             denied = Verdict(kind=VerdictKind.DENY, reason=refusal)
-            return Grant(verdict=denied, event=event, held_service=action.service)
+            return GrantedVerdict(verdict=denied, event=event, held_service=action.service)
         used.append(PastAction(kind=action.kind, service=action.service, at=now))
-    return Grant(verdict=verdict)
+    return GrantedVerdict(verdict=verdict)

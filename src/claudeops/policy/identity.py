@@ -25,9 +25,9 @@ from typing import Final
 from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.policy import paths
-from claudeops.policy.paths import Place
-from claudeops.policy.rule_book import Found
-from claudeops.policy.rules import Arguments, Given, Option, RefusedError
+from claudeops.policy.paths import PathContext
+from claudeops.policy.rule_book import RuleMatch
+from claudeops.policy.rules import Arguments, Given, Option, RuleRefusedError
 from claudeops.policy.shell.language import shown
 from claudeops.text import regex
 
@@ -47,12 +47,12 @@ _ORDINAL: Final = regex.Pattern(r"(.+)-\d{1,4}")  # of a StatefulSet's pod
 _CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]{1,64}")  # or the beginning of one
 
 
-def command_parts(path: str, given: Given, place: Place) -> tuple[str, ...]:
-    """Return where a command's services are, relative to where it runs. Raises `RefusedError` when in doubt."""
+def command_parts(path: str, given: Given, place: PathContext) -> tuple[str, ...]:
+    """Return where a command's services are, relative to where it runs. Raises `RuleRefusedError` when in doubt."""
     tool = path.partition(" ")[0]
     if tool in _CLUSTER_TOOLS:
         if any({"-A", "--all-namespaces"} & set(option.names) for option, _ in given):
-            raise RefusedError("name one namespace: an action is about one service")
+            raise RuleRefusedError("name one namespace: an action is about one service")
         return (
             *_part("context", _only(given, "--context", "--kube-context")),
             *_part("namespace", _only(given, "--namespace")),
@@ -68,7 +68,7 @@ def command_parts(path: str, given: Given, place: Place) -> tuple[str, ...]:
     return engine
 
 
-def wrapper_parts(path: str, arguments: Arguments, given: Given, place: Place) -> tuple[str, ...]:
+def wrapper_parts(path: str, arguments: Arguments, given: Given, place: PathContext) -> tuple[str, ...]:
     """Return where a wrapper's inner command runs, relative to where the wrapper itself runs."""
     options = (*given, *arguments.options)
     named = shown(arguments.positionals[0]) if arguments.positionals else ""
@@ -80,17 +80,17 @@ def wrapper_parts(path: str, arguments: Arguments, given: Given, place: Place) -
     if path == "lxc-attach":
         named = _only(options, "--name")
         if not named:
-            raise RefusedError("name the container: lxc-attach --name=NAME -- COMMAND")
+            raise RuleRefusedError("name the container: lxc-attach --name=NAME -- COMMAND")
         return _part("container", named)
     if path.endswith(" exec"):
         if "/" in named and not path.startswith("kubectl"):  # the client takes ``x/../db`` for db
-            raise RefusedError(f"{named!r} is not a plain container name")
+            raise RuleRefusedError(f"{named!r} is not a plain container name")
         owner = _workload(named) if path.startswith("kubectl") else named
         return (*command_parts(path, options, place), *_part("container", owner))
     return ()
 
 
-def uncertainty(found: Found, arguments: Arguments, place: Place) -> str:
+def uncertainty(found: RuleMatch, arguments: Arguments, place: PathContext) -> str:
     """Return why an action within a wrapper could be one on another service than it says, or ""."""
     named = shown(arguments.positionals[0]) if arguments.positionals else ""
     if found.path in _BY_ID:
@@ -130,7 +130,7 @@ def _workload(named: str) -> str:
     kind = kind.lower().partition(".")[0]
     owners = pod_owners(name) if kind in _PODS else _template_owners(name) if kind in _REPLICASETS else (name,)
     if len(owners) > 1:
-        raise RefusedError(f"{named} could be a pod of {' or of '.join(owners)}: write deployment/NAME")
+        raise RuleRefusedError(f"{named} could be a pod of {' or of '.join(owners)}: write deployment/NAME")
     return owners[0]
 
 
@@ -143,10 +143,10 @@ def wrapper_user(path: str, arguments: Arguments) -> str | None:
 
 
 def whole_name(where: Iterable[str], service: str) -> str:
-    """Return the name that a service is counted by. Raises `RefusedError` for one that is too long for a column."""
+    """Return the name that a service is counted by. Raises `RuleRefusedError` for one that is too long for a column."""
     name = "/".join((*where, service))
     if len(name) > LONGEST:
-        raise RefusedError(f"{name[:80]}…: no service has so long a name")
+        raise RuleRefusedError(f"{name[:80]}…: no service has so long a name")
     return name
 
 
@@ -163,7 +163,7 @@ def _only(given: Given, *names: str) -> str:
     """Return the value of an option, or "". Several different values are refused: programs differ on which counts."""
     texts = {value for option, value in given if value is not None and set(names) & set(option.names)}
     if len(texts) > 1:
-        raise RefusedError(f"give {names[0]} once: it says which service is meant")
+        raise RuleRefusedError(f"give {names[0]} once: it says which service is meant")
     return texts.pop() if texts else ""
 
 
@@ -174,7 +174,7 @@ def _host(target: str, port: str) -> tuple[str, ...]:
     return (f"{host}:{port}",)
 
 
-def _project(given: Given, place: Place) -> str:
+def _project(given: Given, place: PathContext) -> str:
     """Return the name of a compose project as compose determines it, or "" where it is known only at run time."""
     named = _only(given, "--project-name")
     if named:
@@ -204,7 +204,7 @@ _BY_FILES: Final = ("docker compose up", "docker compose pull")
 _IN_DIRECTORY: Final = Option((_DIRECTORY,), "project")
 
 
-def located(found: Found, place: Place) -> Found:
+def located(found: RuleMatch, place: PathContext) -> RuleMatch:
     """Return a command with its project's directory written out where nothing but the working directory says it."""
     if place.cwd is None or not _depends_on_directory(found):
         return found
@@ -212,7 +212,7 @@ def located(found: Found, place: Place) -> Found:
     return replace(found, steps=(*groups, ((*given, (_IN_DIRECTORY, place.cwd)), subcommand)))
 
 
-def refuse_project(found: Found, place: Place) -> str | None:
+def refuse_project(found: RuleMatch, place: PathContext) -> str | None:
     """Return why compose may not act on a project, or None; a `Stranger` where only nothing names its directory."""
     if _depends_on_directory(found):
         if found.path in _BY_FILES:
@@ -223,22 +223,22 @@ def refuse_project(found: Found, place: Place) -> str | None:
     return next(certain, None) or next(filter(None, reasons), None)
 
 
-def _depends_on_directory(found: Found) -> bool:
+def _depends_on_directory(found: RuleMatch) -> bool:
     named = bool(list(_values(found, _NAME))) and found.path not in _BY_FILES
     return not named and not any(True for _ in _directories(found))
 
 
-def _directories(found: Found) -> Iterator[str]:
+def _directories(found: RuleMatch) -> Iterator[str]:
     """Yield the project's directory, and those of its files."""
     yield from _values(found, _DIRECTORY)
     yield from (posixpath.dirname(path) or "." for path in _values(found, _FILE))
 
 
-def _values(found: Found, name: str) -> Iterator[str]:
+def _values(found: RuleMatch, name: str) -> Iterator[str]:
     return (value for option, value in found.given if value is not None and name in option.names)
 
 
-def _refuse_directory(text: str, place: Place) -> str | None:
+def _refuse_directory(text: str, place: PathContext) -> str | None:
     path = paths.absolute(text, place)
     if path is None:
         return f"{text}: write the absolute path, or cd to the project's directory"

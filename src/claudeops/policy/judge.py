@@ -19,13 +19,13 @@ from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import combined
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.policy import paths, reach
-from claudeops.policy.commands import CommandJudge, Finding, refuse_action
+from claudeops.policy.commands import CommandFinding, CommandJudge, refuse_action
 from claudeops.policy.identity import plain_name
 from claudeops.policy.look import look_of_named, look_of_tool
 from claudeops.policy.never import refuse_service, refuse_text
-from claudeops.policy.paths import Place
+from claudeops.policy.paths import PathContext
 from claudeops.policy.policy import HANDOFF, NamedTool, TierPolicy
-from claudeops.policy.reach import Reach, Scope
+from claudeops.policy.reach import JudgeScope, TierReach
 from claudeops.policy.shell import parse
 from claudeops.policy.shell.language import SimpleCommand, UnclearError
 from claudeops.policy.shell.render import render
@@ -36,7 +36,7 @@ _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class PolicyJudgement:
     """A verdict, and what it is based on."""
 
     verdict: Verdict
@@ -60,22 +60,22 @@ class TierVerdict(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()  # on which it looks, or which it asks over the network
 
 
-def judge(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
+def judge(call: ToolCall, *, tier: TierPolicy, scope: JudgeScope) -> Verdict:
     """Return whether a call may run, why, and which actions it would be; never raises."""
     return explain(call, tier=tier, scope=scope).verdict
 
 
-def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
+def explain(call: ToolCall, *, tier: TierPolicy, scope: JudgeScope) -> PolicyJudgement:
     """Return the same verdict as `judge`, with the parts of the call."""
     name = call.tool_name
     if name == STRUCTURED_OUTPUT_TOOL:
-        return Judgement(verdict=Verdict(kind=VerdictKind.ALLOW, reason="delivers the report"))
+        return PolicyJudgement(verdict=Verdict(kind=VerdictKind.ALLOW, reason="delivers the report"))
     place = _place(tier, scope, call)
     if name.startswith(MCP) and tier.may_use_named(name):
         finding = judge_named(call, tier, place)
     elif name not in tier.tools:
         usable = " or ".join(tier.tools) or "none"
-        finding = Finding(denial=f"the tool {name} is not allowed at tier {tier.number}: use {usable}")
+        finding = CommandFinding(denial=f"the tool {name} is not allowed at tier {tier.number}: use {usable}")
     elif name == "Bash":
         finding = _judge_bash(call, tier, place)
     else:
@@ -91,10 +91,10 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     if runs and verdict.kind is not VerdictKind.DENY:
         ran = {**call.input, "command": runs}
         verdict = replace(verdict, ran=ran, looks_run=tuple(finding.runs_apart), grants=tuple(finding.grants))
-    return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
+    return PolicyJudgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
 
 
-def tier_verdict(tier: int, found: Judgement) -> TierVerdict:
+def tier_verdict(tier: int, found: PolicyJudgement) -> TierVerdict:
     """Return a judgement as it is shown."""
     verdict, look = found.verdict, found.verdict.look
     return TierVerdict(
@@ -111,7 +111,7 @@ def tier_verdict(tier: int, found: Judgement) -> TierVerdict:
     )
 
 
-def _place(tier: TierPolicy, scope: Scope, call: ToolCall) -> Place:
+def _place(tier: TierPolicy, scope: JudgeScope, call: ToolCall) -> PathContext:
     rules = tier.rules
     own = {"{workdir}": scope.workdir, "{tmpdir}": scope.tmpdir, "{repos}": scope.repos_dir}
 
@@ -122,13 +122,13 @@ def _place(tier: TierPolicy, scope: Scope, call: ToolCall) -> Place:
             found.append(f"{own.get(name, name)}{slash}{rest}")
         return tuple(found)
 
-    return Place(
+    return PathContext(
         scope=scope,
         cwd=call.cwd or scope.workdir,
         call=call.tool_use_id,
         never=tier.policy.never.paths,
         services=ServiceNames(scope.estate, tier.policy.other_names),
-        reach=Reach(
+        reach=TierReach(
             hosts=rules.hosts,
             urls=rules.urls,
             services=rules.services,
@@ -142,7 +142,7 @@ def _place(tier: TierPolicy, scope: Scope, call: ToolCall) -> Place:
     )
 
 
-def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -> Verdict:
+def _verdict(finding: CommandFinding, call: ToolCall, tier: TierPolicy, scope: JudgeScope) -> Verdict:
     if finding.denial:
         return _deny(finding.denial)
     if finding.doubt:
@@ -174,7 +174,7 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     return Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=actions, look=look)
 
 
-def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -> Verdict:
+def _unclear(finding: CommandFinding, call: ToolCall, tier: TierPolicy, scope: JudgeScope) -> Verdict:
     """Ask a person about a call that cannot be understood, where the tier may; never if it names forbidden things."""
     text = str(call.input.get("command", ""))
     for own in (scope.workdir, scope.tmpdir):
@@ -196,7 +196,7 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     return Verdict(kind=VerdictKind.ASK, reason="; ".join(reasons), actions=actions, needed=needed)
 
 
-def _services(finding: Finding, tier: TierPolicy) -> tuple[str, ...] | None:
+def _services(finding: CommandFinding, tier: TierPolicy) -> tuple[str, ...] | None:
     """Return the services that a call in question changes; None unless all that is asked about is a change of one.
 
     Somebody who may answer for some services would otherwise say yes to what is neither of them.
@@ -208,7 +208,7 @@ def _services(finding: Finding, tier: TierPolicy) -> tuple[str, ...] | None:
     return unique(action.service for action in finding.actions)
 
 
-def _people(finding: Finding, call: ToolCall, tier: TierPolicy) -> dict[str, int]:
+def _people(finding: CommandFinding, call: ToolCall, tier: TierPolicy) -> dict[str, int]:
     """Return what needs the yes of how many people: by the rules, by the kinds of actions, and by the tier."""
     approvals = tier.rules.approvals
     found = dict(finding.people)
@@ -230,15 +230,17 @@ def _deny(reason: str) -> Verdict:
     return Verdict(kind=VerdictKind.DENY, reason=reason)
 
 
-def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
+def _judge_bash(call: ToolCall, tier: TierPolicy, place: PathContext) -> CommandFinding:
     command = call.input.get("command")
     if not isinstance(command, str) or not command.strip():
-        return Finding(denial="Bash needs a command")
+        return CommandFinding(denial="Bash needs a command")
     extra = sorted(name for name, value in call.input.items() if name not in _BASH_INPUT and value not in (None, False))
     if extra:
-        return Finding(denial=f"Bash with {extra[0]} is not allowed: run the command in the foreground, without it")
+        return CommandFinding(
+            denial=f"Bash with {extra[0]} is not allowed: run the command in the foreground, without it"
+        )
     parsed = parse(command, known=place.variables)
-    finding = Finding(denial=parsed.refusal or "", doubt=parsed.problem or "")
+    finding = CommandFinding(denial=parsed.refusal or "", doubt=parsed.problem or "")
     commands = CommandJudge(tier)
     runs: dict[int, SimpleCommand] = {}
     for part in parsed.commands:
@@ -282,7 +284,7 @@ _GLOB: Final = regex.Pattern(r"[*?\[{]")
 _TYPES: Final = regex.Pattern(r"[a-z0-9]+")
 
 
-def judge_tool(call: ToolCall, place: Place) -> Finding:
+def judge_tool(call: ToolCall, place: PathContext) -> CommandFinding:
     """Judge a call of a built-in tool; ``lines`` are what the operator's patterns are compared with."""
     finding = _JUDGES.get(call.tool_name, _file)(call, place)
     look = look_of_tool(call, place)
@@ -290,106 +292,108 @@ def judge_tool(call: ToolCall, place: Place) -> Finding:
     return finding
 
 
-def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
+def judge_named(call: ToolCall, tier: TierPolicy, place: PathContext) -> CommandFinding:
     """Judge a call of an MCP server's tool: it is allowed only where the policy names it."""
     name = call.tool_name
     named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
     if named is None:
-        return Finding(denial=f"{name}: no rule of the policy names this tool")
+        return CommandFinding(denial=f"{name}: no rule of the policy names this tool")
     if named.tier > tier.level:
-        return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
+        return CommandFinding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
     if not named.action:
         look = look_of_named(named, call.input)
-        finding = Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
+        finding = CommandFinding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
     else:
         finding = _action(named, call.input, tier, place)
     finding.people |= {name: named.people} if named.people else {}
     return finding
 
 
-def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, place: Place) -> Finding:
+def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, place: PathContext) -> CommandFinding:
     service = given.get(named.service)
     if not isinstance(service, str) or not regex.fullmatch(r"[A-Za-z0-9][\w.@:/-]*", service):
-        return Finding(denial=f"{named.name}: name the service in {named.service!r}")
+        return CommandFinding(denial=f"{named.name}: name the service in {named.service!r}")
     if named.action not in tier.action_kinds:
-        return Finding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
+        return CommandFinding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
     action = Action(kind=named.action, service=service)
     reason = refuse_service(plain_name(service), unit=False) or refuse_action(action, place, tier.policy)
-    finding = Finding(denial=reason or "")
+    finding = CommandFinding(denial=reason or "")
     finding.act(action, place.services)
     return finding
 
 
-def _file(call: ToolCall, place: Place) -> Finding:
+def _file(call: ToolCall, place: PathContext) -> CommandFinding:
     path = call.input.get(_FILE_KEYS.get(call.tool_name, "file_path"))
     given, reason = _path(path, call.tool_name)
     if given is None:
-        return Finding(denial=reason)
+        return CommandFinding(denial=reason)
     if call.tool_name not in _WRITERS:
-        return Finding(denial=paths.readable(given, place) or "", lines=[given])
+        return CommandFinding(denial=paths.readable(given, place) or "", lines=[given])
     writes = [] if given in place.reach.files else [f"write {given}"]
-    return Finding(denial=paths.writable(given, place) or "", writes=writes, lines=[given])
+    return CommandFinding(denial=paths.writable(given, place) or "", writes=writes, lines=[given])
 
 
-def _listing(call: ToolCall, place: Place) -> Finding:
+def _listing(call: ToolCall, place: PathContext) -> CommandFinding:
     given, reason = _path(call.input.get("path"), call.tool_name)
-    return Finding(
+    return CommandFinding(
         denial=reason if given is None else paths.listable(given, place) or "", lines=[given] if given else []
     )
 
 
-def _glob(call: ToolCall, place: Place) -> Finding:
+def _glob(call: ToolCall, place: PathContext) -> CommandFinding:
     """Judge where files are searched for; only their names are printed."""
     pattern = call.input.get("pattern")
     if not isinstance(pattern, str) or not pattern or "\0" in pattern:
-        return Finding(denial="Glob needs a pattern")
+        return CommandFinding(denial="Glob needs a pattern")
     if ".." in regex.split(r"[/{},]", pattern):
-        return Finding(denial=f"{pattern}: write the pattern without '..'")
+        return CommandFinding(denial=f"{pattern}: write the pattern without '..'")
     root = call.input.get("path")
     if pattern.startswith("/"):
         root = posixpath.dirname(_GLOB.split(pattern, maxsplit=1)[0]) or "/"
     given, reason = _path(root, "Glob")
-    return Finding(
+    return CommandFinding(
         denial=reason if given is None else paths.listable(given, place) or "", lines=[given] if given else []
     )
 
 
-def _grep(call: ToolCall, place: Place) -> Finding:
+def _grep(call: ToolCall, place: PathContext) -> CommandFinding:
     """Judge what is searched: a file as if it were read, a directory as if everything below it were."""
     given, reason = _path(call.input.get("path"), "Grep")
     if given is None:
-        return Finding(denial=reason)
+        return CommandFinding(denial=reason)
     glob = call.input.get("glob")
     if glob is not None and (not isinstance(glob, str) or glob.startswith("!") or regex.search(r"[{}\s/,]", glob)):
-        return Finding(denial=f"Grep: write a plain glob such as '*.yml', not {glob!r}")
+        return CommandFinding(denial=f"Grep: write a plain glob such as '*.yml', not {glob!r}")
     kind = call.input.get("type")
     if kind is not None and not (isinstance(kind, str) and _TYPES.fullmatch(kind)):
-        return Finding(denial=f"Grep: {kind!r} is not a type of file")
+        return CommandFinding(denial=f"Grep: {kind!r} is not a type of file")
     alone = paths.readable(given, place)
     if not alone and glob is None and paths.named_like_a_file(given, place):
-        return Finding(lines=[given])
+        return CommandFinding(lines=[given])
     includes = (glob,) if isinstance(glob, str) else ()
-    return Finding(denial=alone or paths.searchable(given, place, paths.Searched(only=includes)) or "", lines=[given])
+    return CommandFinding(
+        denial=alone or paths.searchable(given, place, paths.Searched(only=includes)) or "", lines=[given]
+    )
 
 
-def _web(call: ToolCall, place: Place) -> Finding:
+def _web(call: ToolCall, place: PathContext) -> CommandFinding:
     url = call.input.get("url")
     if not isinstance(url, str) or not url:
-        return Finding(denial="WebFetch needs a url")
+        return CommandFinding(denial="WebFetch needs a url")
     reason = reach.refuse_url(url) or place.reach.refuse_url(url)
     if isinstance(reason, Stranger):
-        return Finding(strangers=[reason], lines=[url])
-    return Finding(denial=reason or "", lines=[url])
+        return CommandFinding(strangers=[reason], lines=[url])
+    return CommandFinding(denial=reason or "", lines=[url])
 
 
-def _subagent(call: ToolCall, _place: Place) -> Finding:
+def _subagent(call: ToolCall, _place: PathContext) -> CommandFinding:
     if call.input.get("run_in_background"):
-        return Finding(denial="a subagent runs in the foreground: leave run_in_background out")
-    return Finding()
+        return CommandFinding(denial="a subagent runs in the foreground: leave run_in_background out")
+    return CommandFinding()
 
 
-def _harmless(_call: ToolCall, _place: Place) -> Finding:
-    return Finding()
+def _harmless(_call: ToolCall, _place: PathContext) -> CommandFinding:
+    return CommandFinding()
 
 
 def _path(path: object, tool: str) -> tuple[str | None, str]:
@@ -403,7 +407,7 @@ def _path(path: object, tool: str) -> tuple[str | None, str]:
     return path, ""
 
 
-_JUDGES: Final[dict[str, Callable[[ToolCall, Place], Finding]]] = {
+_JUDGES: Final[dict[str, Callable[[ToolCall, PathContext], CommandFinding]]] = {
     "Glob": _glob,
     "Grep": _grep,
     "LS": _listing,

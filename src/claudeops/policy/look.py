@@ -21,17 +21,25 @@ from dataclasses import replace
 from typing import Final
 
 from claudeops.domain.calls import ToolCall
-from claudeops.domain.looks import Address, Look, address_of
-from claudeops.policy.arguments import Setting, services_of
+from claudeops.domain.looks import Address, EvidenceLook, address_of
+from claudeops.policy.arguments import CheckContext, services_of
 from claudeops.policy.identity import command_parts, whole_name
-from claudeops.policy.matching import Match
-from claudeops.policy.paths import Place
+from claudeops.policy.matching import RuleFit
+from claudeops.policy.paths import PathContext
 from claudeops.policy.policy import NamedTool
-from claudeops.policy.rule_book import FIND, XARGS, Found
-from claudeops.policy.rules import Arguments, CommandRule, Given, RefusedError, Wrapper, assign_kinds, read_arguments
+from claudeops.policy.rule_book import FIND, XARGS, RuleMatch
+from claudeops.policy.rules import (
+    Arguments,
+    CommandRule,
+    Given,
+    RuleRefusedError,
+    Wrapper,
+    assign_kinds,
+    read_arguments,
+)
 from claudeops.policy.shell.language import Certainty, Literal, SimpleCommand
 
-AROUND: Final = Look()
+AROUND: Final = EvidenceLook()
 """A look at the machine, or at something that has no name."""
 
 _FILE_KINDS: Final = frozenset({"file", "listing", "archive", "directory", "own", "repo", "project", "manifest"})
@@ -131,7 +139,7 @@ _KNOCKERS: Final = {  # their options for host and port, and the default port
 _NO_ANSWERS: Final = frozenset({"systemctl is-failed"})  # succeeds when the service has failed
 
 
-def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> Look | None:
+def look_of(found: RuleMatch, fits: RuleFit, command: SimpleCommand, place: PathContext) -> EvidenceLook | None:
     """Return what a command that fits a rule looks at, or None."""
     if command.certainty is Certainty.NOTHING or command.repeated:
         return None
@@ -145,8 +153,8 @@ def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> 
 
 
 def look_within(
-    found: Found, wrapper: Wrapper, command: SimpleCommand, place: Place, looks: Iterable[Look]
-) -> tuple[Look, ...]:
+    found: RuleMatch, wrapper: Wrapper, command: SimpleCommand, place: PathContext, looks: Iterable[EvidenceLook]
+) -> tuple[EvidenceLook, ...]:
     """Return what the commands in a wrapper look at, where the wrapper's status speaks for theirs."""
     inner = tuple(looks)
     if command.certainty is Certainty.NOTHING or found.path in {XARGS, FIND}:
@@ -160,27 +168,27 @@ def look_within(
     return (AROUND,) if inner and command.certainty is Certainty.RAN else inner
 
 
-def look_of_tool(call: ToolCall, place: Place) -> Look | None:
+def look_of_tool(call: ToolCall, place: PathContext) -> EvidenceLook | None:
     """Return what a call of a built-in tool other than Bash looks at, or None."""
     if call.tool_name == "WebFetch":
         address = address_of(str(call.input.get("url", "")))
-        return AROUND if address is None else Look(addresses=frozenset({address}))
+        return AROUND if address is None else EvidenceLook(addresses=frozenset({address}))
     key = _FILE_TOOLS.get(call.tool_name)
     path = None if key is None else call.input.get(key)
     return AROUND if isinstance(path, str) and _is_foreign(path, place) else None
 
 
-def look_of_named(named: NamedTool, given: Mapping[str, object]) -> Look | None:
+def look_of_named(named: NamedTool, given: Mapping[str, object]) -> EvidenceLook | None:
     """Return what a call of an MCP server's tool looks at; None if it changes something.
 
     Only the server knows which key of the input names a service, so every value that is the whole name of one counts.
     """
     if named.action or named.changes:
         return None
-    return Look(names=frozenset(value for value in given.values() if isinstance(value, str)))
+    return EvidenceLook(names=frozenset(value for value in given.values() if isinstance(value, str)))
 
 
-def _container(found: Found, wrapper: Wrapper, place: Place) -> Look:
+def _container(found: RuleMatch, wrapper: Wrapper, place: PathContext) -> EvidenceLook:
     own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", "ordered")
     names = [name for text in _texts(own)[:1] for name in _known_as(found.path, text, place)]
     return _at(names, found.path, (*found.given, *own.options), place)
@@ -190,14 +198,14 @@ def _texts(arguments: Arguments) -> list[str]:
     return [word.text for word in arguments.positionals if isinstance(word, Literal)]
 
 
-def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -> Look | None:
+def _look(found: RuleMatch, rule: CommandRule, arguments: Arguments, place: PathContext) -> EvidenceLook | None:
     path = found.path
     if path in _NO_ANSWERS or (path == "kubectl wait" and _waits_for_its_end(arguments)):
         return None
     if path in _FETCHERS:
         return _fetched(arguments)
     if (knocked := _knocked(path, arguments)) is not None:
-        return Look(addresses=frozenset({knocked}))
+        return EvidenceLook(addresses=frozenset({knocked}))
     names = [name for text in _named(found, arguments) for name in _known_as(path, text, place)]
     if names:
         return _at(names, path, arguments.options, place)
@@ -208,16 +216,16 @@ def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -
     return None if _asks_nobody(path, rule) else AROUND
 
 
-def _at(names: Iterable[str], path: str, given: Given, place: Place) -> Look:
+def _at(names: Iterable[str], path: str, given: Given, place: PathContext) -> EvidenceLook:
     """Return a look at these names in this place: on another host or in another project they mean something else."""
     try:
         where = (*place.where, *command_parts(path, given, place))
-        return Look(names=frozenset(whole_name(where, name) for name in names))
-    except RefusedError:  # it is not clear which one it is
+        return EvidenceLook(names=frozenset(whole_name(where, name) for name in names))
+    except RuleRefusedError:  # it is not clear which one it is
         return AROUND
 
 
-def _hosts(place: Place) -> frozenset[str]:
+def _hosts(place: PathContext) -> frozenset[str]:
     """Return the host on which a command runs by ssh, without its port; none in a container there."""
     host, _, port = place.where[-1].partition(":")
     return frozenset({host}) if not port or port.isdigit() else frozenset()
@@ -232,13 +240,13 @@ def _asks_nobody(path: str, rule: CommandRule) -> bool:
     return reads_files or program in _LOOKS_AT_NOTHING or path in _AS_COMMANDS or path.startswith(_CLIENTS_OWN)
 
 
-def _fetched(arguments: Arguments) -> Look:
+def _fetched(arguments: Arguments) -> EvidenceLook:
     given = [(option.names, value) for option, value in arguments.options if value is not None]
     urls = [text for names, text in given if "--url" in names] + _texts(arguments)
     # One server may answer for many services: with a Host header the address does not say which one is asked.
     named = any("--header" in names and text.lower().startswith("host") for names, text in given)
     address = address_of(urls[0]) if len(urls) == 1 and not named else None
-    return AROUND if address is None else Look(addresses=frozenset({address}))
+    return AROUND if address is None else EvidenceLook(addresses=frozenset({address}))
 
 
 def _knocked(path: str, arguments: Arguments) -> Address | None:
@@ -257,7 +265,7 @@ def _knocked(path: str, arguments: Arguments) -> Address | None:
     return address_of(f"{host}:{port}") if host and port.isascii() and port.isdigit() else None
 
 
-def _named(found: Found, arguments: Arguments) -> list[str]:
+def _named(found: RuleMatch, arguments: Arguments) -> list[str]:
     """Return the names in a command, as written."""
     path = found.path
     words = _texts(arguments) if path in _NAMED_BY_ARGUMENTS else []
@@ -272,9 +280,9 @@ def _named(found: Found, arguments: Arguments) -> list[str]:
     return [text for text in words if text]
 
 
-def _known_as(path: str, text: str, place: Place) -> set[str]:
+def _known_as(path: str, text: str, place: PathContext) -> set[str]:
     """Return the names that the actions of the same program would use for something."""
-    setting = Setting(place=place)
+    setting = CheckContext(place=place)
     kinds = _KINDS_OF_NAMES.get(path.partition(" ")[0], ("container",))
     return {name for kind in kinds for name in services_of(kind, text, setting) if name}
 
@@ -291,7 +299,7 @@ def _waits_for_its_end(arguments: Arguments) -> bool:
     return any("--for" in option.names and (value or "").startswith("delete") for option, value in arguments.options)
 
 
-def _is_foreign(path: str, place: Place) -> bool:
+def _is_foreign(path: str, place: PathContext) -> bool:
     """Whether a file belongs neither to the operator's repositories nor to the session itself."""
     if not place.local:
         return bool(path)

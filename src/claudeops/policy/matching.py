@@ -13,22 +13,22 @@ from claudeops.domain.calls import Action
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import InRepository, LookCall
 from claudeops.policy import paths
-from claudeops.policy.arguments import NOWHERE, STDIN, Setting, check, form, services_of
+from claudeops.policy.arguments import NOWHERE, STDIN, CheckContext, check, form, services_of
 from claudeops.policy.identity import command_parts, located, refuse_project
 from claudeops.policy.never import refuse_service
-from claudeops.policy.paths import Place, Searched
+from claudeops.policy.paths import PathContext, Searched
 from claudeops.policy.programs import cluster_output, kubectl
 from claudeops.policy.programs.git import read_git
 from claudeops.policy.programs.network import network_look, refuse_processes
 from claudeops.policy.programs.ps import read_ps
-from claudeops.policy.rule_book import Found
+from claudeops.policy.rule_book import RuleMatch
 from claudeops.policy.rules import (
     Arguments,
     CommandRule,
     Given,
     IncompleteError,
     Option,
-    RefusedError,
+    RuleRefusedError,
     UnclearCommandError,
     assign_kinds,
     beyond,
@@ -37,7 +37,7 @@ from claudeops.policy.rules import (
     written,
 )
 from claudeops.policy.shell.language import Given as GivenWord
-from claudeops.policy.shell.language import Glob, Literal, Named, Stream, Text, Word, shown
+from claudeops.policy.shell.language import Glob, Literal, NamedPath, StreamFile, Text, Word, shown
 from claudeops.policy.shell.render import BUILTINS
 from claudeops.text import regex
 
@@ -50,11 +50,11 @@ PAST_FILTERS: Final = {
 _SHORT: Final = 160  # characters of the values that a sentence shows
 
 
-class MissingOptionError(RefusedError):
+class MissingOptionError(RuleRefusedError):
     """A rule requires an option that was not given: another rule for the command may fit better."""
 
 
-class ValueRefusedError(RefusedError):
+class ValueRefusedError(RuleRefusedError):
     """The options fit a rule, and a value does not: that is what a sentence should be about."""
 
 
@@ -62,12 +62,12 @@ class WholeReasonError(ValueRefusedError):
     """The reason says itself what to write: the rule's hint is about something else."""
 
 
-class NotHereError(RefusedError):
+class NotHereError(RuleRefusedError):
     """A command fits a rule, and cannot be run here: no other rule is tried."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Match:
+class RuleFit:
     """A command that fits a rule."""
 
     path: str  # the command with its subcommands
@@ -80,40 +80,42 @@ class Match:
     look: LookCall | None = None  # what the daemon runs in its place, without an id
 
 
-def match(found: Found, place: Place, *, tier: int) -> Match:
-    """Return the first rule of the tier that a command fits. Raises `RefusedError` when none does."""
-    refusals: list[tuple[CommandRule, RefusedError]] = []
+def match(found: RuleMatch, place: PathContext, *, tier: int) -> RuleFit:
+    """Return the first rule of the tier that a command fits. Raises `RuleRefusedError` when none does."""
+    refusals: list[tuple[CommandRule, RuleRefusedError]] = []
     rules = [rule for rule in found.rules if not rule.filter or _is_filtered(rule.filter, place)]
     for rule in rules:
         if rule.tier <= tier:
             try:
                 return _apply(rule, found, place)
             except NotHereError as refusal:
-                raise RefusedError(f"{found.path}: {refusal}") from None
-            except RefusedError as refusal:
+                raise RuleRefusedError(f"{found.path}: {refusal}") from None
+            except RuleRefusedError as refusal:
                 refusals.append((rule, refusal))
     higher = _higher(replace(found, rules=tuple(rules)), place, tier)
     if higher is not None:
-        raise RefusedError(f"{found.path} needs tier {higher}: at tier {tier} say in the report why it is needed")
+        raise RuleRefusedError(f"{found.path} needs tier {higher}: at tier {tier} say in the report why it is needed")
     if not found.rules:
-        raise RefusedError(f"{found.path} is in no rule: it is not allowed at any tier")
+        raise RuleRefusedError(f"{found.path} is in no rule: it is not allowed at any tier")
     if not refusals:
         lowest = min(rule.tier for rule in found.rules)
-        raise RefusedError(f"{found.path} needs tier {lowest}, and other arguments: name single services")
+        raise RuleRefusedError(f"{found.path} needs tier {lowest}, and other arguments: name single services")
     rule, reason = max(reversed(refusals), key=lambda pair: (_weight(pair[1]), bool(pair[0].filter)))
     hinted = rule.hint and not isinstance(reason, WholeReasonError)
     # A command that changes something must be clear: to be counted, an action must name its service.
     unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
-    kind = UnclearCommandError if unclear else IncompleteError if isinstance(reason, IncompleteError) else RefusedError
+    kind = (
+        UnclearCommandError if unclear else IncompleteError if isinstance(reason, IncompleteError) else RuleRefusedError
+    )
     raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if hinted else ""))
 
 
-def _is_filtered(name: str, place: Place) -> bool:
+def _is_filtered(name: str, place: PathContext) -> bool:
     """Whether programs here reach what a rule is about through a filter; another user has other settings."""
     return place.local and not place.user and name in place.scope.filters
 
 
-def _weight(reason: RefusedError) -> int:
+def _weight(reason: RuleRefusedError) -> int:
     """Return how much a refusal tells: one about a value more than one about an option, an option that lacks least."""
     return (
         2
@@ -124,25 +126,25 @@ def _weight(reason: RefusedError) -> int:
     )
 
 
-def _higher(found: Found, place: Place, tier: int) -> int | None:
+def _higher(found: RuleMatch, place: PathContext, tier: int) -> int | None:
     """Return the lowest higher rule's tier that would allow the command, or None."""
     for rule in found.rules:
         if rule.tier > tier:
             try:
                 _apply(rule, found, place)
-            except RefusedError:
+            except RuleRefusedError:
                 continue
             return rule.tier
     return None
 
 
-def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
+def _apply(rule: CommandRule, found: RuleMatch, place: PathContext) -> RuleFit:
     if rule.reading == "git":
-        return Match(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
+        return RuleFit(path=found.path, rule=rule, arguments=Arguments(), words=(), look=_git(found, place))
     found = located(found, place) if rule.check == "compose" else found
     arguments = _arguments(rule, found)
     if past := PAST_FILTERS.get(rule.filter, frozenset()) & _option_names(found.given, arguments.options):
-        raise RefusedError(f"the option {min(past)} leads past the filter, which masks what it would show")
+        raise RuleRefusedError(f"the option {min(past)} leads past the filter, which masks what it would show")
     setting = _setting(rule, arguments, place)
     kinds = _without_left_out(assign_kinds(rule.arguments, arguments.positionals), setting)
     strangers: list[Stranger] = []
@@ -152,7 +154,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     for kind, word in kinds:
         strangers += _refuse(kind, word, setting)
     if setting.deep and not any(kind == "file" for kind, _ in kinds):
-        raise RefusedError("name the directory that is to be searched, by its absolute path")
+        raise RuleRefusedError("name the directory that is to be searched, by its absolute path")
     if rule.check and (reason := ARGUMENT_CHECKS[rule.check](found, arguments, place)):
         if not isinstance(reason, Stranger):
             raise (WholeReasonError if rule.check == "compose" else ValueRefusedError)(reason)
@@ -163,7 +165,7 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     actions = _actions(rule, (*found.given, *arguments.options), kinds, setting)
     given = (*found.given, *arguments.options)
     where = command_parts(found.path, given, place) if actions else ()
-    return Match(
+    return RuleFit(
         path=found.path,
         rule=rule,
         arguments=arguments,
@@ -175,12 +177,12 @@ def _apply(rule: CommandRule, found: Found, place: Place) -> Match:
     )
 
 
-def _without_left_out(kinds: list[tuple[str, Word]], setting: Setting) -> list[tuple[str, Word]]:
+def _without_left_out(kinds: list[tuple[str, Word]], setting: CheckContext) -> list[tuple[str, Word]]:
     """Leave out what a pattern found that is no file where files are read, or that nobody lists; keep at least one."""
     kept = [
         (kind, word)
         for kind, word in kinds
-        if not isinstance(word, Named)
+        if not isinstance(word, NamedPath)
         or not (
             (kind == "file" and not setting.deep and paths.refuse_other_than_file(word.text, setting.place))
             or (kind == "listing" and paths.listable(word.text, setting.place))
@@ -189,14 +191,16 @@ def _without_left_out(kinds: list[tuple[str, Word]], setting: Setting) -> list[t
     return kept or kinds
 
 
-def _spelt(option: Option, found: Found) -> str:
+def _spelt(option: Option, found: RuleMatch) -> str:
     """Return an option's name as it was given."""
     texts = [shown(word) for word in found.arguments]
     given = (name for name in option.names for text in texts if text == name or text.startswith(f"{name}="))
     return next(given, option.names[0])
 
 
-def _apart(rule: CommandRule, found: Found, given: Given, words: tuple[Word, ...], place: Place) -> LookCall | None:
+def _apart(
+    rule: CommandRule, found: RuleMatch, given: Given, words: tuple[Word, ...], place: PathContext
+) -> LookCall | None:
     """Return what the daemon runs in the place of a command, without files of the session; raises `NotHereError`."""
     if rule.look == "processes" and (reason := refuse_processes(place)):
         raise NotHereError(reason)
@@ -210,31 +214,35 @@ def _apart(rule: CommandRule, found: Found, given: Given, words: tuple[Word, ...
     return look
 
 
-def _git(found: Found, place: Place) -> LookCall:
-    """Read a look at a repository; raises `RefusedError` where the daemon cannot run it."""
+def _git(found: RuleMatch, place: PathContext) -> LookCall:
+    """Read a look at a repository; raises `RuleRefusedError` where the daemon cannot run it."""
     if not place.local or place.cwd is None:
-        raise RefusedError(
+        raise RuleRefusedError(
             "only repositories of this machine are looked at, plainly: elsewhere they could run any program"
         )
     if place.user:
-        raise RefusedError("it is run by the daemon, as nobody else: leave sudo out")
+        raise RuleRefusedError("it is run by the daemon, as nobody else: leave sudo out")
     if "git" not in place.scope.looks:
-        raise RefusedError("git runs in a cell of its own, which needs bubblewrap: read the repository's files instead")
+        raise RuleRefusedError(
+            "git runs in a cell of its own, which needs bubblewrap: read the repository's files instead"
+        )
     if why := place.scope.looks["git"]:
-        raise RefusedError(f"{why}: read the repository's files instead")
+        raise RuleRefusedError(f"{why}: read the repository's files instead")
     look = read_git(found.arguments, place.cwd)
     if look.arguments != ("version",) and not paths.in_repositories(look.directory, place):
-        raise RefusedError(f"{look.directory}: go to a repository below {place.scope.repos_dir}, or name it by git -C")
+        raise RuleRefusedError(
+            f"{look.directory}: go to a repository below {place.scope.repos_dir}, or name it by git -C"
+        )
     if reason := paths.listable(look.directory, place):
-        raise RefusedError(reason)
+        raise RuleRefusedError(reason)
     where = InRepository(directory=look.directory, root=place.scope.repos_dir)
     return LookCall(program="git", arguments=look.arguments, where=where)
 
 
 def _refuse(
-    kind: str, word: Word, setting: Setting, option: Option | None = None, found: Found | None = None
+    kind: str, word: Word, setting: CheckContext, option: Option | None = None, found: RuleMatch | None = None
 ) -> tuple[Stranger, ...]:
-    """Raise `RefusedError` for a word that is not of a kind; return a reason about which a person may be asked."""
+    """Raise `RuleRefusedError` for a word that is not of a kind; return a reason about which a person may be asked."""
     reason = check(kind, word, setting)
     if isinstance(reason, Stranger):
         return (reason,)
@@ -244,7 +252,7 @@ def _refuse(
     return ()
 
 
-def _arguments(rule: CommandRule, found: Found) -> Arguments:
+def _arguments(rule: CommandRule, found: RuleMatch) -> Arguments:
     if rule.reading == "ps":
         return Arguments()
     always = tuple(map(Literal, rule.always.split()))
@@ -262,7 +270,7 @@ def _option_names(*given: Given) -> frozenset[str]:
 
 
 def _written(
-    rule: CommandRule, found: Found, options: Given, kinds: list[tuple[str, Word]], setting: Setting
+    rule: CommandRule, found: RuleMatch, options: Given, kinds: list[tuple[str, Word]], setting: CheckContext
 ) -> tuple[Word, ...]:
     """Return the canonical form: subcommands, what always stands there, options, ``--``, arguments."""
     words: list[Word] = []
@@ -285,7 +293,7 @@ def _written(
                 continue  # xargs itself adds it, behind the ``--``
             case Glob():
                 word = Literal("{}")  # noqa: PLW2901 - find puts the file there
-            case Text() | Stream():
+            case Text() | StreamFile():
                 pass
         words.append(word)
     return tuple(words)
@@ -301,16 +309,16 @@ def _narrows(given: tuple[Option, str | None]) -> bool:
     return "--include" not in option.names and ("--glob" not in option.names or (value or "").startswith("!"))
 
 
-def _formed(options: Given, setting: Setting) -> Given:
+def _formed(options: Given, setting: CheckContext) -> Given:
     return tuple(
         (option, value if value is None or option.kind is None else form(option.kind, value, setting))
         for option, value in options
     )
 
 
-def _setting(rule: CommandRule, arguments: Arguments, place: Place) -> Setting:
+def _setting(rule: CommandRule, arguments: Arguments, place: PathContext) -> CheckContext:
     deep = rule.deep == "*" or bool(arguments.names() & set(rule.deep.split()))
-    return Setting(place=place, deep=deep, searched=_searched(rule, arguments))
+    return CheckContext(place=place, deep=deep, searched=_searched(rule, arguments))
 
 
 def _searched(rule: CommandRule, arguments: Arguments) -> Searched:
@@ -328,7 +336,9 @@ def _searched(rule: CommandRule, arguments: Arguments) -> Searched:
     )
 
 
-def _actions(rule: CommandRule, options: Given, kinds: list[tuple[str, Word]], setting: Setting) -> tuple[Action, ...]:
+def _actions(
+    rule: CommandRule, options: Given, kinds: list[tuple[str, Word]], setting: CheckContext
+) -> tuple[Action, ...]:
     if not rule.action:
         return ()
     named = [(option.kind, value) for option, value in options if option.kind is not None and value is not None]
@@ -337,10 +347,10 @@ def _actions(rule: CommandRule, options: Given, kinds: list[tuple[str, Word]], s
     for kind, text in named:
         for service in services_of(kind, text, setting):
             if (reason := refuse_service(service, unit=kind == "unit")) is not None:
-                raise RefusedError(f"{service}: {reason}")
+                raise RuleRefusedError(f"{service}: {reason}")
             names.append(service)
     if not all(names or [rule.service]):
-        raise RefusedError("name the services")
+        raise RuleRefusedError("name the services")
     return tuple(Action(kind=rule.action, service=name) for name in names or [rule.service])
 
 
@@ -353,7 +363,7 @@ _UNARY: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
 _BINARY: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
 
 
-def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
+def _test(found: RuleMatch, arguments: Arguments, _place: PathContext) -> str | None:
     """Refuse tests that could be read in more than one way: one to three words, with a constant operator."""
     words = list(arguments.positionals)
     if found.path == "[" and (not words or words.pop() != Literal("]")):
@@ -369,7 +379,7 @@ def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
     return None if plain else "compare one value at a time, with =, !=, -eq, -gt and the like: [ … ] && [ … ]"
 
 
-def _files(_found: Found, arguments: Arguments, place: Place) -> str | None:
+def _files(_found: RuleMatch, arguments: Arguments, place: PathContext) -> str | None:
     """Refuse directories, whose files diff prints; on another host only their names tell."""
     for word in arguments.positionals:
         if (
@@ -381,17 +391,17 @@ def _files(_found: Found, arguments: Arguments, place: Place) -> str | None:
     return None
 
 
-def _exit(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+def _exit(_found: RuleMatch, arguments: Arguments, _place: PathContext) -> str | None:
     """Refuse what is no status: zsh computes the argument of exit, and a subscript in it can run a command."""
     words = [word.text for word in arguments.positionals if isinstance(word, Literal)]
     return None if all(_STATUS.fullmatch(word) for word in words) else "write a plain number from 0 to 255"
 
 
-def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
+def _compose(found: RuleMatch, _arguments: Arguments, place: PathContext) -> str | None:
     return refuse_project(found, place)
 
 
-def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
+def _cluster(found: RuleMatch, arguments: Arguments, _place: PathContext) -> str | None:
     """Refuse to print objects of a cluster in a form that shows the environment of what runs in them."""
     words = list(arguments.positionals)
     given = [(option.names, value) for option, value in (*found.given, *arguments.options) if value is not None]
@@ -405,19 +415,19 @@ def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
     return None
 
 
-def _secrets(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+def _secrets(_found: RuleMatch, arguments: Arguments, _place: PathContext) -> str | None:
     """Refuse objects that are secrets, by their kind or by their name."""
     return cluster_output.refuse_secrets(list(map(shown, arguments.positionals)))
 
 
-def _repository(_found: Found, _arguments: Arguments, place: Place) -> str | None:
+def _repository(_found: RuleMatch, _arguments: Arguments, place: PathContext) -> str | None:
     """Refuse to follow the files of a directory that is not one of the operator's repositories."""
     if place.cwd is None or not place.local:
         return f"go there first: cd {place.scope.repos_dir}/… && …"
     return paths.deployable(place.cwd, place)
 
 
-def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+def _redirects(_found: RuleMatch, arguments: Arguments, _place: PathContext) -> str | None:
     """Refuse to follow redirects unless all unnamed hosts lead nowhere; curl takes the first entry that fits."""
     given = [value for option, value in arguments.options if value is not None and "--connect-to" in option.names]
     if len(given) < _HOST_AND_NOWHERE or given[-1] != NOWHERE or NOWHERE in given[:-1]:
@@ -425,7 +435,7 @@ def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None
     return None
 
 
-ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
+ARGUMENT_CHECKS: Final[dict[str, Callable[[RuleMatch, Arguments, PathContext], str | None]]] = {
     "test": _test,
     "files": _files,
     "exit": _exit,

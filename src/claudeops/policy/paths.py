@@ -31,7 +31,7 @@ from claudeops.policy.places import (
     meet,
     refuse_search,
 )
-from claudeops.policy.reach import Reach, Scope
+from claudeops.policy.reach import JudgeScope, TierReach
 from claudeops.text import regex
 
 COMPOSE_FILE: Final = regex.Pattern(r"(?:docker-)?compose[\w.-]*\.ya?ml")
@@ -56,11 +56,11 @@ class Searched:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class PathContext:
     """The surroundings in which a command's paths are judged."""
 
-    scope: Scope
-    reach: Reach = field(default_factory=Reach)
+    scope: JudgeScope
+    reach: TierReach = field(default_factory=TierReach)
     never: tuple[str, ...] = ()  # places that the policy file forbids, in addition to those that always are
     cwd: str | None = None  # absolute; None: not known, on another host or in a container
     where: tuple[str, ...] = ()  # what lies between the session and the commands; it distinguishes services
@@ -80,7 +80,7 @@ class Place:
         return {"HOME": scope.home, "TMPDIR": scope.tmpdir, "PWD": self.cwd or scope.workdir} | state
 
 
-def absolute(text: str, place: Place) -> str | None:
+def absolute(text: str, place: PathContext) -> str | None:
     """Return a path absolute and normal, with a slash at its end if it has one; None where its directory is unknown."""
     whole = text if text.startswith("/") else f"{place.cwd}/{text}" if place.cwd is not None else None
     if whole is None or not text:
@@ -89,12 +89,12 @@ def absolute(text: str, place: Place) -> str | None:
     return ("/" + posixpath.normpath(whole).lstrip("/") + end).replace("//", "/")
 
 
-def readable(text: str, place: Place) -> str | None:
+def readable(text: str, place: PathContext) -> str | None:
     """Return why the content of a path may not be read, or None."""
     return _refused(text, place, secrets=True)
 
 
-def readable_all(pattern: str, place: Place) -> str | None:
+def readable_all(pattern: str, place: PathContext) -> str | None:
     """Return why the content of some file that a pattern could find may not be read, or None."""
     odd = None if _PLAIN_SETS.fullmatch(pattern) else f"{pattern}: write the pattern without brackets and backslashes"
     if odd or _odd(pattern):
@@ -105,12 +105,12 @@ def readable_all(pattern: str, place: Place) -> str | None:
     return next((reason for reason in reasons if reason), None) or _refuse_outside(judged, pattern, place)
 
 
-def listable(text: str, place: Place) -> str | None:
+def listable(text: str, place: PathContext) -> str | None:
     """Return why a path's name and metadata may not be read, or None; refused are other processes and our own files."""
     return _refused(text, place, secrets=False)
 
 
-def refuse_other_than_file(text: str, place: Place) -> str | None:
+def refuse_other_than_file(text: str, place: PathContext) -> str | None:
     """Return why a path is no regular file, or None where it is one, is not there, or cannot be looked up."""
     path = absolute(text, place)
     if not place.local or path is None or _is_exception(path) or place.scope.is_file(path):
@@ -118,7 +118,7 @@ def refuse_other_than_file(text: str, place: Place) -> str | None:
     return f"{text} is a directory or a device: name the files in it"
 
 
-def searchable(text: str, place: Place, names: Searched) -> str | None:
+def searchable(text: str, place: PathContext, names: Searched) -> str | None:
     """Return why everything below a path may not be read, or None."""
     path = absolute(text, place)
     if (reason := readable(text, place)) or path is None:
@@ -136,7 +136,7 @@ def searchable(text: str, place: Place, names: Searched) -> str | None:
     return f"searching {text} for {refused}{_leaving_out(names)}" if refused else None
 
 
-def named_like_a_file(text: str, place: Place) -> bool:
+def named_like_a_file(text: str, place: PathContext) -> bool:
     """Whether a path and its target have the kind of name that files have and directories do not."""
     return all(_PLAIN_KIND.fullmatch(posixpath.basename(path)) for path in {text, _resolved(text, place)})
 
@@ -159,12 +159,12 @@ def is_plain_file(path: str) -> bool:
     return bool(plain) and not has_secret_name(path)
 
 
-def enterable(text: str, place: Place) -> str | None:
+def enterable(text: str, place: PathContext) -> str | None:
     """Return why ``cd`` may not go to a path, or None."""
     return readable(text, place) or _refuse_shared(text, place)
 
 
-def writable(text: str, place: Place) -> str | None:
+def writable(text: str, place: PathContext) -> str | None:
     """Return why a path may not be written, or None: only plain files below the directories of the tier may."""
     allowed = " and ".join(dict.fromkeys((*place.reach.write, *place.reach.files)))
     where = (
@@ -184,12 +184,12 @@ def writable(text: str, place: Place) -> str | None:
     return _refused(text, place, secrets=True)
 
 
-def foreign(text: str, place: Place) -> str | None:
+def foreign(text: str, place: PathContext) -> str | None:
     """Return why a path may not be passed as a key, or None: a session must not have written it."""
     return listable(text, place) or _refuse_shared(text, place, own_too=True)
 
 
-def deployable(text: str, place: Place) -> str | None:
+def deployable(text: str, place: PathContext) -> str | None:
     """Return why something may not be deployed from a path, or None: only from the operator's repositories."""
     path = absolute(text, place)
     where = f"deploy only from below {place.scope.repos_dir}, by absolute path"
@@ -204,18 +204,18 @@ def deployable(text: str, place: Place) -> str | None:
     return readable(text, place)
 
 
-def in_repositories(path: str, place: Place) -> bool:
+def in_repositories(path: str, place: PathContext) -> bool:
     """Whether an absolute path, with its links followed, is below the repositories' directory."""
     return is_within(path, (place.scope.repos_dir,), place)
 
 
-def is_within(path: str, directories: Iterable[str], place: Place) -> bool:
+def is_within(path: str, directories: Iterable[str], place: PathContext) -> bool:
     """Whether an absolute path, with its links followed, is one of these directories or below one."""
     names = _names(_resolved(path, place))
     return any(_below(names, _names(root)) for each in directories for root in {each, _resolved(each, place)})
 
 
-def project(text: str, place: Place) -> str | None:
+def project(text: str, place: PathContext) -> str | None:
     """Return why a compose file or project directory may not be used, or None: others must not be able to write it."""
     if text == "-" or _names(text)[:1] in {("dev",), ("proc",)}:
         return f"{text}: write the compose file's path out"
@@ -238,7 +238,7 @@ def is_address(text: str) -> bool:
     return "/" in text and ("." in first or not _PLAIN_KIND.fullmatch(posixpath.basename(text)))
 
 
-def deployed_name(path: str, place: Place) -> str:
+def deployed_name(path: str, place: PathContext) -> str:
     """Return the name under which a deployment from a path is counted: the path within the repositories."""
     inside = posixpath.relpath(absolute(path, place) or path, posixpath.normpath(place.scope.repos_dir))
     return regex.sub(r"\.(?:ya?ml|json)$", "", inside)
@@ -250,28 +250,28 @@ def _leaving_out(names: Searched) -> str:
     return ": " + " ".join(option.format(name) for name in LEFT_OUT for option in names.by)
 
 
-def _write_roots(place: Place) -> tuple[tuple[str, ...], ...]:
+def _write_roots(place: PathContext) -> tuple[tuple[str, ...], ...]:
     return tuple(_names(path) for root in place.reach.write for path in {root, _resolved(root, place)})
 
 
-def _is_link(path: str, place: Place) -> bool:
+def _is_link(path: str, place: PathContext) -> bool:
     """Whether a file is a link itself; its directories may be."""
     directory, name = posixpath.split(path)
     return _resolved(path, place) != posixpath.join(_resolved(directory, place), name)
 
 
-def _own_roots(place: Place) -> tuple[str, ...]:
+def _own_roots(place: PathContext) -> tuple[str, ...]:
     roots = (place.scope.workdir, place.scope.tmpdir)
     return (*roots, *(_resolved(root, place) for root in roots))
 
 
-def _own_root(names: tuple[str, ...], place: Place) -> tuple[str, ...] | None:
+def _own_root(names: tuple[str, ...], place: PathContext) -> tuple[str, ...] | None:
     """Return the one of the session's own directories that a path is in, or None."""
     roots = map(_names, _own_roots(place)) if place.local else ()
     return next((root for root in roots if _below(names, root)), None)
 
 
-def _resolved(path: str, place: Place) -> str:
+def _resolved(path: str, place: PathContext) -> str:
     return place.scope.resolve(path) if place.local else path
 
 
@@ -283,7 +283,7 @@ def _below(names: tuple[str, ...], root: tuple[str, ...]) -> bool:
     return names[: len(root)] == root
 
 
-def _refuse_shared(text: str, place: Place, *, own_too: bool = False) -> str | None:
+def _refuse_shared(text: str, place: PathContext, *, own_too: bool = False) -> str | None:
     path = absolute(text, place)
     if path is None:
         return None
@@ -296,7 +296,7 @@ def _refuse_shared(text: str, place: Place, *, own_too: bool = False) -> str | N
     return None
 
 
-def _refused(text: str, place: Place, *, secrets: bool) -> str | None:
+def _refused(text: str, place: PathContext, *, secrets: bool) -> str | None:
     if odd := _odd(text):
         return odd
     path = absolute(text, place)
@@ -317,7 +317,7 @@ def _odd(text: str) -> str | None:
     return f"{text[:80]} is an address, and no path" if "://" in text else None
 
 
-def _secret(path: str, text: str, place: Place, *, secrets: bool, constant: bool) -> str | None:
+def _secret(path: str, text: str, place: PathContext, *, secrets: bool, constant: bool) -> str | None:
     """Return why an absolute path is never read, or None; ``constant``: it is no pattern."""
     names = _names(path.translate(_NO_WILDCARDS) if constant else path)
     if constant and _is_exception(path):
@@ -359,7 +359,7 @@ def _named_like_a_secret(names: tuple[str, ...], *, constant: bool) -> bool:
     return any(is_secret_name(name, hidden=found) for name in names if not (plain and is_glob(name)))
 
 
-def _refuse_outside(judged: set[str], text: str, place: Place) -> str | None:
+def _refuse_outside(judged: set[str], text: str, place: PathContext) -> str | None:
     """Return why some of these paths are not where the tier may read, or None."""
     trees = place.reach.read
     if "/" in trees or not place.local:

@@ -1,4 +1,4 @@
-"""A policy file, read: TOML text becomes a `Document`, or the line that is wrong and what to write instead.
+"""A policy file, read: TOML text becomes a `PolicyDocument`, or the line that is wrong and what to write instead.
 
 A file stands alone, or begins with ``extends = "default"`` and then says only what is different. It may extend
 fragments too, ``["default", "cloud-read"]``: they are laid over the default, in their order. In that case
@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from claudeops.policy.migrate import GONE, new_form
-from claudeops.policy.policy_tables import TABLES, ActionEntry, Document, TierEntry, command_fault, group_fault
+from claudeops.policy.policy_tables import TABLES, DeclaredAction, PolicyDocument, TierEntry, command_fault, group_fault
 from claudeops.text import regex
 from claudeops.text.toml_file import KeyFault, TomlFault, TomlFile, nearest
 from claudeops.text.toml_lines import Path
@@ -46,7 +46,7 @@ class PolicyFault(TomlFault):
         self.extended = extended
 
 
-def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
+def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> PolicyDocument:
     """Return what a file says, merged with the default and fragments that it extends. Raises `PolicyFault`.
 
     ``fragments``: texts by name.
@@ -62,7 +62,7 @@ def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] 
     for name in reader.fragments(document, known=fragments):
         base = _laid_over(base, _load(fragments[name], extended=name).values)
     reader.check_without(document.without, base)
-    merged = msgspec.convert(_laid_over(_without(base, document.without), toml.values), Document)
+    merged = msgspec.convert(_laid_over(_without(base, document.without), toml.values), PolicyDocument)
     reader.check(merged, own=document)
     return merged
 
@@ -134,7 +134,7 @@ class _Reader:
                     remedy = nearest(key, sorted(known or ()))
                     raise self.fault((*path, key), f"the key {key!r} is not known here: {remedy}")
 
-    def fragments(self, document: Document, *, known: Iterable[str]) -> tuple[str, ...]:
+    def fragments(self, document: PolicyDocument, *, known: Iterable[str]) -> tuple[str, ...]:
         """Return the fragments that are extended; raises `PolicyFault` for unknown ones."""
         wanted = (document.extends,) if isinstance(document.extends, str) else document.extends or ()
         names = sorted(known)
@@ -147,10 +147,10 @@ class _Reader:
             raise self.fault(("extends",), f"a fragment only adds to the default: write extends = [{expected}]")
         return wanted[1:]
 
-    def document(self) -> Document:
+    def document(self) -> PolicyDocument:
         """Return the text's values; raises `PolicyFault` for one of the wrong type."""
         try:
-            return msgspec.convert(self._own, Document)
+            return msgspec.convert(self._own, PolicyDocument)
         except msgspec.ValidationError as error:
             message = str(error)
             found = _AT.search(message)
@@ -172,7 +172,7 @@ class _Reader:
 
     def check_without(self, gone: Iterable[str], base: Mapping[str, object]) -> None:
         """Raise `PolicyFault` for a command in ``without`` that the default does not have."""
-        default = msgspec.convert(base, Document)
+        default = msgspec.convert(base, PolicyDocument)
         names = {name for rule in default.commands for name in rule.name.split("|")} | set(default.wrappers)
         for name in gone:
             if not any(known == name or known.startswith(f"{name} ") for known in names):
@@ -180,7 +180,7 @@ class _Reader:
                 hint = f": did you mean {near[0]!r}?" if near else ""
                 raise self.fault(("without",), f"the default has no rule for {name!r}{hint}")
 
-    def check(self, document: Document, own: Document | None = None) -> None:
+    def check(self, document: PolicyDocument, own: PolicyDocument | None = None) -> None:
         """Raise `PolicyFault` for parts that do not fit together; in a merged document only ``own`` is checked."""
         mine = own or document
         self._check_maintenance(mine)
@@ -201,11 +201,11 @@ class _Reader:
                 raise self.fault(("wrappers", name), reason)
         self._check_rules(mine, document)
 
-    def _check_maintenance(self, mine: Document) -> None:
+    def _check_maintenance(self, mine: PolicyDocument) -> None:
         if mine.maintenance not in {"hold", "act"}:
             raise self.fault(("maintenance",), f"{mine.maintenance!r} is not known: write 'hold' or 'act'")
 
-    def _check_rules(self, mine: Document, document: Document) -> None:
+    def _check_rules(self, mine: PolicyDocument, document: PolicyDocument) -> None:
         if (reason := mine.never.fault()) is not None:
             raise self.fault(("never", "hosts"), reason)
         highest = max(map(int, document.tiers), default=0)
@@ -225,7 +225,7 @@ class _Reader:
 
 
 def _fits(table: str, value: object) -> bool:
-    kinds: dict[str, object] = {"tiers": TierEntry, "actions": ActionEntry, "services": list[str], "wrappers": int}
+    kinds: dict[str, object] = {"tiers": TierEntry, "actions": DeclaredAction, "services": list[str], "wrappers": int}
     try:
         msgspec.convert(value, kinds.get(table, str))
     except msgspec.ValidationError:
@@ -257,12 +257,12 @@ _ARRAYS: Final = ("groups", "commands", "tools")
 _ORIGINS: Final = frozenset({"extends", "without"})  # how the document was made, not what it says
 
 
-def in_force(document: Document, origin: str) -> str:
+def in_force(document: PolicyDocument, origin: str) -> str:
     """Return a policy as people read it, with where it is from."""
     return f"# In force, from {origin}\n\n{render(document)}"
 
 
-def render(document: Document) -> str:
+def render(document: PolicyDocument) -> str:
     """Return a standalone file that means the same."""
     body: dict[str, object] = msgspec.to_builtins(document)
     plain = {key: value for key, value in body.items() if isinstance(value, str) and key not in _ORIGINS}

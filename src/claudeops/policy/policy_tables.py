@@ -45,11 +45,11 @@ MOST_PEOPLE: Final = 9
 """How many people may have to say yes; more would never come together while a call waits."""
 
 
-class Entry(msgspec.Struct, kw_only=True, frozen=True):
+class PolicyEntry(msgspec.Struct, kw_only=True, frozen=True):
     """A table of the file."""
 
 
-class AskEntry(Entry, frozen=True, kw_only=True):
+class AskEntry(PolicyEntry, frozen=True, kw_only=True):
     """``[tiers.N.ask]``."""
 
     commands: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class AskEntry(Entry, frozen=True, kw_only=True):
     approvals: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class TierEntry(Entry, frozen=True, kw_only=True):
+class TierEntry(PolicyEntry, frozen=True, kw_only=True):
     """``[tiers.N]``."""
 
     tools: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
     not_in_estate: str = "deny"
     ask: AskEntry = AskEntry()
 
-    def fault(self, document: Document) -> tuple[str, str] | None:
+    def fault(self, document: PolicyDocument) -> tuple[str, str] | None:
         """Return the key that is wrong and why, or None."""
         for tool in self.tools:
             if tool not in BUILT_IN_TOOLS:
@@ -111,7 +111,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
         return None
 
 
-class ActionEntry(Entry, frozen=True, kw_only=True):
+class DeclaredAction(PolicyEntry, frozen=True, kw_only=True):
     """``[actions.KIND]``."""
 
     limit: int | msgspec.UnsetType = msgspec.UNSET  # not in what is extended either: a fault
@@ -136,7 +136,7 @@ class ActionEntry(Entry, frozen=True, kw_only=True):
         return float(found[1]) * _UNIT[found[2]] if found else 0.0
 
 
-class NeverEntry(Entry, frozen=True, kw_only=True):
+class NeverEntry(PolicyEntry, frozen=True, kw_only=True):
     """``[never]``."""
 
     paths: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class NeverEntry(Entry, frozen=True, kw_only=True):
         return odd and f"{odd!r} stands for nothing here: name the hosts that no session may reach"
 
 
-class ToolEntry(Entry, frozen=True, kw_only=True):
+class ToolEntry(PolicyEntry, frozen=True, kw_only=True):
     """``[[tools]]``: a tool of an MCP server."""
 
     name: str
@@ -160,7 +160,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
     changes: bool = True
     approvals: int | msgspec.UnsetType = msgspec.UNSET
 
-    def check(self, document: Document, *, highest: int) -> None:
+    def check(self, document: PolicyDocument, *, highest: int) -> None:
         """Raise `KeyFault` for a fault."""
         if not regex.fullmatch(r"mcp__[\w*-]+__[\w*-]+", self.name) or self.name in NEVER_TOOLS:
             raise KeyFault("name", f"{self.name!r} is not a tool of a server: write mcp__SERVER__TOOL")
@@ -173,12 +173,12 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
         _check_people(self.approvals)
 
 
-class Document(Entry, frozen=True, kw_only=True):
+class PolicyDocument(PolicyEntry, frozen=True, kw_only=True):
     """A whole file."""
 
     extends: str | tuple[str, ...] | None = None
     tiers: dict[str, TierEntry] = {}
-    actions: dict[str, ActionEntry] = {}
+    actions: dict[str, DeclaredAction] = {}
     services: dict[str, tuple[str, ...]] = {}
     never: NeverEntry = NeverEntry()
     commands: tuple[CommandRule, ...] = ()
@@ -199,15 +199,15 @@ class Document(Entry, frozen=True, kw_only=True):
         return None
 
 
-def _keys(kind: type[Entry]) -> frozenset[str]:
+def _keys(kind: type[PolicyEntry]) -> frozenset[str]:
     return frozenset(field.name for field in msgspec.structs.fields(kind))
 
 
 TABLES: Final[dict[tuple[str | int, ...], frozenset[str]]] = {
-    (): _keys(Document),
+    (): _keys(PolicyDocument),
     ("tiers", "*"): _keys(TierEntry),
     ("tiers", "*", "ask"): _keys(AskEntry),
-    ("actions", "*"): _keys(ActionEntry),
+    ("actions", "*"): _keys(DeclaredAction),
     ("never",): _keys(NeverEntry),
     ("tools", "*"): _keys(ToolEntry),
     ("commands", "*"): frozenset(field.name for field in dataclasses.fields(CommandRule)),

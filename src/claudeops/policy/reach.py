@@ -29,7 +29,7 @@ _HOST_OF_URL: Final = regex.Pattern(r"(?s)(?:[^/]*//)?([^/?#]*?)(?::\d+)?(?:[/?#
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class TierReach:
     """What a tier's calls may be about."""
 
     hosts: tuple[str, ...] = EVERYTHING  # that commands may run on or contact
@@ -269,7 +269,7 @@ class NodeScope:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scope(NodeScope):
+class JudgeScope(NodeScope):
     """A session's own places and switches, which its calls are judged against. Paths are absolute."""
 
     workdir: str  # the session's own directory: its first working directory, writable from tier 2 up

@@ -11,7 +11,7 @@ from claudeops.policy.rules import (
     CommandGroup,
     CommandRule,
     Given,
-    RefusedError,
+    RuleRefusedError,
     UnclearCommandError,
     Wrapper,
     read_arguments,
@@ -156,7 +156,7 @@ REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleMatch:
     """What the book knows about a command line."""
 
     path: str  # the command with its subcommands
@@ -217,8 +217,8 @@ class RuleBook:
         group = self._groups.get(path)
         return group.options if group is not None and (group.shared or not shared) else ""
 
-    def find(self, name: str, arguments: tuple[Word, ...]) -> Found:
-        """Return what is known about a command and its subcommands. Raises `RefusedError` for an unknown one."""
+    def find(self, name: str, arguments: tuple[Word, ...]) -> RuleMatch:
+        """Return what is known about a command and its subcommands. Raises `RuleRefusedError` for an unknown one."""
         path, rest, shared = self._aliases.get(name, name), arguments, ""
         steps: list[tuple[Given, str]] = []
         while path in self._groups:
@@ -226,7 +226,7 @@ class RuleBook:
             try:
                 read = read_arguments(rest, f"{shared} {group.options}", "ordered")
                 following = self._following(path, read.positionals)
-            except RefusedError as error:
+            except RuleRefusedError as error:
                 if path in self._rules and not isinstance(error, _UnknownSubcommandError):
                     break
                 raise type(error)(f"{path}: {error}") from None
@@ -235,9 +235,9 @@ class RuleBook:
             shared = f"{shared} {group.options}" if group.shared else shared
         if path not in self._rules and path not in self._wrappers:
             unjudged = regex.sub(r"[\d.]+$", "", path) in UNJUDGED or path in UNJUDGED
-            kind = UnclearCommandError if unjudged else RefusedError
+            kind = UnclearCommandError if unjudged else RuleRefusedError
             raise kind(f"{path} is in no rule: {REASONS.get(path, 'it is not allowed at any tier')}")
-        return Found(
+        return RuleMatch(
             path,
             rest,
             tuple(steps),
@@ -248,10 +248,10 @@ class RuleBook:
         )
 
     def _following(self, path: str, positionals: tuple[Word, ...]) -> str:
-        """Return the subcommand; raises `RefusedError` where there is none, or an unknown one."""
+        """Return the subcommand; raises `RuleRefusedError` where there is none, or an unknown one."""
         first = positionals[0] if positionals else None
         if not isinstance(first, Literal):
-            kind = UnclearCommandError if first else RefusedError
+            kind = UnclearCommandError if first else RuleRefusedError
             raise kind(f"write out what it is to do: {self._known(path)}")
         following = f"{path} {first.text}"
         if following not in self._rules and following not in self._groups and following not in self._wrappers:
@@ -266,7 +266,7 @@ class RuleBook:
         return ", ".join(sorted({name.split(" ")[depth] for name in names if name.startswith(f"{path} ")}))
 
 
-class _UnknownSubcommandError(RefusedError):
+class _UnknownSubcommandError(RuleRefusedError):
     """What follows a command is none of its subcommands."""
 
 

@@ -28,15 +28,15 @@ READINGS: Final = ("getopt", "ordered", "single", "bundle", "words", "ps", "git"
 """How a program reads its words; described in docs/reference/policy.md."""
 
 
-class RefusedError(Exception):
+class RuleRefusedError(Exception):
     """A command does not fit a rule; ``str()`` is the reason, for the model to read."""
 
 
-class IncompleteError(RefusedError):
+class IncompleteError(RuleRefusedError):
     """A command fits a rule, but something is missing at its end."""
 
 
-class UnclearCommandError(RefusedError):
+class UnclearCommandError(RuleRefusedError):
     """It is not clear what a command would do; at a tier that may ask, a person decides."""
 
 
@@ -141,7 +141,7 @@ def option_table(options: str) -> Mapping[str, Option]:
 
 
 def read_arguments(words: tuple[Word, ...], options: str, reading: str = "getopt", first: str = "") -> Arguments:
-    """Separate options from arguments. Raises `RefusedError`, also for an option that the rule spells otherwise."""
+    """Separate options from arguments. Raises `RuleRefusedError`, also for an option that the rule spells otherwise."""
     if reading == "words":
         return Arguments(positionals=words)
     if reading == "bundle" and words and isinstance(words[0], Literal) and _BUNDLE.fullmatch(words[0].text):
@@ -168,7 +168,7 @@ def read_arguments(words: tuple[Word, ...], options: str, reading: str = "getopt
 
 
 def assign_kinds(arguments: str, positionals: tuple[Word, ...]) -> list[tuple[str, Word]]:
-    """Pair arguments with the kinds of a rule. Raises `RefusedError` for too many or too few of them."""
+    """Pair arguments with the kinds of a rule. Raises `RuleRefusedError` for too many or too few of them."""
     kinds = arguments.split()
     last, repeat = (kinds[-1][:-1], kinds[-1][-1]) if kinds and kinds[-1][-1] in "?*+" else ("", "")
     fixed = kinds[:-1] if repeat else kinds
@@ -176,7 +176,7 @@ def assign_kinds(arguments: str, positionals: tuple[Word, ...]) -> list[tuple[st
     if len(positionals) < len(fixed) or (repeat == "+" and not extra):
         raise IncompleteError("an argument is missing: name what it is about")
     if extra and (not repeat or (repeat == "?" and len(extra) > 1)):
-        raise RefusedError(f"the argument {shown(extra[0])!r} is not allowed")
+        raise RuleRefusedError(f"the argument {shown(extra[0])!r} is not allowed")
     return [*zip(fixed, positionals, strict=False), *((last, word) for word in extra)]
 
 
@@ -239,9 +239,9 @@ class _Reader:
         option = self._table.get(name)
         if option is None:
             where = f" (in {within})" if len(within) > len(name) else ""
-            raise RefusedError(f"the option {name}{where} is not allowed")
+            raise RuleRefusedError(f"the option {name}{where} is not allowed")
         if option.kind is None and value is not None:
-            raise RefusedError(f"the option {name} takes no value")
+            raise RuleRefusedError(f"the option {name} takes no value")
         if option.kind is not None and value is None and not option.attached:
             value = self._value(name)
         self.options.append((option, value))
@@ -250,7 +250,7 @@ class _Reader:
 
     def _value(self, name: str) -> str:
         if not self.rest:
-            raise RefusedError(f"the value of {name} is missing")
+            raise RuleRefusedError(f"the value of {name} is missing")
         word = self.rest.pop(0)
         if not isinstance(word, Literal):
             raise UnclearCommandError(f"the value of {name} is not known before it runs: write it out")

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from claudeops.domain.calls import ActionLimit
 from claudeops.domain.network.destination import merged
-from claudeops.policy.judge import Judgement, explain, judge
+from claudeops.policy.judge import PolicyJudgement, explain, judge
 from claudeops.policy.policy import (
     ActionRule,
     Approvals,
@@ -27,17 +27,17 @@ from claudeops.policy.policy import (
     with_both_names,
 )
 from claudeops.policy.policy_file import PolicyFault, read_document
-from claudeops.policy.policy_tables import Document, TierEntry
-from claudeops.policy.reach import NodeScope, Scope, parse_entry
+from claudeops.policy.policy_tables import PolicyDocument, TierEntry
+from claudeops.policy.reach import JudgeScope, NodeScope, parse_entry
 from claudeops.policy.rule_book import RuleBook
 
 __all__ = [
-    "Document",
-    "Judgement",
+    "JudgeScope",
     "NodeScope",
     "Policy",
+    "PolicyDocument",
     "PolicyFault",
-    "Scope",
+    "PolicyJudgement",
     "TierPolicy",
     "explain",
     "judge",
@@ -149,7 +149,7 @@ def _tier(entry: TierEntry) -> TierRules:
     )
 
 
-def _book(document: Document) -> RuleBook:
+def _book(document: PolicyDocument) -> RuleBook:
     return RuleBook(
         rules=document.commands, groups=document.groups, wrappers=document.wrappers, aliases=document.aliases
     )

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.policy.arguments import Setting, check, form
+from claudeops.policy.arguments import CheckContext, check, form
 from claudeops.policy.programs.find import executed, read_find
-from claudeops.policy.rule_book import DROPPED, FIND, SHELLS, XARGS, Found
+from claudeops.policy.rule_book import DROPPED, FIND, SHELLS, XARGS, RuleMatch
 from claudeops.policy.rules import (
     Arguments,
     IncompleteError,
-    RefusedError,
+    RuleRefusedError,
     UnclearCommandError,
     Wrapper,
     assign_kinds,
@@ -43,7 +43,7 @@ class Unfolded:
     """What a wrapper runs, and how it is put together again."""
 
     parsed: Parsed
-    rebuilt: Callable[[Runs], SimpleCommand]  # raises `UnclearError`, `RefusedError`
+    rebuilt: Callable[[Runs], SimpleCommand]  # raises `UnclearError`, `RuleRefusedError`
     own: Arguments = field(default_factory=Arguments)  # the wrapper's own
     strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
 
@@ -53,11 +53,11 @@ class _Wrapped:
     """A wrapper's command line, taken apart."""
 
     wrapper: Wrapper
-    found: Found
+    found: RuleMatch
     command: SimpleCommand
     own: Arguments
     rest: tuple[Word, ...]  # what it runs
-    setting: Setting
+    setting: CheckContext
 
     def before(self) -> tuple[Word, ...]:
         """Return the wrapper's own part in its canonical form, up to what it runs."""
@@ -74,8 +74,8 @@ class _Wrapped:
         return (*words, Literal("--")) if self.wrapper.dashes else tuple(words)
 
 
-def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Unfolded:
-    """Return the commands that a wrapper runs. Raises `RefusedError` when it may not be used like this."""
+def unfold(found: RuleMatch, wrapper: Wrapper, command: SimpleCommand, setting: CheckContext) -> Unfolded:
+    """Return the commands that a wrapper runs. Raises `RuleRefusedError` when it may not be used like this."""
     if found.path == FIND:
         return _find(command, found.arguments, setting)
     own, rest = _split(wrapper, found)
@@ -90,7 +90,7 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
     return replace(unfolded, own=own, strangers=strangers)
 
 
-def _split(wrapper: Wrapper, found: Found) -> tuple[Arguments, tuple[Word, ...]]:
+def _split(wrapper: Wrapper, found: RuleMatch) -> tuple[Arguments, tuple[Word, ...]]:
     """Separate a wrapper's own options and arguments from the command that follows them."""
     options, before = f"{wrapper.options} {found.shared}", wrapper.before.split()
     read = read_arguments(found.arguments, options, "ordered")
@@ -101,7 +101,7 @@ def _split(wrapper: Wrapper, found: Found) -> tuple[Arguments, tuple[Word, ...]]
     return Arguments(tuple(given), own), rest
 
 
-def _check_values(wrapper: Wrapper, found: Found, own: Arguments, setting: Setting) -> tuple[Stranger, ...]:
+def _check_values(wrapper: Wrapper, found: RuleMatch, own: Arguments, setting: CheckContext) -> tuple[Stranger, ...]:
     """Check a wrapper's own values; return the reasons that a person may be asked about."""
     values: list[tuple[str | None, Word, str]] = [
         (option.kind, Literal(value), option.names[0]) for option, value in (*found.given, *own.options) if value
@@ -113,7 +113,7 @@ def _check_values(wrapper: Wrapper, found: Found, own: Arguments, setting: Setti
         if isinstance(reason, Stranger):
             strangers.append(reason)
         elif reason:
-            raise RefusedError(f"{found.path} {name}: {reason}" if name else f"{found.path}: {reason}")
+            raise RuleRefusedError(f"{found.path} {name}: {reason}" if name else f"{found.path}: {reason}")
     return tuple(strangers)
 
 
@@ -123,9 +123,9 @@ def _check_values(wrapper: Wrapper, found: Found, own: Arguments, setting: Setti
 def _program(wrapped: _Wrapped) -> Unfolded:
     path, command = wrapped.found.path, wrapped.command
     if not wrapped.rest:
-        raise RefusedError(f"{path} without a command is not allowed")
+        raise RuleRefusedError(f"{path} without a command is not allowed")
     if _ASSIGNMENT.fullmatch(shown(wrapped.rest[0])):
-        raise RefusedError(f"{path}: set no variable for what it runs")
+        raise RuleRefusedError(f"{path}: set no variable for what it runs")
     words = (command.argv[0], *wrapped.before())
     return Unfolded(parsed=_alone(command, wrapped.rest), rebuilt=partial(_behind, path, command, words))
 
@@ -157,9 +157,9 @@ def _dropped(path: str, command: SimpleCommand, rest: tuple[Word, ...]) -> Unfol
         environment.append((found[1], found[2]))
         rest = rest[1:]
     if not rest:
-        raise RefusedError(f"{path} without a command is not allowed: it would show the environment")
+        raise RuleRefusedError(f"{path} without a command is not allowed: it would show the environment")
     if shown(rest[0]) in BUILTINS:  # ``command cd`` would move the shell, and nobody would follow
-        raise RefusedError(f"write {shown(rest[0])} without {path}")
+        raise RuleRefusedError(f"write {shown(rest[0])} without {path}")
     inner = replace(command, argv=rest, environment=tuple(environment), number=0)
     return Unfolded(parsed=Parsed(commands=(inner,)), rebuilt=lambda runs: replace(runs[0], number=command.number))
 
@@ -167,14 +167,14 @@ def _dropped(path: str, command: SimpleCommand, rest: tuple[Word, ...]) -> Unfol
 def _xargs(command: SimpleCommand, own: Arguments, rest: tuple[Word, ...]) -> Unfolded:
     """Read ``xargs``, which adds one line of its input to each call, as the last argument."""
     if not rest:
-        raise RefusedError("xargs without a command is not allowed")
+        raise RuleRefusedError("xargs without a command is not allowed")
     values = {option.names[0]: value for option, value in own.options}
     mark = values.get("-I")
     given = Given(command.feeds)
     if mark is not None and (rest[-1] != Literal(mark) or any(mark in shown(word) for word in rest[:-1])):
-        raise RefusedError(f"xargs -I {mark}: {mark} must stand alone, as the last word")
+        raise RuleRefusedError(f"xargs -I {mark}: {mark} must stand alone, as the last word")
     if values.get("-d", "\\n") not in {"\\n", "\n"}:
-        raise RefusedError("xargs takes one word a line: leave -d out")
+        raise RuleRefusedError("xargs takes one word a line: leave -d out")
     argv = (*rest[:-1], given) if mark is not None else (*rest, given)
     inner = replace(command, argv=argv, environment=(), redirections=(), stdin=None, piped=False, feeds=(), number=0)
     words = (command.argv[0], *map(Literal, _ONE_LINE_EACH))
@@ -183,7 +183,7 @@ def _xargs(command: SimpleCommand, own: Arguments, rest: tuple[Word, ...]) -> Un
     )
 
 
-def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> Unfolded:
+def _find(command: SimpleCommand, words: tuple[Word, ...], setting: CheckContext) -> Unfolded:
     search = read_find(words, setting)
     inner = tuple(
         replace(_fed(command), argv=argv, environment=(), redirections=(), repeated=True, number=number)
@@ -229,7 +229,9 @@ def _literals(words: tuple[Word, ...]) -> tuple[str, ...]:
         raise UnclearCommandError("what it runs is not known before it runs: write it out, in single quotes")
     texts = tuple(map(shown, words))
     if len(texts) > 1 and any(" " in text and not {"'", '"'} & set(text) for text in texts):
-        raise RefusedError("ssh joins its words into one text: put the whole command in quotes, ssh HOST 'COMMAND …'")
+        raise RuleRefusedError(
+            "ssh joins its words into one text: put the whole command in quotes, ssh HOST 'COMMAND …'"
+        )
     return texts
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from claudeops.rehearsal.scenario import Chat
-from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
+from claudeops.scripted_api.telegram import BotMessage, ScriptedTelegram, serve_telegram
 
 TARGET: Final = "chat"
 ROOM: Final = -1001
@@ -54,7 +54,7 @@ class PlayedChat:
             if (data := held.get(tap.button)) is not None:
                 await self._tap(message, data, tap.by)
 
-    async def _tap(self, message: Message, data: str, name: str) -> None:
+    async def _tap(self, message: BotMessage, data: str, name: str) -> None:
         query = self.telegram.forge(message, data, sender=self.people.get(name, _STRANGERS))
         await self.telegram.wait_for(lambda telegram: query in telegram.answers)
         self.answers.append(f"{name}: {self.telegram.answers[query]}")

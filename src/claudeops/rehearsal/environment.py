@@ -27,13 +27,13 @@ from claudeops.rehearsal import small_service
 from claudeops.rehearsal.scenario import (
     Cure,
     DiskFull,
-    Expired,
+    ExpiredCertificate,
     Failing,
     Fault,
     Scenario,
-    Service,
+    ScenarioService,
+    ServiceState,
     Silent,
-    State,
     Stopped,
 )
 
@@ -84,13 +84,17 @@ class Environment:
             values[f"{name}.port"] = str(running.port)
         return values
 
-    async def states(self) -> dict[str, State]:
+    async def states(self) -> dict[str, ServiceState]:
         """Request every service over HTTP, as anybody could, and return how each one answers."""
         states = {}
         for name, running in self.services.items():
             status = await get_status(running.url)
             states[name] = (
-                State.DOWN if status is None else State.UP if status < HTTPStatus.BAD_REQUEST else State.FAILING
+                ServiceState.DOWN
+                if status is None
+                else ServiceState.UP
+                if status < HTTPStatus.BAD_REQUEST
+                else ServiceState.FAILING
             )
         return states
 
@@ -100,7 +104,7 @@ class Running:
     """One service: its process, its faults and its files."""
 
     name: str
-    service: Service
+    service: ScenarioService
     directory: Path
     port: int
     reserved: socket.socket  # bound but never listening: keeps the port while the service is down
@@ -131,7 +135,7 @@ class Running:
     @property
     def certificate(self) -> Path:
         """The certificate that it shows, with its key."""
-        is_expired = any(isinstance(fault, Expired) for fault in self.faults)
+        is_expired = any(isinstance(fault, ExpiredCertificate) for fault in self.faults)
         return self.directory / (_EXPIRED if is_expired else _CERTIFICATE)
 
     @property
@@ -224,7 +228,7 @@ class Running:
             began_at = datetime.now(UTC)
             self.away = [other for other in self.away if other != fault]
             self.faults.append(fault)
-            if isinstance(fault, (Silent, Expired)):
+            if isinstance(fault, (Silent, ExpiredCertificate)):
                 self.note(*fault.log)
             if not isinstance(fault, Silent):
                 await self._become()
@@ -313,7 +317,7 @@ async def _start_all(services: Iterable[Running]) -> None:
         raise failures[0]
 
 
-def _prepare(name: str, service: Service, faults: list[Fault], directory: Path) -> Running:
+def _prepare(name: str, service: ScenarioService, faults: list[Fault], directory: Path) -> Running:
     directory.mkdir(parents=True)
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

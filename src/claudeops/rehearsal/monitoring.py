@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from claudeops.rehearsal.environment import Environment, Running, get_status
-from claudeops.rehearsal.scenario import Alerts
+from claudeops.rehearsal.scenario import ScenarioAlerts
 
 SOURCE: Final = "prometheus"
 
@@ -32,7 +32,7 @@ class Monitoring:
     """What looks at the services of a rehearsal from outside."""
 
     environment: Environment
-    alerts: Alerts
+    alerts: ScenarioAlerts
     url: str  # of the daemon's listener
     token: str = field(repr=False)
     _unwell: dict[str, datetime] = field(default_factory=dict)  # services, and since when
@@ -63,7 +63,7 @@ class Monitoring:
         return await anyio.to_thread.run_sync(_post, url, self.token, content) == HTTPStatus.ACCEPTED
 
 
-def bodies(service: str, alerts: Alerts, *, since: datetime, ended: datetime | None) -> bytes:
+def bodies(service: str, alerts: ScenarioAlerts, *, since: datetime, ended: datetime | None) -> bytes:
     """Return what Alertmanager would post about a service; ``ended``: when it was well again."""
     told = [
         {

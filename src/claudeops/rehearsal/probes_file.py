@@ -14,7 +14,7 @@ from typing import Final
 from claudeops.domain.probes.probe import HeartbeatLook
 from claudeops.errors import ConfigurationError
 from claudeops.formats.probes.declaration import read_probes
-from claudeops.rehearsal.scenario import OF_SERVICES, Probes, Scenario
+from claudeops.rehearsal.scenario import OF_SERVICES, Scenario, ScenarioProbes
 from claudeops.scripted_api.responses import PLACEHOLDER, fill
 from claudeops.text.toml_file import TomlFault, nearest
 
@@ -46,16 +46,16 @@ def check_probes(scenario: Scenario) -> None:
             raise ConfigurationError(f"services.{service}.pings: {reason}")
 
 
-def _declared(scenario: Scenario) -> Probes:
+def _declared(scenario: Scenario) -> ScenarioProbes:
     if scenario.probes is not None:
         return scenario.probes
     silenced = {"kind": "tcp", "host": "127.0.0.1", "interval": "1d", "failures": 1, "silenced": True}
-    return Probes(
+    return ScenarioProbes(
         probe=tuple({"name": name, "port": f"{{{{{name}{_PORT}}}}}", **silenced} for name in scenario.services)
     )
 
 
-def _lines(probes: Probes, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _lines(probes: ScenarioProbes, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the lines of the file, each with the place in the scenario that it comes from."""
     tables = [("[defaults]", "probes.defaults", probes.defaults)] if probes.defaults else []
     tables += [("[[probe]]", f"probes.probe[{index}]", table) for index, table in enumerate(probes.probe)]

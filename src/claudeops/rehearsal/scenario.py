@@ -13,18 +13,18 @@ from typing import Annotated, Final
 
 import msgspec
 
-from claudeops.domain.events import Level
-from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.events import EventLevel
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 from claudeops.errors import ConfigurationError
 from claudeops.scripted_api import script
 from claudeops.scripted_api.responses import PLACEHOLDER, fill
 from claudeops.scripted_api.script import (
     LAST_RESULT,
-    ApiError,
     CaptureName,
     Name,
-    ToolUse,
+    ScriptedError,
+    ScriptedToolUse,
 )
 from claudeops.text.toml_file import nearest
 
@@ -63,7 +63,7 @@ class Cure(StrEnum):
     NOTHING = "nothing"  # no action of a session
 
 
-class State(StrEnum):
+class ServiceState(StrEnum):
     """How a service answers an HTTP request."""
 
     UP = "up"  # a status below 400
@@ -71,7 +71,7 @@ class State(StrEnum):
     DOWN = "down"  # no answer
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioService(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A small HTTP service: a process on a free loopback port."""
 
     runs_on: RunsOn = RunsOn.DOCKER
@@ -119,7 +119,9 @@ class Silent(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
     log: Texts = ()  # what it logs when that begins
 
 
-class Expired(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="expired", tag_field="kind"):
+class ExpiredCertificate(
+    _Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="expired", tag_field="kind"
+):
     """It shows a certificate that expired yesterday."""
 
     cured_by: Cure = Cure.RESTART
@@ -138,24 +140,24 @@ class DiskFull(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         return Cure.NOTHING
 
 
-Fault = Stopped | Failing | DiskFull | Silent | Expired
+Fault = Stopped | Failing | DiskFull | Silent | ExpiredCertificate
 
 
-class Probes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioProbes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a probes file says, with placeholders."""
 
     defaults: dict[str, object] = msgspec.field(default_factory=dict)
     probe: tuple[dict[str, object], ...] = ()
 
 
-class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioAlerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A monitoring system that asks every service how it is, and posts alerts about those that do not answer well."""
 
     each_service: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # alerts about it
-    severity: Level = Level.CRITICAL
+    severity: EventLevel = EventLevel.CRITICAL
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the model does in one turn: everything in a step is one message.
 
     A step whose conditions do not hold is skipped for good.
@@ -165,9 +167,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     run: Name | None = None  # a Bash command
     run_all: tuple[Name, ...] = ()  # several Bash commands, as parallel calls
     read: Name | None = None  # a path for the Read tool
-    tool: ToolUse | None = None  # any other tool
+    tool: ScriptedToolUse | None = None  # any other tool
     report: dict[str, object] | None = None
-    error: ApiError | None = None  # the API refuses the request
+    error: ScriptedError | None = None  # the API refuses the request
     hang: bool = False  # the API never answers
     when: Name | None = None  # the results of the step before contain this text
     unless: Name | None = None  # they do not contain this text
@@ -183,10 +185,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("say one of run, run_all, read or tool: several calls at once are run_all")
 
 
-Steps = Annotated[tuple[Step, ...], msgspec.Meta(min_length=1)]
+Steps = Annotated[tuple[ScenarioStep, ...], msgspec.Meta(min_length=1)]
 
 
-class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the model of a tier does in each of its sessions."""
 
     steps: Steps
@@ -199,7 +201,7 @@ class Button(StrEnum):
     NO = "No"
 
 
-class Tap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioTap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Somebody taps a button of the first message that asks."""
 
     by: Name  # a name among the approvers, or a stranger's
@@ -210,7 +212,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A chat in which people are asked; they tap in this order, each after the one before was answered."""
 
     approvers: Annotated[tuple[ServiceName, ...], msgspec.Meta(min_length=1, max_length=20)]
-    taps: tuple[Tap, ...] = ()
+    taps: tuple[ScenarioTap, ...] = ()
 
 
 class ExpectedChat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -223,7 +225,7 @@ class ExpectedChat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ExpectedEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event that must have been written."""
 
-    level: Level
+    level: EventLevel
     contains: Name
     service: str | None = None
 
@@ -236,7 +238,7 @@ class Within(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     repaired: Seconds | None = None  # no probe sees anything unwell any more
 
 
-class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExpectedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must come of the rehearsal, or it has failed."""
 
     tiers: tuple[int, ...]  # of all sessions, in order; none: no chain is started
@@ -247,7 +249,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allowed: Texts = ()  # each is part of a call that the gate allowed
     denied: Texts = ()  # each is part of a call that the gate denied, and no other call was denied
     events: tuple[ExpectedEvent, ...] = ()
-    services: dict[ServiceName, State] = msgspec.field(default_factory=dict)  # how they answer at the end
+    services: dict[ServiceName, ServiceState] = msgspec.field(default_factory=dict)  # how they answer at the end
     probes: dict[Name, ProbeState] = msgspec.field(default_factory=dict)  # how they stand at the end
     decided: int | None = None  # alerts that have a decision
     within_seconds: Within = msgspec.field(default_factory=Within)
@@ -263,13 +265,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole scenario file."""
 
     title: Name  # one line
-    services: dict[ServiceName, Service]
-    expect: Expected
-    tiers: dict[TierNumber, Tier] = msgspec.field(default_factory=dict)
+    services: dict[ServiceName, ScenarioService]
+    expect: ExpectedOutcome
+    tiers: dict[TierNumber, ScenarioTier] = msgspec.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     chat: Chat | None = None  # None: nobody is there to be asked
-    probes: Probes | None = None  # None: nothing but the sessions looks at the services
-    alerts: Alerts | None = None  # None: nobody posts any
+    probes: ScenarioProbes | None = None  # None: nothing but the sessions looks at the services
+    alerts: ScenarioAlerts | None = None  # None: nobody posts any
     scheduled: bool = True  # a round is due as soon as the daemon runs
 
     def __post_init__(self) -> None:
@@ -328,15 +330,15 @@ def build_script(scenario: Scenario, values: Mapping[str, str] = _NOTHING, *, pa
             _step(step, values, place=f"tiers.{number}.steps[{index}]", pace_seconds=pace_seconds)
             for index, step in enumerate(tier.steps)
         )
-        tiers[number] = script.Tier(steps=steps, repeat_last=True)
+        tiers[number] = script.ScriptTier(steps=steps, repeat_last=True)
     if not tiers:  # then no session is expected, and one that comes all the same finds the script's end
-        tiers["1"] = script.Tier(steps=(script.Step(text="Nobody expected me."),), repeat_last=True)
+        tiers["1"] = script.ScriptTier(steps=(script.ScriptStep(text="Nobody expected me."),), repeat_last=True)
     return script.Script(tiers=tiers, by_number=True)
 
 
-def _step(step: Step, values: Mapping[str, str], *, place: str, pace_seconds: float) -> script.Step:
+def _step(step: ScenarioStep, values: Mapping[str, str], *, place: str, pace_seconds: float) -> script.ScriptStep:
     try:
-        made = script.Step(
+        made = script.ScriptStep(
             text=step.say,
             tools=tuple(_calls(step)),
             report=step.report,
@@ -350,20 +352,20 @@ def _step(step: Step, values: Mapping[str, str], *, place: str, pace_seconds: fl
     except ValueError as error:
         raise ConfigurationError(f"{place}: {_in_scenario_words(str(error))}") from None
     filled = fill(msgspec.to_builtins(made), values)
-    return msgspec.convert(filled, script.Step)
+    return msgspec.convert(filled, script.ScriptStep)
 
 
-def _calls(step: Step) -> list[script.ToolUse]:
+def _calls(step: ScenarioStep) -> list[script.ScriptedToolUse]:
     commands = step.run_all if step.run is None else (step.run,)
-    calls = [script.ToolUse(name="Bash", input={"command": command}) for command in commands]
+    calls = [script.ScriptedToolUse(name="Bash", input={"command": command}) for command in commands]
     if step.read is not None:
-        calls.append(script.ToolUse(name="Read", input={"file_path": step.read}))
+        calls.append(script.ScriptedToolUse(name="Read", input={"file_path": step.read}))
     if step.tool is not None:
         calls.append(step.tool)
     return calls
 
 
-def _when(step: Step) -> script.When | None:
+def _when(step: ScenarioStep) -> script.When | None:
     if not (step.when or step.unless or step.when_matches or step.when_seen):
         return None
     return script.When(contains=step.when, not_contains=step.unless, matches=step.when_matches, seen=step.when_seen)

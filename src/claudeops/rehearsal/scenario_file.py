@@ -10,34 +10,34 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.probes_file import check_probes
 from claudeops.rehearsal.scenario import (
-    Alerts,
     Button,
     Chat,
     DiskFull,
-    Expected,
     ExpectedChat,
     ExpectedEvent,
-    Expired,
+    ExpectedOutcome,
+    ExpiredCertificate,
     Failing,
     Fault,
-    Probes,
     Scenario,
-    Service,
+    ScenarioAlerts,
+    ScenarioProbes,
+    ScenarioService,
+    ScenarioStep,
+    ScenarioTap,
+    ScenarioTier,
     Silent,
-    Step,
     Stopped,
-    Tap,
-    Tier,
     Within,
     build_script,
     check_placeholders,
 )
-from claudeops.scripted_api.script import ApiError, ToolUse, convert
+from claudeops.scripted_api.script import ScriptedError, ScriptedToolUse, convert
 from claudeops.text.toml_file import NotTomlError, nearest, parse
 from claudeops.text.toml_lines import key_lines
 
@@ -45,14 +45,14 @@ SHIPPED: Final = Path(__file__).parent / "scenarios"
 MAX_BYTES: Final = 1024 * 1024
 
 _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "services": Service,
-    "steps": Step,
-    "tool": ToolUse,
-    "error": ApiError,
-    "tiers": Tier,
-    "expect": Expected,
-    "alerts": Alerts,
-    "taps": Tap,
+    "services": ScenarioService,
+    "steps": ScenarioStep,
+    "tool": ScriptedToolUse,
+    "error": ScriptedError,
+    "tiers": ScenarioTier,
+    "expect": ExpectedOutcome,
+    "alerts": ScenarioAlerts,
+    "taps": ScenarioTap,
     "events": ExpectedEvent,
     "within_seconds": Within,
 }
@@ -61,7 +61,7 @@ _FAULTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "failing": Failing,
     "disk-full": DiskFull,
     "silent": Silent,
-    "expired": Expired,
+    "expired": ExpiredCertificate,
 }
 _REMEDIES: Final = {
     "kind": f"must be one of {', '.join(_FAULTS)}",
@@ -156,7 +156,7 @@ def _parts(document: Mapping[str, object]) -> Iterator[tuple[str, object, type[m
 
     msgspec reports neither the key of a table that led to a fault, nor the struct of a union that did not know a key.
     """
-    for name, shape in (("services", Service), ("tiers", Tier)):
+    for name, shape in (("services", ScenarioService), ("tiers", ScenarioTier)):
         table = document.get(name)
         for key, part in table.items() if isinstance(table, dict) else ():
             yield f"{name}.{key}", part, shape
@@ -166,9 +166,9 @@ def _parts(document: Mapping[str, object]) -> Iterator[tuple[str, object, type[m
         if isinstance(kind, str) and kind in _FAULTS:
             yield f"faults[{index}]", fault, _FAULTS[kind]
     if "probes" in document:
-        yield "probes", document["probes"], Probes
+        yield "probes", document["probes"], ScenarioProbes
     if "alerts" in document:
-        yield "alerts", document["alerts"], Alerts
+        yield "alerts", document["alerts"], ScenarioAlerts
     if "chat" in document:
         yield "chat", document["chat"], Chat
     expect = document.get("expect")
@@ -202,18 +202,18 @@ def _check_faults(scenario: Scenario) -> None:
         if fault.times > 1 and fault.lasts_seconds is None:
             raise ConfigurationError(f"faults[{index}].times: a fault that stays comes once: say lasts_seconds")
     for name, service in scenario.services.items():
-        if service.certificate_days != Service().certificate_days and not service.tls:
+        if service.certificate_days != ScenarioService().certificate_days and not service.tls:
             raise ConfigurationError(f"services.{name}.certificate_days: there is a certificate only with tls = true")
 
 
-def _lacks(fault: Fault, service: Service) -> str | None:
+def _lacks(fault: Fault, service: ScenarioService) -> str | None:
     """Return what a service needs for a fault, as the end of a sentence about it."""
     match fault:
         case DiskFull() if fault.after_seconds is not None:
             return "has a disk that is full from the beginning or never: leave out after_seconds"
         case DiskFull() if service.disk_kib is None:
             return "has no disk that could be full: give it a size, such as disk_kib = 1024"
-        case Expired() if not service.tls:
+        case ExpiredCertificate() if not service.tls:
             return "has no certificate that could expire: say tls = true"
         case Silent() if service.pings is None:
             return "sends no heartbeat that could stop: name one, as pings,"

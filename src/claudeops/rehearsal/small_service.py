@@ -46,7 +46,7 @@ def used_bytes(directory: Path) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
 
 
-class Service(ThreadingHTTPServer):
+class SmallService(ThreadingHTTPServer):
     """The server with its configuration and its log."""
 
     daemon_threads = True
@@ -129,10 +129,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
         """Write to the service's own log, not to stderr."""
-        cast("Service", self.server).note(format % args)
+        cast("SmallService", self.server).note(format % args)
 
     def _answer(self, *, with_body: bool) -> None:
-        status, text = cast("Service", self.server).answer()
+        status, text = cast("SmallService", self.server).answer()
         body = f"{text}\n".encode()
         self.send_response(status)
         self.send_header("content-type", "text/plain; charset=utf-8")
@@ -152,7 +152,7 @@ def main(path: str) -> None:
     # Ctrl-C at the terminal is for the rehearsal, which then stops its services itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config: Config = json.loads(Path(path).read_text(encoding="utf-8"))
-    service = Service(config)
+    service = SmallService(config)
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     service.note(f"{config['name']} is up")

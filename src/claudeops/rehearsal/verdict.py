@@ -13,11 +13,11 @@ import msgspec
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.chain_record import ChainRecord, KnownCall
 from claudeops.domain.live import EventRaised
-from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import FAILING
 from claudeops.domain.sessions import Session
 from claudeops.rehearsal.course import Struck
-from claudeops.rehearsal.scenario import Expected, State
+from claudeops.rehearsal.scenario import ExpectedOutcome, ServiceState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Record:
     struck: Sequence[Struck] = ()
     turns: Sequence[ProbeTurn] = ()  # oldest first
     own_events: Sequence[EventRaised] = ()  # that the daemon wrote without a session
-    states: Mapping[str, State] = field(default_factory=dict)  # how the services answered at the end
+    states: Mapping[str, ServiceState] = field(default_factory=dict)  # how the services answered at the end
     decided: Mapping[str, int] = field(default_factory=dict)  # alerts, by what was decided last about each
     problems: Sequence[str] = ()  # what the script did not foresee
     answers: Sequence[str] = ()  # in the chat, to whoever tapped
@@ -55,7 +55,7 @@ class Record:
     asking: bool = False  # a message in the chat still has buttons
 
 
-def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
+def shortfalls(record: Record, expected: ExpectedOutcome) -> tuple[str, ...]:
     """Return one sentence for each expectation that does not hold; none means that all went as expected."""
     return (
         *(f"the script did not foresee this: {problem}" for problem in record.problems),
@@ -71,7 +71,7 @@ def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
     )
 
 
-def may_still_come(record: Record, expected: Expected) -> bool:
+def may_still_come(record: Record, expected: ExpectedOutcome) -> bool:
     """Tell whether something is missing that time may bring, once nothing is under way any more."""
     found = (_check_sessions(record.sessions, expected), _check_events(record, expected))
     later = (_check_probes(record, expected), _check_alerts(record, expected), _check_chat(record, expected))
@@ -120,7 +120,7 @@ def describe_call(call: KnownCall) -> str:
     return f"{call.tool_name} {call.redacted_input}"
 
 
-def _check_sessions(sessions: Sequence[Session], expected: Expected) -> Iterator[str]:
+def _check_sessions(sessions: Sequence[Session], expected: ExpectedOutcome) -> Iterator[str]:
     tiers = [session.tier for session in sessions]
     if not expected.tiers:
         if tiers:
@@ -143,13 +143,13 @@ def _check_sessions(sessions: Sequence[Session], expected: Expected) -> Iterator
         yield f"the decision {expected.decision} was expected, but it is {last.decision_reason or 'none'}"
 
 
-def _check_actions(record: Record, expected: Expected) -> Iterator[str]:
+def _check_actions(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     actions = [f"{action.kind} {action.service}" for action in record.account.actions]
     if actions != list(expected.actions):
         yield f"these actions were expected: {_listed(expected.actions)}; but these were taken: {_listed(actions)}"
 
 
-def _check_calls(calls: Sequence[KnownCall], expected: Expected) -> Iterator[str]:
+def _check_calls(calls: Sequence[KnownCall], expected: ExpectedOutcome) -> Iterator[str]:
     by_verdict: dict[VerdictKind, list[KnownCall]] = {VerdictKind.ALLOW: [], VerdictKind.DENY: []}
     for call in calls:
         by_verdict.setdefault(call.verdict, []).append(call)
@@ -169,7 +169,7 @@ def _instead(text: str, others: Sequence[KnownCall]) -> str:
     return ", but there was none" if found is None else f", but it was not ({found.verdict}: {found.reason})"
 
 
-def _check_events(record: Record, expected: Expected) -> Iterator[str]:
+def _check_events(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     written = [(event.level, event.service, event.message) for event in record.account.events]
     written += [(event.level, event.service, event.message) for event in record.own_events]
     for wanted in expected.events:
@@ -181,26 +181,26 @@ def _check_events(record: Record, expected: Expected) -> Iterator[str]:
             yield f"a {wanted.level} event{about} with {wanted.contains!r} was expected, but there is none"
 
 
-def _check_services(states: Mapping[str, State], expected: Expected) -> Iterator[str]:
+def _check_services(states: Mapping[str, ServiceState], expected: ExpectedOutcome) -> Iterator[str]:
     for name, wanted in expected.services.items():
         if (state := states.get(name)) is not wanted:
             yield f"{name} was expected to be {wanted} at the end, but it is {state or 'unknown'}"
 
 
-def _check_probes(record: Record, expected: Expected) -> Iterator[str]:
+def _check_probes(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     latest = _latest(record)
     for name, wanted in expected.probes.items():
         if (state := latest.get(name, ProbeState.UNKNOWN)) is not wanted:
             yield f"the probe {name} was expected to be {wanted} at the end, but it is {state}"
 
 
-def _check_alerts(record: Record, expected: Expected) -> Iterator[str]:
+def _check_alerts(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     decided = sum(record.decided.values())
     if expected.decided is not None and decided != expected.decided:
         yield f"a decision about {expected.decided} alerts was expected, but there is one about {decided}"
 
 
-def _check_chat(record: Record, expected: Expected) -> Iterator[str]:
+def _check_chat(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     wanted = expected.chat
     as_wanted = [said.startswith(text) for said, text in zip(record.answers, wanted.answers, strict=False)]
     if len(record.answers) != len(wanted.answers) or not all(as_wanted):
@@ -213,7 +213,7 @@ def _check_chat(record: Record, expected: Expected) -> Iterator[str]:
         yield "no message in the chat was expected to have buttons at the end, but one has"
 
 
-def _check_times(record: Record, expected: Expected) -> Iterator[str]:
+def _check_times(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     measured = times_of(record)
     found = {} if measured is None else asdict(measured)
     for name, most in msgspec.structs.asdict(expected.within_seconds).items():

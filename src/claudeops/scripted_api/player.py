@@ -14,9 +14,16 @@ from typing import Final
 import msgspec
 
 from claudeops.scripted_api import responses
-from claudeops.scripted_api.requests import Kind, Recorded, one_line, session_key, tier_number, without_credentials
-from claudeops.scripted_api.responses import Message, compose, plain
-from claudeops.scripted_api.script import ApiError, Script, Step, Usage
+from claudeops.scripted_api.requests import (
+    Recorded,
+    RequestKind,
+    one_line,
+    session_key,
+    tier_number,
+    without_credentials,
+)
+from claudeops.scripted_api.responses import ModelMessage, compose, plain
+from claudeops.scripted_api.script import Script, ScriptedError, ScriptStep, Usage
 
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream; charset=utf-8"
@@ -34,7 +41,7 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class ScriptedReply:
     """A reply, ready to be sent."""
 
     status: int | None  # None: not even headers are sent
@@ -79,23 +86,23 @@ class Player:
         model = body.get("model")
         return self._script.tier_of(model) if isinstance(model, str) else None
 
-    def reply(self, seen: Recorded, *, authorised: bool = True) -> Reply:
+    def reply(self, seen: Recorded, *, authorised: bool = True) -> ScriptedReply:
         """Return the reply to a request, and advance its session if a step answers."""
-        if seen.kind is Kind.OTHER:
+        if seen.kind is RequestKind.OTHER:
             return _other(seen)
         if not authorised:
-            return _refused(seen, ApiError(status=401, message="invalid x-api-key"))
+            return _refused(seen, ScriptedError(status=401, message="invalid x-api-key"))
         if not seen.model or not isinstance(seen.body.get("messages"), list):
-            return _refused(seen, ApiError(status=400, message="the body must be JSON with a model and messages"))
+            return _refused(seen, ScriptedError(status=400, message="the body must be JSON with a model and messages"))
         match seen.kind:
-            case Kind.COUNT:
+            case RequestKind.COUNT:
                 return _count(seen)
-            case Kind.SIDE:
+            case RequestKind.SIDE:
                 return _message(seen, plain(self._script.side_text, model=seen.model, seed=_seed(seen)))
-            case Kind.MAIN:
+            case RequestKind.MAIN:
                 return self._turn(seen)
 
-    def _turn(self, seen: Recorded) -> Reply:
+    def _turn(self, seen: Recorded) -> ScriptedReply:
         if seen.tier is None:
             known = ", ".join(self._script.tiers)
             wanted = f"tier {tier_number(seen.body)}" if self._script.by_number else f"the model {seen.model!r}"
@@ -106,38 +113,40 @@ class Player:
         return _play(seen, chosen)
 
 
-def too_large(seen: Recorded) -> Reply:
+def too_large(seen: Recorded) -> ScriptedReply:
     """Return the reply to a request whose body exceeds the API's limit."""
-    return _refused(seen, ApiError(status=413, message="request exceeds the maximum size"))
+    return _refused(seen, ScriptedError(status=413, message="request exceeds the maximum size"))
 
 
-def _kind(method: str, path: str, body: Mapping[str, object]) -> Kind:
+def _kind(method: str, path: str, body: Mapping[str, object]) -> RequestKind:
     match method, path.partition("?")[0]:
         case "POST", "/v1/messages":
-            return Kind.MAIN if body.get("tools") else Kind.SIDE
+            return RequestKind.MAIN if body.get("tools") else RequestKind.SIDE
         case "POST", "/v1/messages/count_tokens":
-            return Kind.COUNT
+            return RequestKind.COUNT
         case _:
-            return Kind.OTHER
+            return RequestKind.OTHER
 
 
-def _other(seen: Recorded) -> Reply:
+def _other(seen: Recorded) -> ScriptedReply:
     if seen.path == "/" and seen.method in ("GET", "HEAD"):  # the CLI checks that the server is up
-        return Reply(status=200, headers=_headers(seen, _JSON), pieces=(b"{}",))
-    return _refused(seen, ApiError(status=404, message=f"no such endpoint: {seen.method} {seen.path}"))
+        return ScriptedReply(status=200, headers=_headers(seen, _JSON), pieces=(b"{}",))
+    return _refused(seen, ScriptedError(status=404, message=f"no such endpoint: {seen.method} {seen.path}"))
 
 
-def _count(seen: Recorded) -> Reply:
+def _count(seen: Recorded) -> ScriptedReply:
     count = len(bytes(seen.raw)) // 4  # roughly four bytes a token
-    return Reply(status=200, headers=_headers(seen, _JSON), pieces=(msgspec.json.encode({"input_tokens": count}),))
+    return ScriptedReply(
+        status=200, headers=_headers(seen, _JSON), pieces=(msgspec.json.encode({"input_tokens": count}),)
+    )
 
 
-def _play(seen: Recorded, chosen: ChosenStep) -> Reply:
+def _play(seen: Recorded, chosen: ChosenStep) -> ScriptedReply:
     step = chosen.step
     if step.error is not None:
         return _refused(seen, step.error, place=chosen.place, delay_seconds=step.delay_seconds)
     if not step.is_message:
-        return Reply(status=None, finish=Finish.SILENCE, place=chosen.place, delay_seconds=step.delay_seconds)
+        return ScriptedReply(status=None, finish=Finish.SILENCE, place=chosen.place, delay_seconds=step.delay_seconds)
     message = compose(step, model=seen.model, seed=_seed(seen), last_result=seen.last_result, captured=chosen.captured)
     finish = Finish.CUT if step.cut else Finish.SILENCE if step.hang else Finish.END
     return _message(seen, message, place=chosen.place, delay_seconds=step.delay_seconds, finish=finish)
@@ -145,15 +154,15 @@ def _play(seen: Recorded, chosen: ChosenStep) -> Reply:
 
 def _message(
     seen: Recorded,
-    message: Message,
+    message: ModelMessage,
     *,
     finish: Finish = Finish.END,
     place: str | None = None,
     delay_seconds: float = 0,
-) -> Reply:
+) -> ScriptedReply:
     streamed = seen.body.get("stream") is True
     pieces = responses.events(message) if streamed else (responses.as_json(message),)
-    return Reply(
+    return ScriptedReply(
         status=200,
         headers=_headers(seen, _EVENTS if streamed else _JSON),
         pieces=pieces if finish is Finish.END else responses.halves(pieces),
@@ -166,14 +175,14 @@ def _message(
 
 def _refused(
     seen: Recorded,
-    error: ApiError,
+    error: ScriptedError,
     *,
     place: str | None = None,
     delay_seconds: float = 0,
     problem: str | None = None,
-) -> Reply:
+) -> ScriptedReply:
     body = responses.error_body(error_type=error.error_type, message=error.message, request_id=_request_id(seen))
-    return Reply(
+    return ScriptedReply(
         status=error.status,
         headers={**_headers(seen, _JSON), **{name.lower(): value for name, value in error.headers.items()}},
         pieces=(body,),
@@ -183,8 +192,8 @@ def _refused(
     )
 
 
-def _unforeseen(seen: Recorded, problem: str) -> Reply:
-    return _refused(seen, ApiError(status=400, message=f"rehearsal: {problem}"), problem=problem)
+def _unforeseen(seen: Recorded, problem: str) -> ScriptedReply:
+    return _refused(seen, ScriptedError(status=400, message=f"rehearsal: {problem}"), problem=problem)
 
 
 def _headers(seen: Recorded, content_type: str) -> dict[str, str]:
@@ -209,7 +218,7 @@ class ChosenStep:
     """The step that answers a request."""
 
     place: str  # in the script: tiers.haiku.sessions[0].steps[2]
-    step: Step
+    step: ScriptStep
     captured: Mapping[str, str] = field(default_factory=dict)  # from results of earlier steps of the session
 
 
@@ -255,7 +264,7 @@ class Cursors:
 class Cursor:
     """The position of one session in its steps. It only moves forward."""
 
-    def __init__(self, steps: tuple[Step, ...], place: str) -> None:
+    def __init__(self, steps: tuple[ScriptStep, ...], place: str) -> None:
         self._steps = steps
         self._place = place
         self._index = 0

@@ -38,7 +38,7 @@ _REMINDER_END: Final = "</system-reminder>"
 # --- one request -------------------------------------------------------------------------------------
 
 
-class Kind(StrEnum):
+class RequestKind(StrEnum):
     """What a request is for."""
 
     MAIN = "main"  # carries tools: a turn of the agent, answered by a step
@@ -48,7 +48,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolResult:
+class ReceivedToolResult:
     """The result of a tool call as the model gets it."""
 
     tool_use_id: str
@@ -60,7 +60,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
     """One request. Credentials in the headers are redacted; the body is kept."""
 
     number: int  # from 1, in order of arrival
-    kind: Kind
+    kind: RequestKind
     method: str
     path: str
     headers: dict[str, str]  # lower-case names
@@ -94,7 +94,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
         return tuple(text for blocks in _user_messages(self.body) for text in _texts(blocks))
 
     @property
-    def tool_results(self) -> tuple[ToolResult, ...]:
+    def tool_results(self) -> tuple[ReceivedToolResult, ...]:
         """Every tool result of the conversation, oldest first."""
         return tuple(result for blocks in _user_messages(self.body) for result in _results(blocks))
 
@@ -174,10 +174,10 @@ def _joined(content: object) -> str:
     return "\n".join(_texts(content))
 
 
-def _results(content: object) -> Iterator[ToolResult]:
+def _results(content: object) -> Iterator[ReceivedToolResult]:
     for block in _blocks(content):
         if block.get("type") == "tool_result":
-            yield ToolResult(
+            yield ReceivedToolResult(
                 tool_use_id=_text_of(block.get("tool_use_id")),
                 text=_without_reminders(_joined(block.get("content"))),
                 is_error=block.get("is_error") is True,
@@ -212,7 +212,7 @@ def _strings(value: object) -> Iterator[str]:
 # --- all traffic -------------------------------------------------------------------------------------
 
 
-class Ending(StrEnum):
+class ResponseEnding(StrEnum):
     """How a response ended."""
 
     COMPLETE = "complete"
@@ -225,13 +225,13 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     """How one request ended. Tokens count what was sent of the response, as an API would bill it."""
 
     number: int  # of the request
-    kind: Kind
+    kind: RequestKind
     tier: str | None
     session: str
     model: str
     place: str | None  # the step, as tiers.haiku.steps[2]; None: no step answered
     status: int | None  # None: not one byte was sent
-    ending: Ending
+    ending: ResponseEnding
     started: datetime  # when the request arrived, UTC
     input_tokens: int = 0
     output_tokens: int = 0
@@ -239,7 +239,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     cache_read_input_tokens: int = 0
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="problem"):
+class ScriptProblem(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="problem"):
     """Something that the script did not foresee; a rehearsal with a problem has failed."""
 
     number: int  # of the request
@@ -254,19 +254,19 @@ class Traffic:
         self.served: list[Served] = []
         self.problems: list[str] = []
 
-    def add(self, entry: Recorded | Served | Problem) -> None:
+    def add(self, entry: Recorded | Served | ScriptProblem) -> None:
         """Keep one entry."""
         match entry:
             case Recorded():
                 self.requests.append(entry)
             case Served():
                 self.served.append(entry)
-            case Problem() if entry.text not in self.problems:  # the CLI repeats refused requests
+            case ScriptProblem() if entry.text not in self.problems:  # the CLI repeats refused requests
                 self.problems.append(entry.text)
 
     def main(self, tier: str | None = None, session: str | None = None) -> list[Recorded]:
         """Return the agent's turns, of one tier or session if given."""
-        return [seen for seen in self.requests if seen.kind is Kind.MAIN and _is_of(seen, tier, session)]
+        return [seen for seen in self.requests if seen.kind is RequestKind.MAIN and _is_of(seen, tier, session)]
 
     def sessions(self, tier: str) -> list[str]:
         """Return the keys of a tier's sessions, in the order in which they first asked."""
@@ -304,7 +304,7 @@ class Journal:
     ) -> None:
         os.close(self._file)
 
-    def append(self, entry: Recorded | Served | Problem) -> None:
+    def append(self, entry: Recorded | Served | ScriptProblem) -> None:
         """Write one entry; a reader in another process sees it at once."""
         os.write(self._file, msgspec.json.encode(entry) + b"\n")
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
-from claudeops.scripted_api.script import LAST_RESULT, Step, StopReason, ToolUse, Usage
+from claudeops.scripted_api.script import LAST_RESULT, ScriptedToolUse, ScriptStep, StopReason, Usage
 
 BEGUN_OUTPUT_TOKENS = 1
 """Output tokens that the first event of a stream reports, before any output."""
@@ -42,7 +42,7 @@ class ToolUseBlock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
+class ModelMessage:
     """One message of the model, complete."""
 
     id: str
@@ -56,8 +56,8 @@ class Message:
 
 
 def compose(
-    step: Step, *, model: str, seed: str, last_result: str, captured: Mapping[str, str] = NOTHING_CAPTURED
-) -> Message:
+    step: ScriptStep, *, model: str, seed: str, last_result: str, captured: Mapping[str, str] = NOTHING_CAPTURED
+) -> ModelMessage:
     """Return the message of a step that has one.
 
     The ids are derived from ``seed``, which must differ between any two messages of a conversation: a CLI that resumes
@@ -70,7 +70,7 @@ def compose(
         ToolUseBlock(id=_id("toolu", seed, ordinal), name=call.name, input=call.input)
         for ordinal, call in enumerate(_calls(step, values, captured))
     )
-    return Message(
+    return ModelMessage(
         id=_id("msg", seed),
         model=model,
         content=(*spoken, *calls),
@@ -79,11 +79,11 @@ def compose(
     )
 
 
-def plain(text: str, *, model: str, seed: str) -> Message:
+def plain(text: str, *, model: str, seed: str) -> ModelMessage:
     """Return a message with text alone, for requests that no step answers."""
     usage = Usage(cache_creation_input_tokens=0, cache_read_input_tokens=0)
     content = (TextBlock(text=text),)
-    return Message(id=_id("msg", seed), model=model, content=content, stop_reason="end_turn", usage=usage)
+    return ModelMessage(id=_id("msg", seed), model=model, content=content, stop_reason="end_turn", usage=usage)
 
 
 def fill_text(text: str, values: Mapping[str, str]) -> str:
@@ -104,13 +104,13 @@ def fill(value: object, values: Mapping[str, str]) -> object:
             return value
 
 
-def _calls(step: Step, values: Mapping[str, str], captured: Mapping[str, str]) -> tuple[ToolUse, ...]:
+def _calls(step: ScriptStep, values: Mapping[str, str], captured: Mapping[str, str]) -> tuple[ScriptedToolUse, ...]:
     # Tool inputs get captured values only: docker's --format has braces of its own, and the whole output of a tool
     # must not reach a shell.
-    calls = tuple(ToolUse(name=call.name, input=_filled(call.input, captured)) for call in step.tool_calls)
+    calls = tuple(ScriptedToolUse(name=call.name, input=_filled(call.input, captured)) for call in step.tool_calls)
     if step.report is None:
         return calls
-    return (*calls, ToolUse(name=STRUCTURED_OUTPUT_TOOL, input=_filled(step.report, values)))
+    return (*calls, ScriptedToolUse(name=STRUCTURED_OUTPUT_TOOL, input=_filled(step.report, values)))
 
 
 def _filled(table: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
@@ -124,12 +124,12 @@ def _id(kind: str, seed: str, ordinal: int = 0) -> str:
 # --- a message as bytes ------------------------------------------------------------------------------
 
 
-def as_json(message: Message) -> bytes:
+def as_json(message: ModelMessage) -> bytes:
     """Return the body of a response that is not streamed."""
     return msgspec.json.encode({**_head(message), "content": [_block(block) for block in message.content]})
 
 
-def events(message: Message) -> tuple[bytes, ...]:
+def events(message: ModelMessage) -> tuple[bytes, ...]:
     """Return the encoded events of a streamed response, ``message_start`` to ``message_stop``."""
     return tuple(_event(data) for data in _stream(message))
 
@@ -148,7 +148,7 @@ def error_body(*, error_type: str, message: str, request_id: str) -> bytes:
     )
 
 
-def _stream(message: Message) -> Iterator[dict[str, object]]:
+def _stream(message: ModelMessage) -> Iterator[dict[str, object]]:
     begun = {**msgspec.structs.asdict(message.usage), "output_tokens": BEGUN_OUTPUT_TOKENS}
     yield {"type": "message_start", "message": {**_head(message), "content": [], "stop_reason": None, "usage": begun}}
     for index, block in enumerate(message.content):
@@ -161,7 +161,7 @@ def _stream(message: Message) -> Iterator[dict[str, object]]:
     yield {"type": "message_stop"}
 
 
-def _head(message: Message) -> dict[str, object]:
+def _head(message: ModelMessage) -> dict[str, object]:
     return {
         "id": message.id,
         "type": "message",

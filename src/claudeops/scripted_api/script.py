@@ -67,14 +67,14 @@ def _check_pattern(where: str, pattern: str) -> re.Pattern[str]:
         raise ValueError(f"{where}: {pattern!r} is not a regular expression: {error}") from None
 
 
-class ToolUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedToolUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tool call of the scripted model."""
 
     name: Name
     input: dict[str, object] = msgspec.field(default_factory=dict)
 
 
-class ApiError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An HTTP error in the API's format.
 
     CLI 2.1.329 silently repeats a refused request: twice after a 400 (each time with fewer beta features), and up to
@@ -134,7 +134,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One answer of the scripted model.
 
     ``text``, ``tool`` or ``tools``, and ``report`` together form one message; without a call it ends the turn.
@@ -142,10 +142,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     text: str | None = None
-    tool: ToolUse | None = None
-    tools: tuple[ToolUse, ...] = ()  # parallel calls of one message
+    tool: ScriptedToolUse | None = None
+    tools: tuple[ScriptedToolUse, ...] = ()  # parallel calls of one message
     report: dict[str, object] | None = None  # the input of a StructuredOutput call
-    error: ApiError | None = None
+    error: ScriptedError | None = None
     hang: bool = False  # alone: never answers. With a message: stops in the middle of it and stays silent
     cut: bool = False  # the connection closes in the middle of the message
     stop_reason: StopReason | None = None  # None = tool_use with calls, else end_turn
@@ -179,12 +179,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.text is not None or self.report is not None or bool(self.tool_calls)
 
     @property
-    def tool_calls(self) -> tuple[ToolUse, ...]:
+    def tool_calls(self) -> tuple[ScriptedToolUse, ...]:
         """The tool calls of the message, without the report."""
         return self.tools if self.tool is None else (self.tool,)
 
 
-Steps = Annotated[tuple[Step, ...], msgspec.Meta(min_length=1)]
+Steps = Annotated[tuple[ScriptStep, ...], msgspec.Meta(min_length=1)]
 
 
 class SessionScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -193,11 +193,11 @@ class SessionScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     steps: Steps
 
 
-class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sessions of one model; the n-th new session gets the n-th of them."""
 
     sessions: tuple[SessionScript, ...] = ()
-    steps: tuple[Step, ...] = ()  # shorthand for a single session
+    steps: tuple[ScriptStep, ...] = ()  # shorthand for a single session
     model: str = ""  # the model's name or a part of it; "" = the tier's own key
     repeat_last: bool = False  # further sessions repeat the last one
 
@@ -218,7 +218,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole script: what every model does, by tier."""
 
-    tiers: dict[str, Tier]
+    tiers: dict[str, ScriptTier]
     side_text: str = "ok"  # the answer to every request without tools
     by_number: bool = False  # a tier's key is its number, which the system prompts of claudeops' sessions name
 
@@ -246,17 +246,17 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tiers = obj.get("tiers")
         if not isinstance(tiers, Mapping):
             raise ConfigurationError("tiers: must be a table of tiers by model name, such as haiku")
-        built = {str(name): _convert(tier, Tier, place=f"tiers.{name}") for name, tier in tiers.items()}
+        built = {str(name): _convert(tier, ScriptTier, place=f"tiers.{name}") for name, tier in tiers.items()}
         rest = {key: value for key, value in obj.items() if key != "tiers"}
         return _convert({**rest, "tiers": built}, cls, place="")
 
 
 _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "steps": Step,
+    "steps": ScriptStep,
     "sessions": SessionScript,
-    "tool": ToolUse,
-    "tools": ToolUse,
-    "error": ApiError,
+    "tool": ScriptedToolUse,
+    "tools": ScriptedToolUse,
+    "error": ScriptedError,
     "usage": Usage,
     "when": When,
 }

@@ -27,8 +27,8 @@ from starlette.types import Receive, Scope, Send
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.http_server import disconnected, drop, listen
-from claudeops.scripted_api.player import Finish, Player, Reply, too_large
-from claudeops.scripted_api.requests import Ending, Journal, Problem, Recorded, Served, Traffic
+from claudeops.scripted_api.player import Finish, Player, ScriptedReply, too_large
+from claudeops.scripted_api.requests import Journal, Recorded, ResponseEnding, ScriptProblem, Served, Traffic
 from claudeops.scripted_api.responses import BEGUN_OUTPUT_TOKENS
 from claudeops.scripted_api.script import NOTHING, Script
 
@@ -110,16 +110,16 @@ class MessagesApi:
         self._note(seen)
         reply = too_large(seen) if body is None else self._player.reply(seen, authorised=self._is_authorised(headers))
         if reply.problem is not None:
-            self._note(Problem(number=seen.number, text=reply.problem))
+            self._note(ScriptProblem(number=seen.number, text=reply.problem))
 
-        def note_end(response: ResponseStream, ending: Ending) -> None:
+        def note_end(response: ResponseStream, ending: ResponseEnding) -> None:
             self._note(_served(seen, reply, started=started, ending=ending, answered=response.started))
 
         response = ResponseStream(reply, closing=self.closing, on_end=note_end)
         try:
             await response(scope, receive, send)
         finally:
-            response.end(Ending.CLOSED)  # has an effect only when the server's grace period is over
+            response.end(ResponseEnding.CLOSED)  # has an effect only when the server's grace period is over
 
     def _is_authorised(self, headers: Mapping[str, str]) -> bool:
         if self._expected_key is None:
@@ -127,7 +127,7 @@ class MessagesApi:
         given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(given.encode(), self._expected_key.encode())
 
-    def _note(self, entry: Recorded | Served | Problem) -> None:
+    def _note(self, entry: Recorded | Served | ScriptProblem) -> None:
         self.traffic.add(entry)
         if self._journal is not None:
             self._journal.append(entry)
@@ -138,10 +138,12 @@ class MessagesApi:
 class ResponseStream:
     """Sends a reply until it is complete, the client leaves or the server closes, whichever comes first."""
 
-    def __init__(self, reply: Reply, *, closing: anyio.Event, on_end: Callable[[ResponseStream, Ending], None]) -> None:
+    def __init__(
+        self, reply: ScriptedReply, *, closing: anyio.Event, on_end: Callable[[ResponseStream, ResponseEnding], None]
+    ) -> None:
         self.started = False  # whether anything was sent
         self._sent = False  # whether the whole reply was sent
-        self._ending: Ending | None = None  # None until it has ended
+        self._ending: ResponseEnding | None = None  # None until it has ended
         self._reply = reply
         self._closing = closing
         self._on_end = on_end
@@ -154,9 +156,9 @@ class ResponseStream:
             await self._run(send)
             tasks.cancel_scope.cancel()
         if not self._sent:
-            await drop(scope, receive, unsent=self._ending is Ending.CUT)
+            await drop(scope, receive, unsent=self._ending is ResponseEnding.CUT)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ResponseEnding) -> None:
         """Record how it ended. The first call counts: uvicorn also reports a disconnection after every response."""
         if self._ending is None:
             self._ending = ending
@@ -169,7 +171,7 @@ class ResponseStream:
         if self._reply.finish is Finish.SILENCE:
             await anyio.sleep_forever()
         if not self._sent:
-            self.end(Ending.CUT)
+            self.end(ResponseEnding.CUT)
 
     async def _send_pieces(self, send: Send, status: int) -> None:
         headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in self._reply.headers.items()]
@@ -179,18 +181,18 @@ class ResponseStream:
         for piece in self._reply.pieces[:-1] if is_whole else self._reply.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         if is_whole:
-            self.end(Ending.COMPLETE)  # before the last piece: what a client has read is in the record
+            self.end(ResponseEnding.COMPLETE)  # before the last piece: what a client has read is in the record
             await send({"type": "http.response.body", "body": self._reply.pieces[-1], "more_body": False})
             self._sent = True
 
     async def _watch_client(self, receive: Receive, response: anyio.CancelScope) -> None:
         await disconnected(receive)
-        self.end(Ending.GONE)
+        self.end(ResponseEnding.GONE)
         response.cancel()
 
     async def _watch_server(self, response: anyio.CancelScope) -> None:
         await self._closing.wait()
-        self.end(Ending.CLOSED)
+        self.end(ResponseEnding.CLOSED)
         response.cancel()
 
 
@@ -204,10 +206,12 @@ async def _read(request: Request) -> bytes | None:
     return bytes(body)
 
 
-def _served(seen: Recorded, reply: Reply, *, started: datetime, ending: Ending, answered: bool) -> Served:
+def _served(
+    seen: Recorded, reply: ScriptedReply, *, started: datetime, ending: ResponseEnding, answered: bool
+) -> Served:
     usage = NOTHING
     if answered and reply.usage is not None:
-        whole = ending is Ending.COMPLETE
+        whole = ending is ResponseEnding.COMPLETE
         usage = reply.usage if whole else msgspec.structs.replace(reply.usage, output_tokens=BEGUN_OUTPUT_TOKENS)
     return Served(
         number=seen.number,

@@ -3,7 +3,7 @@
 It answers ``getMe``, ``getUpdates`` (a real long poll, one at a time), ``getWebhookInfo``, ``getChat``,
 ``sendMessage``, ``editMessageText`` and ``answerCallbackQuery``, and refuses what the real one refuses: texts and
 buttons that are too long, chats that it does not know or that have another id by now, an edit that changes nothing, a
-poll of a bot that has a webhook. People are played by `tap`. It misbehaves as `Fault` says.
+poll of a bot that has a webhook. People are played by `tap`. It misbehaves as `TelegramFault` says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DRIP_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
+class TelegramFault:
     """How a call is answered instead of as it should be."""
 
     status: int = 200
@@ -42,7 +42,7 @@ class Fault:
 
 
 @dataclass(kw_only=True, slots=True)
-class Message:
+class BotMessage:
     """A message of a bot, as its chat shows it now."""
 
     message_id: int
@@ -54,7 +54,7 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class TelegramCall:
     """One call, as it came."""
 
     method: str
@@ -69,11 +69,13 @@ class ScriptedTelegram:
         self.url = ""  # set once it takes connections
         self.token = token
         self.chats = chats
-        self.calls: list[Call] = []
-        self.messages: list[Message] = []  # in order, each as it is now
+        self.calls: list[TelegramCall] = []
+        self.messages: list[BotMessage] = []  # in order, each as it is now
         self.answers: dict[str, str] = {}  # what whoever tapped was told, by the id of the tap
-        self.faults: dict[str, list[Fault]] = {}  # of the next calls, by method; the last one stays if it `sticks`
-        self.sticks: dict[str, Fault] = {}  # of every call, by method
+        self.faults: dict[
+            str, list[TelegramFault]
+        ] = {}  # of the next calls, by method; the last one stays if it `sticks`
+        self.sticks: dict[str, TelegramFault] = {}  # of every call, by method
         self.webhook = ""  # to which updates go instead
         self.moved: dict[int, int] = {}  # groups that became supergroups, by their old ids
         self.closing = anyio.Event()
@@ -84,11 +86,11 @@ class ScriptedTelegram:
 
     # --- people -----------------------------------------------------------------------------------------
 
-    def tap(self, message: Message, said: str, *, sender: int, chat: int | None = None) -> str:
+    def tap(self, message: BotMessage, said: str, *, sender: int, chat: int | None = None) -> str:
         """Tap the button of a message that says so; return the id of the tap."""
         return self.forge(message, message.buttons[said], sender=sender, chat=chat)
 
-    def forge(self, message: Message, held: str, *, sender: int, chat: int | None = None) -> str:
+    def forge(self, message: BotMessage, held: str, *, sender: int, chat: int | None = None) -> str:
         """Send what no button may hold, as a forged client would; return the id of the tap."""
         self._count += 1
         query = f"tap-{self._count}"
@@ -122,7 +124,7 @@ class ScriptedTelegram:
             await JSONResponse({"ok": False, "error_code": 404, "description": "Not Found"}, 404)(scope, receive, send)
             return
         method, arguments = found[2], msgspec.json.decode(body or b"{}", type=dict[str, object])
-        self.calls.append(Call(method=method, arguments=arguments, body=body.decode()))
+        self.calls.append(TelegramCall(method=method, arguments=arguments, body=body.decode()))
         waiting = self.faults.get(method) or []
         fault = waiting.pop(0) if waiting else self.sticks.get(method)
         self._note()
@@ -145,13 +147,13 @@ class ScriptedTelegram:
         await disconnected(receive)
         request.cancel()
 
-    async def _refuse(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(self, fault: TelegramFault, scope: Scope, receive: Receive, send: Send) -> None:
         parameters = {} if fault.retry_after is None else {"parameters": {"retry_after": fault.retry_after}}
         description = fault.description or f"scripted {fault.status}"
         said = {"ok": False, "error_code": fault.status, "description": description, **parameters}
         await JSONResponse(said, fault.status)(scope, receive, send)
 
-    async def _stall(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _stall(self, fault: TelegramFault, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._until_gone, receive, tasks.cancel_scope)
             if fault.drips:
@@ -203,7 +205,7 @@ class ScriptedTelegram:
     def _send(self, arguments: Mapping[str, object]) -> dict[str, object]:
         if (wrong := self._wrong(arguments)) is not None:
             return wrong
-        message = Message(message_id=len(self.messages) + 1, chat=int(str(arguments["chat_id"])), text="")
+        message = BotMessage(message_id=len(self.messages) + 1, chat=int(str(arguments["chat_id"])), text="")
         _show(message, arguments)
         self.messages.append(message)
         return _ok({"message_id": message.message_id, "chat": {"id": message.chat}, "text": message.text})
@@ -261,7 +263,7 @@ async def serve_telegram(*, token: str, chats: tuple[int, ...], port: int = 0) -
             server._note()  # noqa: SLF001 - polls that wait end now
 
 
-def _show(message: Message, arguments: Mapping[str, object]) -> None:
+def _show(message: BotMessage, arguments: Mapping[str, object]) -> None:
     message.text = str(arguments["text"])
     message.entities = _entities(arguments)
     message.buttons = _buttons(arguments)

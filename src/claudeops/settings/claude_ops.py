@@ -109,7 +109,7 @@ _MOST_LINES: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class LineVerdict:
     """What becomes of one line of an old set-up."""
 
     line: int
@@ -129,7 +129,7 @@ def sentence_for(name: str) -> str | None:
     return None
 
 
-def read_set_up(text: str) -> Iterator[Verdict]:
+def read_set_up(text: str) -> Iterator[LineVerdict]:
     """Yield what becomes of each line of a compose file or an env file that says something about Claude Ops."""
     for number, line in enumerate(text.splitlines()[:_MOST_LINES], start=1):
         if line.lstrip().startswith("#"):
@@ -141,11 +141,11 @@ def read_set_up(text: str) -> Iterator[Verdict]:
             yield from _of_deployment(number, line)
 
 
-def _of_variable(number: int, name: str) -> Verdict | None:
+def _of_variable(number: int, name: str) -> LineVerdict | None:
     found = _of_old(name) or _of_known(name)
     if found is None and name.startswith("CLAUDEOPS_"):
         found = Fate.STRANGE, "neither Claude Ops nor claudeops knows this name: correct or unset it"
-    return None if found is None else Verdict(line=number, subject=name, fate=found[0], says=found[1])
+    return None if found is None else LineVerdict(line=number, subject=name, fate=found[0], says=found[1])
 
 
 def _of_old(name: str) -> tuple[Fate, str] | None:
@@ -173,22 +173,22 @@ def _of_known(name: str) -> tuple[Fate, str] | None:
     return (Fate.STAYS, known.meaning.replace("`", "")) if note is None else (Fate.NOTE, note)
 
 
-def _of_deployment(number: int, line: str) -> Iterator[Verdict]:
+def _of_deployment(number: int, line: str) -> Iterator[LineVerdict]:
     if _IMAGE.match(line):
         says = "build or pull the image of claudeops: docs/how-to/run-in-a-container.md"
-        yield Verdict(line=number, subject="image", fate=Fate.RENAMED, says=says)
+        yield LineVerdict(line=number, subject="image", fate=Fate.RENAMED, says=says)
     if _PORT.match(line):
         says = (
             "alerts come in there, from senders with a token (`claudeops token create`): take it out if none is outside"
         )
-        yield Verdict(line=number, subject="port 8080", fate=Fate.NOTE, says=says)
+        yield LineVerdict(line=number, subject="port 8080", fate=Fate.NOTE, says=says)
     if (mount := _MOUNT.match(line)) is not None:
-        yield Verdict(line=number, subject=f"mount {mount['to']}", fate=Fate.NOTE, says=_of_mount(mount["to"]))
+        yield LineVerdict(line=number, subject=f"mount {mount['to']}", fate=Fate.NOTE, says=_of_mount(mount["to"]))
     for flag in _FLAG.findall(line):
         name = f"CLAUDEOPS_{flag.upper().replace('-', '_')}"
         if name in KNOWN or name in RENAMED or name in GONE or name in WITHOUT_EFFECT:
             says = f"settings are environment variables alone: {_instead(name)}"
-            yield Verdict(line=number, subject=f"--{flag}", fate=Fate.RENAMED, says=says)
+            yield LineVerdict(line=number, subject=f"--{flag}", fate=Fate.RENAMED, says=says)
 
 
 def _instead(name: str) -> str:

@@ -19,7 +19,7 @@ from claudeops.formats.network.headers import REFERENCE, SecretHeader, WrittenHe
 from claudeops.settings.environ import SHORTEST
 from claudeops.settings.files import read_text, read_toml
 from claudeops.settings.model import KNOWN
-from claudeops.settings.reader import Reader
+from claudeops.settings.reader import VariableReader
 from claudeops.settings.variables import FILE_SUFFIX
 
 VARIABLE: Final = "CLAUDEOPS_HEADERS_PATH"
@@ -44,7 +44,7 @@ class Headers:
                 yield f"the header {header.name} for {header.host} ({VARIABLE})", secret
 
 
-def load_secret_headers(reader: Reader, environ: Mapping[str, str]) -> Headers:
+def load_secret_headers(reader: VariableReader, environ: Mapping[str, str]) -> Headers:
     """Return the headers; none without a file. Raises `ConfigurationError` with file, line and remedy."""
     path = reader.path(VARIABLE)
     if path is None:

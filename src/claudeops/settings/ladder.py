@@ -21,7 +21,7 @@ from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
 from claudeops.settings.files import load_prompt
 from claudeops.settings.fill import by_default, fill
 from claudeops.settings.model import PER_TIER
-from claudeops.settings.reader import Reader
+from claudeops.settings.reader import VariableReader
 from claudeops.settings.sessions import TierSettings
 from claudeops.settings.variables import (
     HARNESS_MODELS,
@@ -62,13 +62,13 @@ _PROVIDER: Final = re.compile(
 
 
 def read_tiers(
-    reader: Reader, environ: Mapping[str, str], *, budgets: Sequence[float], root: Path
+    reader: VariableReader, environ: Mapping[str, str], *, budgets: Sequence[float], root: Path
 ) -> tuple[TierSettings, ...]:
     """Return the tiers from 1 on, each with its budget in US dollars."""
     return tuple(_tier(reader, environ, tier, budget=budget, root=root) for tier, budget in enumerate(budgets, 1))
 
 
-def idle_tiers(reader: Reader, max_tier: int) -> tuple[str, ...]:
+def idle_tiers(reader: VariableReader, max_tier: int) -> tuple[str, ...]:
     """Return a warning for every variable of a tier above ``max_tier``."""
     return tuple(
         f"{name} is set, but CLAUDEOPS_MAX_TIER is {max_tier}: it has no effect."
@@ -78,7 +78,7 @@ def idle_tiers(reader: Reader, max_tier: int) -> tuple[str, ...]:
     )
 
 
-def _tier(reader: Reader, environ: Mapping[str, str], tier: int, *, budget: float, root: Path) -> TierSettings:
+def _tier(reader: VariableReader, environ: Mapping[str, str], tier: int, *, budget: float, root: Path) -> TierSettings:
     prefix = f"CLAUDEOPS_TIER{tier}_"
     harness = reader.choice(f"{prefix}HARNESS" if reader.is_set(f"{prefix}HARNESS") else "CLAUDEOPS_HARNESS")
     model = _model(reader, f"{prefix}MODEL", harness)
@@ -102,7 +102,7 @@ def _tier(reader: Reader, environ: Mapping[str, str], tier: int, *, budget: floa
     )
 
 
-def _model(reader: Reader, variable: str, harness: str) -> str:
+def _model(reader: VariableReader, variable: str, harness: str) -> str:
     """Return the tier's model; the defaults in the list of variables are those of the first harness only."""
     if harness == HARNESSES[0] or reader.is_set(variable):
         model, lacking = reader.model(variable), f"tiers above {len(NAMES)} have no default"
@@ -114,13 +114,13 @@ def _model(reader: Reader, variable: str, harness: str) -> str:
     return model
 
 
-def _tools(reader: Reader, tier: int, name: str) -> tuple[str, ...]:
+def _tools(reader: VariableReader, tier: int, name: str) -> tuple[str, ...]:
     """Return a tier's own list, else the shared one; the two are never combined."""
     own = f"CLAUDEOPS_TIER{tier}_{name}"
     return reader.tools(own if reader.is_set(own) else f"CLAUDEOPS_{name}")
 
 
-def _environment(reader: Reader, environ: Mapping[str, str], variable: str) -> dict[str, str]:
+def _environment(reader: VariableReader, environ: Mapping[str, str], variable: str) -> dict[str, str]:
     given: dict[str, str] = {}
     for name in reader.names(variable):
         if not _VARIABLE_NAME.fullmatch(name):
@@ -146,7 +146,7 @@ def _environment(reader: Reader, environ: Mapping[str, str], variable: str) -> d
     return given
 
 
-def _shown(reader: Reader, variable: str) -> tuple[Path, ...]:
+def _shown(reader: VariableReader, variable: str) -> tuple[Path, ...]:
     paths = reader.paths(variable)
     for path in paths:
         if not is_there(path):
@@ -171,7 +171,7 @@ def _beginning(path: Path) -> str:
         return ""
 
 
-def _home(reader: Reader, variable: str) -> Path | None:
+def _home(reader: VariableReader, variable: str) -> Path | None:
     home = reader.path(variable)
     if home is not None and not is_directory(home):
         raise MissingInputError(f"{variable} leads to {home}, which is not a directory: correct it, or unset it.")
@@ -181,7 +181,7 @@ def _home(reader: Reader, variable: str) -> Path | None:
 # --- budgets and timeouts ----------------------------------------------------------------------------
 
 
-def read_budgets(reader: Reader, max_tier: int) -> tuple[float, tuple[float, ...]]:
+def read_budgets(reader: VariableReader, max_tier: int) -> tuple[float, tuple[float, ...]]:
     """Return the budget of a chain, and those of the tiers 1 to ``max_tier``, in US dollars."""
     daily = reader.number(_DAILY)
     chain = _budget(reader, _CHAIN, daily, _DAILY)
@@ -189,7 +189,7 @@ def read_budgets(reader: Reader, max_tier: int) -> tuple[float, tuple[float, ...
     return chain, tuple(_budget(reader, name, chain, _CHAIN) for name in names)
 
 
-def _budget(reader: Reader, name: str, ceiling: float, ceiling_name: str) -> float:
+def _budget(reader: VariableReader, name: str, ceiling: float, ceiling_name: str) -> float:
     value = reader.number(name)
     if value <= ceiling:
         return value
@@ -204,7 +204,7 @@ def _budget(reader: Reader, name: str, ceiling: float, ceiling_name: str) -> flo
 # --- schedule ----------------------------------------------------------------------------------------
 
 
-def check_schedule(reader: Reader) -> str:
+def check_schedule(reader: VariableReader) -> str:
     """Return the time zone of the schedule, once interval, cron and jitter are found to fit each other."""
     timezone, cron = _timezone(reader), reader.text(_CRON)
     interval, jitter = reader.number(_INTERVAL), reader.number(_JITTER)
@@ -217,7 +217,7 @@ def check_schedule(reader: Reader) -> str:
     return timezone
 
 
-def idle_schedule(reader: Reader, file: Path | None) -> tuple[str, ...]:
+def idle_schedule(reader: VariableReader, file: Path | None) -> tuple[str, ...]:
     """Return a warning for every variable of a schedule that a file of schedules overrides."""
     return tuple(
         f"{name} is set, but the schedules come from {file}: it has no effect."
@@ -226,7 +226,7 @@ def idle_schedule(reader: Reader, file: Path | None) -> tuple[str, ...]:
     )
 
 
-def _timezone(reader: Reader) -> str:
+def _timezone(reader: VariableReader) -> str:
     name = reader.text("CLAUDEOPS_TIMEZONE") or "UTC"
     try:
         ZoneInfo(name)

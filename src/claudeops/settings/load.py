@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.files import is_there
-from claudeops.policy.tiers import Document, Policy, PolicyFault, parse_policy, read_document
+from claudeops.policy.tiers import Policy, PolicyDocument, PolicyFault, parse_policy, read_document
 from claudeops.settings.alerts import VARIABLE as ALERTS_VARIABLE
 from claudeops.settings.alerts import alerts_file, load_alerts, signing_secrets
 from claudeops.settings.environ import (
@@ -62,7 +62,7 @@ from claudeops.settings.model import (
 from claudeops.settings.notify import read_digest_cron, read_notify
 from claudeops.settings.oidc import read_oidc
 from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
-from claudeops.settings.reader import Reader, read_public_urls
+from claudeops.settings.reader import VariableReader, read_public_urls
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
@@ -115,7 +115,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     """
     environ = without_services(environ)
     warnings = list(check_names(environ))
-    reader = Reader(environ, KNOWN, cwd=cwd)
+    reader = VariableReader(environ, KNOWN, cwd=cwd)
     _check_credentials(reader)
     max_tier = reader.whole("CLAUDEOPS_MAX_TIER")
     warnings += idle_tiers(reader, max_tier)
@@ -247,7 +247,7 @@ def require_credentials(settings: Settings) -> None:
         )
 
 
-def _check_credentials(reader: Reader) -> None:
+def _check_credentials(reader: VariableReader) -> None:
     key, token = reader.token(_KEY), reader.token(_TOKEN)
     if key is not None and token is not None:
         # The CLI would silently prefer the key, and an operator who meant the subscription would pay by the token.
@@ -259,7 +259,7 @@ def _check_credentials(reader: Reader) -> None:
         )
 
 
-def _listener(reader: Reader) -> ListenerSettings:
+def _listener(reader: VariableReader) -> ListenerSettings:
     public_urls = read_public_urls(reader, "CLAUDEOPS_PUBLIC_URL")
     return fill(
         ListenerSettings,
@@ -271,18 +271,18 @@ def _listener(reader: Reader) -> ListenerSettings:
     )
 
 
-def _private_files(reader: Reader, found: Iterable[Path]) -> tuple[Path, ...]:
+def _private_files(reader: VariableReader, found: Iterable[Path]) -> tuple[Path, ...]:
     """Return the files that no session may see: those that variables name, and those found in their usual places."""
     return tuple(dict.fromkeys((*reader.private_files(), *found)))
 
 
-def _schedules(path: Path | None, timezone: str, *, max_tier: int, site: str | None) -> tuple[Plan, ...]:
+def _schedules(path: Path | None, timezone: str, *, max_tier: int, site: str | None) -> tuple[SchedulePlan, ...]:
     if path is None:
         return ()
     return load_schedules(path, highest_tier=max_tier, timezone=timezone, site=site)
 
 
-def _ungated(reader: Reader) -> tuple[str, ...]:
+def _ungated(reader: VariableReader) -> tuple[str, ...]:
     names = reader.names("CLAUDEOPS_ALLOW_UNGATED")
     for name in names:
         if name not in HARNESSES:
@@ -294,7 +294,7 @@ def _ungated(reader: Reader) -> tuple[str, ...]:
 
 
 def _secrets(
-    reader: Reader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
+    reader: VariableReader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     for name, variable in KNOWN.items():
         if (find := _FOUND.get(variable.hides)) is not None:
@@ -334,12 +334,12 @@ def policy_of(text: str) -> Policy:
         raise ConfigurationError(f"The policy file: {place} {fault.line}: {fault}.") from None
 
 
-def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None) -> tuple[Path, Document]:
+def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None) -> tuple[Path, PolicyDocument]:
     """Return the policy that is in force as its file has it, and where that is; ``file`` stands before the variable.
 
     The default is a directory. Raises `ConfigurationError` with file, line and remedy.
     """
-    named = file or Reader(environ, KNOWN, cwd=cwd).path(POLICY_VARIABLE)
+    named = file or VariableReader(environ, KNOWN, cwd=cwd).path(POLICY_VARIABLE)
     try:
         if named is None:
             return default_policy_path(), read_document(default_text())

@@ -28,7 +28,7 @@ from claudeops.settings.sessions import (
 from claudeops.settings.variables import (
     HIGHEST_TIER,
     Hides,
-    Kind,
+    ValueKind,
     Variable,
     address,
     choice,
@@ -185,7 +185,7 @@ class UpkeepSettings:
         secret(
             "CLAUDEOPS_HEARTBEAT_URL",
             "address pinged after every healthy chain; whoever knows it may ping it",
-            kind=Kind.SECRET_URL,
+            kind=ValueKind.SECRET_URL,
             hides=Hides.NOTICE,
         )
     )
@@ -214,7 +214,7 @@ class ListenerSettings:
     public_url: str | None = derived(  # for links, without a slash at the end
         Variable(
             name="CLAUDEOPS_PUBLIC_URL",
-            kind=Kind.URL,
+            kind=ValueKind.URL,
             meaning="where people and programs reach the listener; several are separated by commas, and links have the "
             "first",
         )
@@ -232,7 +232,7 @@ class ListenerSettings:
         secret(
             "CLAUDEOPS_TRUSTED_PROXY_SECRET",
             "secret by which a proxy may say who a person is, in `Remote-User`",
-            kind=Kind.LONG_TOKEN,
+            kind=ValueKind.LONG_TOKEN,
         )
     )
     oidc: OidcClient | None = derived(  # all of them or none
@@ -242,7 +242,7 @@ class ListenerSettings:
             "`CLAUDEOPS_PUBLIC_URL` and `claudeops[oidc]`",
         ),
         text("CLAUDEOPS_OIDC_CLIENT_ID", "by which the identity provider knows claudeops"),
-        secret("CLAUDEOPS_OIDC_CLIENT_SECRET", "secret of that client", kind=Kind.TOKEN),
+        secret("CLAUDEOPS_OIDC_CLIENT_SECRET", "secret of that client", kind=ValueKind.TOKEN),
         text(
             "CLAUDEOPS_OIDC_CLAIM",
             "claim of the ID token that names the user; `email` counts once the provider has verified it",
@@ -256,7 +256,7 @@ class ListenerSettings:
         )
     )
     chat_api_key: str | None = setting(
-        secret("CLAUDEOPS_CHAT_API_KEY", "key with which senders may post to `/api/v1/webhook`", kind=Kind.TOKEN)
+        secret("CLAUDEOPS_CHAT_API_KEY", "key with which senders may post to `/api/v1/webhook`", kind=ValueKind.TOKEN)
     )
 
     @property
@@ -290,11 +290,14 @@ class PlannedSettings:
         choice("CLAUDEOPS_DISPATCHER", "local procrastinate", "who gives queued sessions to a node", used=False)
     )
     webhook_model: str | None = setting(
-        Variable(name="CLAUDEOPS_WEBHOOK_MODEL", kind=Kind.MODEL, meaning="model that reads alerts", used=False)
+        Variable(name="CLAUDEOPS_WEBHOOK_MODEL", kind=ValueKind.MODEL, meaning="model that reads alerts", used=False)
     )
     webhook_system_prompt: str | None = setting(
         Variable(
-            name="CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT", kind=Kind.PROSE, meaning="system prompt of that model", used=False
+            name="CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT",
+            kind=ValueKind.PROSE,
+            meaning="system prompt of that model",
+            used=False,
         )
     )
 
@@ -380,7 +383,7 @@ PER_TIER: Final = tuple(variable for _, variable in declared_by(TierSettings))
 
 def _of_tier(variable: Variable[object], tier: int) -> Variable[object]:
     # Tiers above the third have the turns and the budget of the third, but no default model.
-    last = tier if variable.kind is Kind.MODEL else min(tier, len(variable.defaults))
+    last = tier if variable.kind is ValueKind.MODEL else min(tier, len(variable.defaults))
     own = variable.defaults[last - 1 : last] if variable.defaults else ()
     return replace(variable, name=variable.name.replace("{n}", str(tier)), defaults=own)
 

@@ -17,11 +17,11 @@ from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import APPRISE, Target, TargetKind
 from claudeops.domain.schedules import Cron
 from claudeops.errors import ConfigurationError
-from claudeops.formats.notices import Document, Named, Place, read_document
+from claudeops.formats.notices import NamedTarget, NoticesDocument, SecretPlace, read_document
 from claudeops.settings.environ import in_notice_url
 from claudeops.settings.files import read_text, read_toml, toml_file
 from claudeops.settings.model import SlackChannel, TelegramChat
-from claudeops.settings.reader import Reader
+from claudeops.settings.reader import VariableReader
 
 VARIABLE: Final = "CLAUDEOPS_NOTIFY_PATH"
 DIGEST: Final = "CLAUDEOPS_DIGEST_CRON"
@@ -68,7 +68,7 @@ class Targets:
                 yield f"a secret of {name}", secret
 
 
-def read_notify(reader: Reader, environ: Mapping[str, str], *, timezone: str, root: Path) -> Targets:
+def read_notify(reader: VariableReader, environ: Mapping[str, str], *, timezone: str, root: Path) -> Targets:
     """Return the targets of the file and of the variable. Raises `ConfigurationError` with the remedy."""
     path = toml_file(reader.path(VARIABLE), "notify.toml", root=root)
     return _targets(path, notice_urls(reader), environ, timezone=timezone)
@@ -93,7 +93,7 @@ def _targets(
     path: Path | None, urls: Sequence[str], environ: Mapping[str, str], *, timezone: str, unset: str = _UNSET
 ) -> Targets:
     names = [APPRISE if index == 0 else f"{APPRISE}-{index + 1}" for index in range(len(urls))]
-    document = Document(targets=())
+    document = NoticesDocument(targets=())
     if path is not None:
         read = partial(read_document, timezone=timezone)
         document = read_toml(path, read, variable=VARIABLE, what="file of targets")
@@ -131,7 +131,7 @@ def _is_of_variable(name: str) -> bool:
     return name == APPRISE or name.startswith(f"{APPRISE}-")  # no target of the file may be called so
 
 
-def notice_urls(reader: Reader) -> tuple[str, ...]:
+def notice_urls(reader: VariableReader) -> tuple[str, ...]:
     """Return the addresses of the variable, each once."""
     return tuple(dict.fromkeys(split_addresses(reader.secret(URLS) or "")))
 
@@ -153,7 +153,7 @@ def split_addresses(given: str) -> Iterator[str]:
     yield from (stripped for piece in pieces if (stripped := piece.strip(",")))
 
 
-def read_digest_cron(reader: Reader) -> str | None:
+def read_digest_cron(reader: VariableReader) -> str | None:
     """Return when the daily sum is told; ``None``: never. Raises `ConfigurationError`."""
     cron = reader.text(DIGEST)
     if cron is not None:
@@ -165,7 +165,7 @@ def read_digest_cron(reader: Reader) -> str | None:
 
 
 def _secret(
-    named: Named, what: str, where: Place, path: Path, environ: Mapping[str, str], *, unset: str
+    named: NamedTarget, what: str, where: SecretPlace, path: Path, environ: Mapping[str, str], *, unset: str
 ) -> tuple[Path | None, str]:
     """Return the file that holds a secret of a target, if one does, and the secret."""
     form, called, remedy = _FORMS[what]

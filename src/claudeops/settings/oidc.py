@@ -8,7 +8,7 @@ from typing import Final
 
 from claudeops.errors import ConfigurationError
 from claudeops.formats.oidc import CLAIM, OidcClient, issuer_fault
-from claudeops.settings.reader import Reader
+from claudeops.settings.reader import VariableReader
 from claudeops.settings.variables import quoted
 
 SECRET: Final = "CLAUDEOPS_OIDC_CLIENT_SECRET"  # noqa: S105 - the name of a variable
@@ -22,7 +22,7 @@ _ALL: Final = (*_NEEDED, _CLAIM)
 _LIBRARIES: Final = ("authlib", "joserfc")
 
 
-def read_oidc(reader: Reader, public_urls: Sequence[str]) -> OidcClient | None:
+def read_oidc(reader: VariableReader, public_urls: Sequence[str]) -> OidcClient | None:
     """Return what we are to the identity provider; None: there is none. Raises `ConfigurationError`."""
     given = [name for name in _ALL if reader.is_set(name)]
     if not given:

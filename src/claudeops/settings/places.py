@@ -16,7 +16,7 @@ from typing import Final
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import is_directory
 from claudeops.settings.model import ProbeSettings, Settings
-from claudeops.settings.reader import Reader, read_database_url
+from claudeops.settings.reader import VariableReader, read_database_url
 from claudeops.settings.variables import HARNESSES
 from claudeops.settings.where import STATE, PlaceSettings, find_directory
 
@@ -29,7 +29,7 @@ _PROBES: Final = "CLAUDEOPS_PROBES_PATH"
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) -> ProbeSettings:
+def read_probes_file(reader: VariableReader, environ: Mapping[str, str], *, root: Path) -> ProbeSettings:
     """Return the file that the variable names, else the one that is looked for; and what it needs of ``environ``."""
     named = reader.path(_PROBES)
     path = named or root / "app" / "config" / "probes.toml"
@@ -46,7 +46,7 @@ def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) 
 
 
 def read_places(
-    reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, int], bool] = os.access
+    reader: VariableReader, *, cwd: Path, root: Path, may: Callable[[Path, int], bool] = os.access
 ) -> tuple[PlaceSettings, tuple[str, ...]]:
     """Return where things are, and a warning for each directory that is not in its usual place.
 
@@ -192,7 +192,7 @@ def _nearest(directory: Path) -> Path:
 # --- programs ----------------------------------------------------------------------------------------
 
 
-def find_cli(harness: str, reader: Reader, *, path: str, cwd: Path) -> Path:
+def find_cli(harness: str, reader: VariableReader, *, path: str, cwd: Path) -> Path:
     """Return the absolute path of a harness's CLI; starts nothing.
 
     The operator may set a path (relative to ``cwd``) or a name on ``path``, the directories of ``PATH``. Otherwise the
@@ -212,7 +212,7 @@ def find_cli(harness: str, reader: Reader, *, path: str, cwd: Path) -> Path:
     return bundled
 
 
-def idle_programs(reader: Reader, used: Collection[str]) -> tuple[str, ...]:
+def idle_programs(reader: VariableReader, used: Collection[str]) -> tuple[str, ...]:
     """Return a warning for every program that the operator set and no tier uses."""
     variables = {harness: program_variable(harness) for harness in HARNESSES if harness not in used}
     return tuple(

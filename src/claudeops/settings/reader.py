@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.variables import FILE_SUFFIX, HIGHEST_TIER, Kind, Variable, is_text, quoted
+from claudeops.settings.variables import FILE_SUFFIX, HIGHEST_TIER, ValueKind, Variable, is_text, quoted
 
 if TYPE_CHECKING:  # environs, which takes as long to import as a quick command may run
     from claudeops.settings.typed import Typed
@@ -33,7 +33,7 @@ _POSTGRESQL: Final = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 _SQLITE: Final = frozenset({"sqlite", "sqlite+pysqlite"})
 
 
-class Reader:
+class VariableReader:
     """Typed access to ``known`` variables. A blank value counts as unset; blanks around a value are ignored.
 
     Every method takes the full name of a known variable, and raises `ConfigurationError` with one sentence.
@@ -173,13 +173,13 @@ class Reader:
 
 
 def _normal(variable: Variable[object], value: str) -> str:
-    return value.lower() if variable.kind in {Kind.SWITCH, Kind.CHOICE} else value
+    return value.lower() if variable.kind in {ValueKind.SWITCH, ValueKind.CHOICE} else value
 
 
 # --- URLs --------------------------------------------------------------------------------------------
 
 
-def read_database_url(reader: Reader, *, state_dir: Path, cwd: Path) -> str:
+def read_database_url(reader: VariableReader, *, state_dir: Path, cwd: Path) -> str:
     """Return ``sqlite:///<absolute path>`` or ``postgresql+psycopg://…``."""
     given = reader.secret(_DATABASE)
     if given is None:
@@ -195,7 +195,7 @@ def read_database_url(reader: Reader, *, state_dir: Path, cwd: Path) -> str:
     )
 
 
-def read_http_url(reader: Reader, name: str) -> str | None:
+def read_http_url(reader: VariableReader, name: str) -> str | None:
     """Return an http or https URL without a slash at the end."""
     given = reader.secret(name)
     if given is None:
@@ -209,7 +209,7 @@ def read_http_url(reader: Reader, name: str) -> str | None:
     return given.rstrip("/")
 
 
-def read_address(reader: Reader, name: str) -> str:
+def read_address(reader: VariableReader, name: str) -> str:
     """Return an IP address."""
     given = reader.text(name) or ""
     try:
@@ -220,7 +220,7 @@ def read_address(reader: Reader, name: str) -> str:
         ) from None
 
 
-def read_long_token(reader: Reader, name: str) -> str | None:
+def read_long_token(reader: VariableReader, name: str) -> str | None:
     """Return a secret for an HTTP header that others must not find by trying."""
     token = reader.token(name)
     if token is not None and len(token) < _FEWEST_CHARACTERS:
@@ -231,7 +231,7 @@ def read_long_token(reader: Reader, name: str) -> str | None:
     return token
 
 
-def read_networks(reader: Reader, name: str) -> tuple[str, ...]:
+def read_networks(reader: VariableReader, name: str) -> tuple[str, ...]:
     """Return networks as CIDR; an address is a network of its own."""
     found = []
     for given in reader.names(name):
@@ -245,7 +245,7 @@ def read_networks(reader: Reader, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def read_tier_list(reader: Reader, name: str) -> frozenset[int]:
+def read_tier_list(reader: VariableReader, name: str) -> frozenset[int]:
     """Return the numbers of tiers; ``off`` stands for none."""
     given = reader.names(name)
     if given == (OFF,):
@@ -259,7 +259,7 @@ def read_tier_list(reader: Reader, name: str) -> frozenset[int]:
     return frozenset(map(int, tiers))
 
 
-def read_public_urls(reader: Reader, name: str) -> tuple[str, ...]:
+def read_public_urls(reader: VariableReader, name: str) -> tuple[str, ...]:
     """Return http or https URLs that may be shown to anybody, without a slash at the end."""
     urls = reader.names(name)
     for url in urls:

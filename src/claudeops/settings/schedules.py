@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.errors import ConfigurationError
 from claudeops.formats.schedules import Surroundings, read_plans
 from claudeops.settings.files import read_text, read_toml, toml_file
@@ -23,7 +23,7 @@ def schedules_file(named: Path | None, *, root: Path) -> Path | None:
     return toml_file(named, "schedules.toml", root=root)
 
 
-def load_schedules(path: Path, *, highest_tier: int, timezone: str, site: str | None) -> tuple[Plan, ...]:
+def load_schedules(path: Path, *, highest_tier: int, timezone: str, site: str | None) -> tuple[SchedulePlan, ...]:
     """Return the schedules of a file. Raises `ConfigurationError` with file, line and remedy."""
     around = Surroundings(
         highest_tier=highest_tier,

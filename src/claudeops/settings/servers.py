@@ -20,7 +20,7 @@ from claudeops.files import is_directory
 from claudeops.settings.environ import names_a_secret
 from claudeops.settings.files import MOST_CONFIG_BYTES, load_mcp_config
 from claudeops.settings.model import KNOWN
-from claudeops.settings.reader import Reader
+from claudeops.settings.reader import VariableReader
 from claudeops.settings.variables import FILE_SUFFIX, is_text, quoted
 
 MCP_CONFIG: Final = "CLAUDEOPS_MCP_CONFIG"
@@ -45,7 +45,7 @@ _TYPES: Final = ("stdio", "http", "sse")
 # --- the operator's file -----------------------------------------------------------------------------
 
 
-def read_mcp_servers(reader: Reader, environ: Mapping[str, str]) -> Mapping[str, Mapping[str, object]] | None:
+def read_mcp_servers(reader: VariableReader, environ: Mapping[str, str]) -> Mapping[str, Mapping[str, object]] | None:
     """Return the servers by name, with ``${NAME}`` and ``${NAME:-default}`` filled in; ``None`` without a file."""
     path = reader.path(MCP_CONFIG)
     if path is None:
@@ -77,7 +77,7 @@ def secrets_in(servers: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[st
                     yield origin, value.rpartition(" ")[2]
 
 
-def referred_secrets(reader: Reader, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def referred_secrets(reader: VariableReader, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the values of variables that the file refers to anywhere and whose names are those of secrets."""
     path = reader.path(MCP_CONFIG)
     for server in () if path is None else load_mcp_config(path, origin=MCP_CONFIG).values():
@@ -161,7 +161,9 @@ def _referred(value: object) -> Iterator[str]:
 # --- trusted repositories ----------------------------------------------------------------------------
 
 
-def read_trusted_servers(reader: Reader, *, repos_dir: Path, own: Iterable[str]) -> Mapping[str, Mapping[str, object]]:
+def read_trusted_servers(
+    reader: VariableReader, *, repos_dir: Path, own: Iterable[str]
+) -> Mapping[str, Mapping[str, object]]:
     """Return the servers of all trusted repositories by name; ``own`` are the names of the operator's servers.
 
     Raises `ConfigurationError` for an entry that is not a repository, an invalid file, and names that clash.
@@ -176,7 +178,7 @@ def read_trusted_servers(reader: Reader, *, repos_dir: Path, own: Iterable[str])
     return merged
 
 
-def idle_servers(reader: Reader, *, repos_dir: Path) -> Iterator[str]:
+def idle_servers(reader: VariableReader, *, repos_dir: Path) -> Iterator[str]:
     """Yield a warning for each trusted repository that has its servers in two places, of which one serves."""
     serves, idle = _FILES
     for repository in reader.names(TRUSTED_REPOS):

@@ -13,7 +13,7 @@ from claudeops.settings.variables import (
     ONE_MONTH,
     PROVIDER_SWITCHES,
     Hides,
-    Kind,
+    ValueKind,
     Variable,
     choice,
     configuration,
@@ -37,7 +37,7 @@ from claudeops.settings.variables import (
 from claudeops.settings.where import TIMEZONE
 
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
-    from claudeops.domain.schedules.plan import Plan
+    from claudeops.domain.schedules.plan import SchedulePlan
 
 
 @settings_group
@@ -45,11 +45,13 @@ class AccessSettings:
     """Access to the model API."""
 
     api_key: str | None = setting(
-        secret("ANTHROPIC_API_KEY", "API key; contradicts `CLAUDE_CODE_OAUTH_TOKEN`", kind=Kind.TOKEN)
+        secret("ANTHROPIC_API_KEY", "API key; contradicts `CLAUDE_CODE_OAUTH_TOKEN`", kind=ValueKind.TOKEN)
     )
     oauth_token: str | None = setting(
         secret(
-            "CLAUDE_CODE_OAUTH_TOKEN", "long-lived subscription token; contradicts `ANTHROPIC_API_KEY`", kind=Kind.TOKEN
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "long-lived subscription token; contradicts `ANTHROPIC_API_KEY`",
+            kind=ValueKind.TOKEN,
         )
     )
     base_url: str | None = setting(  # may hold a password; no slash at the end
@@ -81,7 +83,7 @@ class ScheduleSettings:
             "`/app/config/schedules.toml`, if it exists",
         )
     )
-    plans: tuple[Plan, ...] = derived()  # that the file holds
+    plans: tuple[SchedulePlan, ...] = derived()  # that the file holds
     follow_up_seconds: float = setting(
         seconds(
             "CLAUDEOPS_FOLLOW_UP_DELAY",
@@ -124,7 +126,7 @@ class TierSettings:
     harness: str = derived(
         Variable(
             name="CLAUDEOPS_TIER{n}_HARNESS",
-            kind=Kind.CHOICE,
+            kind=ValueKind.CHOICE,
             default_note="`CLAUDEOPS_HARNESS`",
             choices=HARNESSES,
             meaning="kind of CLI of the tier",
@@ -133,7 +135,7 @@ class TierSettings:
     model: str = derived(
         Variable(
             name="CLAUDEOPS_TIER{n}_MODEL",
-            kind=Kind.MODEL,
+            kind=ValueKind.MODEL,
             defaults=("haiku", "sonnet", "opus"),
             meaning="model of the tier; `gpt-5-codex` on `codex`; no default on `caliban`, nor on `claude` above "
             "tier 3",
@@ -167,7 +169,7 @@ class TierSettings:
     read: tuple[Path, ...] = derived(
         Variable(
             name="CLAUDEOPS_TIER{n}_READ",
-            kind=Kind.PATHS,
+            kind=ValueKind.PATHS,
             meaning="what the sessions see of this machine too, in bubblewrap; read-only",
         )
     )

@@ -12,13 +12,13 @@ from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import without_user
 from claudeops.settings.load import load_settings
 from claudeops.settings.model import KNOWN, Settings
-from claudeops.settings.variables import FILE_SUFFIX, Kind, Variable, declared_by, prompt_variable
+from claudeops.settings.variables import FILE_SUFFIX, ValueKind, Variable, declared_by, prompt_variable
 from claudeops.text.redact import Redactor
 
 _DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
 _TIER_MARK: Final = "CLAUDEOPS_TIER"
 _USUAL_TIERS: Final = 3
-_PATHS: Final = (Kind.FILE, Kind.DIRECTORY, Kind.PROGRAM)
+_PATHS: Final = (ValueKind.FILE, ValueKind.DIRECTORY, ValueKind.PROGRAM)
 
 
 def effective(environ: Mapping[str, str], *, cwd: Path) -> tuple[Sequence[Setting], ConfigurationError | None]:
@@ -52,7 +52,7 @@ def _setting(variable: Variable[object], environ: Mapping[str, str], computed: s
         value = _without_password(computed)
     elif variable.secret and value is not None:
         value = MASK
-    elif variable.kind is Kind.URL and value is not None:
+    elif variable.kind is ValueKind.URL and value is not None:
         value = without_user(value).partition("?")[0]
     return Setting(
         name=variable.name,
@@ -100,7 +100,7 @@ def _computed(settings: Settings) -> Iterator[tuple[str, str]]:
         value = reduce(getattr, path, settings)
         if variable.kind in _PATHS and isinstance(value, Path):
             yield variable.name, str(value)
-        elif variable.kind is Kind.MONEY or variable.below:
+        elif variable.kind is ValueKind.MONEY or variable.below:
             yield variable.name, f"{value:g}"
     yield _DATABASE, settings.places.database_url
     for tier in settings.tiers:

@@ -58,7 +58,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a value must look like, and thereby how it is read; `phrase` says it to the operator."""
 
     TEXT = auto()
@@ -90,29 +90,29 @@ class Kind(Enum):
         return _PHRASES[self]
 
 
-_PHRASES: Final[Mapping[Kind, str]] = {
-    Kind.TEXT: "text",
-    Kind.PROSE: "text",
-    Kind.ADDRESS: "text",
-    Kind.MODEL: "a model name or alias",
-    Kind.SECONDS: "seconds",
-    Kind.WHOLE: "a whole number",
-    Kind.MONEY: "US dollars",
-    Kind.SWITCH: "true or false",
-    Kind.CHOICE: "one of the listed words",
-    Kind.FILE: "path of a file",
-    Kind.DIRECTORY: "path of a directory",
-    Kind.PROGRAM: "path of a program, or its name on PATH",
-    Kind.NAMES: _NAMES,
-    Kind.TIERS: _NAMES,
-    Kind.NETWORKS: _NAMES,
-    Kind.PATHS: "paths, separated by commas",
-    Kind.TOOLS: "tool names or patterns like `Bash(docker ps:*)`, separated by commas",
-    Kind.URL: "http:// or https:// URL",
-    Kind.SECRET: "secret",
-    Kind.TOKEN: "secret",
-    Kind.LONG_TOKEN: "secret",
-    Kind.SECRET_URL: "secret",
+_PHRASES: Final[Mapping[ValueKind, str]] = {
+    ValueKind.TEXT: "text",
+    ValueKind.PROSE: "text",
+    ValueKind.ADDRESS: "text",
+    ValueKind.MODEL: "a model name or alias",
+    ValueKind.SECONDS: "seconds",
+    ValueKind.WHOLE: "a whole number",
+    ValueKind.MONEY: "US dollars",
+    ValueKind.SWITCH: "true or false",
+    ValueKind.CHOICE: "one of the listed words",
+    ValueKind.FILE: "path of a file",
+    ValueKind.DIRECTORY: "path of a directory",
+    ValueKind.PROGRAM: "path of a program, or its name on PATH",
+    ValueKind.NAMES: _NAMES,
+    ValueKind.TIERS: _NAMES,
+    ValueKind.NETWORKS: _NAMES,
+    ValueKind.PATHS: "paths, separated by commas",
+    ValueKind.TOOLS: "tool names or patterns like `Bash(docker ps:*)`, separated by commas",
+    ValueKind.URL: "http:// or https:// URL",
+    ValueKind.SECRET: "secret",
+    ValueKind.TOKEN: "secret",
+    ValueKind.LONG_TOKEN: "secret",
+    ValueKind.SECRET_URL: "secret",
 }
 
 
@@ -130,7 +130,7 @@ class Variable(Generic[T_co]):
     """One variable, whose value is a ``T_co``; ``{n}`` in its name stands for the number of a tier."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     meaning: str
     defaults: tuple[str, ...] = ()  # as an operator would write them; for ``{n}`` one for each tier
     default_note: str = ""  # for the documentation, where the default is computed
@@ -154,7 +154,7 @@ class Variable(Generic[T_co]):
         if self.choices:
             return ", ".join(self.choices)
         if self.low is not None and self.high is not None:
-            unit = "" if self.kind is Kind.WHOLE else f" {self.kind.phrase}"
+            unit = "" if self.kind is ValueKind.WHOLE else f" {self.kind.phrase}"
             return f"{self.low:.12g} to {self.high:.12g}{unit}"
         return self.kind.phrase
 
@@ -218,46 +218,46 @@ def seconds(
     name: str, default: str, high: float, meaning: str, *, low: float = 0.1, below: str = ""
 ) -> Variable[float]:
     """Return a variable for a time; where it is below another one, a default gives way to that."""
-    kind = Kind.SECONDS
+    kind = ValueKind.SECONDS
     return Variable(name=name, kind=kind, defaults=(default,), low=low, high=high, meaning=meaning, below=below)
 
 
 def whole(name: str, defaults: str, low: int, high: int, meaning: str) -> Variable[int]:
     """Return a variable for a whole number; several defaults are those of the tiers."""
     given = tuple(defaults.split())
-    return Variable(name=name, kind=Kind.WHOLE, defaults=given, low=low, high=high, meaning=meaning)
+    return Variable(name=name, kind=ValueKind.WHOLE, defaults=given, low=low, high=high, meaning=meaning)
 
 
 def money(name: str, defaults: str, meaning: str) -> Variable[float]:
     """Return a variable for US dollars; several defaults are those of the tiers."""
     given = tuple(defaults.split())
-    return Variable(name=name, kind=Kind.MONEY, defaults=given, low=0.01, high=100_000, meaning=meaning)
+    return Variable(name=name, kind=ValueKind.MONEY, defaults=given, low=0.01, high=100_000, meaning=meaning)
 
 
 def switch(name: str, default: str, meaning: str) -> Variable[bool]:
     """Return a variable that is on or off."""
-    return Variable(name=name, kind=Kind.SWITCH, defaults=(default,), meaning=meaning)
+    return Variable(name=name, kind=ValueKind.SWITCH, defaults=(default,), meaning=meaning)
 
 
 def choice(name: str, choices: str, meaning: str, *, used: bool = True) -> Variable[str]:
     """Return a variable with a closed set of values; the first one is the default."""
     words = tuple(choices.split())
-    return Variable(name=name, kind=Kind.CHOICE, defaults=words[:1], choices=words, meaning=meaning, used=used)
+    return Variable(name=name, kind=ValueKind.CHOICE, defaults=words[:1], choices=words, meaning=meaning, used=used)
 
 
 def text(name: str, meaning: str, *defaults: str) -> Variable[str | None]:
     """Return a variable for text of one line."""
-    return Variable(name=name, kind=Kind.TEXT, defaults=defaults, meaning=meaning)
+    return Variable(name=name, kind=ValueKind.TEXT, defaults=defaults, meaning=meaning)
 
 
 def address(name: str, default: str, meaning: str) -> Variable[str]:
     """Return a variable for an IP address."""
-    return Variable(name=name, kind=Kind.ADDRESS, defaults=(default,), meaning=meaning)
+    return Variable(name=name, kind=ValueKind.ADDRESS, defaults=(default,), meaning=meaning)
 
 
 def file(name: str, meaning: str, note: str = "", *, configuration: bool = False) -> Variable[object]:
     """Return a variable for the path of a file; ``note`` says which one it is by default."""
-    return Variable(name=name, kind=Kind.FILE, meaning=meaning, default_note=note, configuration=configuration)
+    return Variable(name=name, kind=ValueKind.FILE, meaning=meaning, default_note=note, configuration=configuration)
 
 
 def configuration(name: str, meaning: str, note: str = "") -> Variable[object]:
@@ -267,41 +267,41 @@ def configuration(name: str, meaning: str, note: str = "") -> Variable[object]:
 
 def directory(name: str, meaning: str, note: str = "") -> Variable[object]:
     """Return a variable for the path of a directory."""
-    return Variable(name=name, kind=Kind.DIRECTORY, meaning=meaning, default_note=note)
+    return Variable(name=name, kind=ValueKind.DIRECTORY, meaning=meaning, default_note=note)
 
 
 def program(name: str, meaning: str, note: str) -> Variable[object]:
     """Return a variable for a program."""
-    return Variable(name=name, kind=Kind.PROGRAM, meaning=meaning, default_note=note)
+    return Variable(name=name, kind=ValueKind.PROGRAM, meaning=meaning, default_note=note)
 
 
 def names(name: str, meaning: str) -> Variable[tuple[str, ...]]:
     """Return a variable for names."""
-    return Variable(name=name, kind=Kind.NAMES, meaning=meaning)
+    return Variable(name=name, kind=ValueKind.NAMES, meaning=meaning)
 
 
 def networks(name: str, meaning: str) -> Variable[tuple[str, ...]]:
     """Return a variable for networks, as CIDR."""
-    return Variable(name=name, kind=Kind.NETWORKS, meaning=meaning)
+    return Variable(name=name, kind=ValueKind.NETWORKS, meaning=meaning)
 
 
 def tier_list(name: str, default: str, meaning: str) -> Variable[frozenset[int]]:
     """Return a variable for numbers of tiers."""
-    return Variable(name=name, kind=Kind.TIERS, defaults=(default,), meaning=meaning)
+    return Variable(name=name, kind=ValueKind.TIERS, defaults=(default,), meaning=meaning)
 
 
 def tools(name: str, meaning: str) -> Variable[tuple[str, ...]]:
     """Return a variable for tools and patterns of tools."""
-    return Variable(name=name, kind=Kind.TOOLS, meaning=meaning)
+    return Variable(name=name, kind=ValueKind.TOOLS, meaning=meaning)
 
 
 def url(name: str, meaning: str, *, hides: Hides = Hides.NOTHING) -> Variable[str | None]:
     """Return a variable for the address of an HTTP service."""
-    return Variable(name=name, kind=Kind.URL, meaning=meaning, hides=hides)
+    return Variable(name=name, kind=ValueKind.URL, meaning=meaning, hides=hides)
 
 
 def secret(
-    name: str, meaning: str, *, kind: Kind = Kind.SECRET, hides: Hides = Hides.ALL, note: str = ""
+    name: str, meaning: str, *, kind: ValueKind = ValueKind.SECRET, hides: Hides = Hides.ALL, note: str = ""
 ) -> Variable[str | None]:
     """Return a variable for a secret, which a file may hold."""
     return Variable(name=name, kind=kind, meaning=meaning, default_note=note, secret=True, hides=hides)

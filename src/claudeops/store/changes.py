@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
 
-from claudeops.domain.calls import Held
+from claudeops.domain.calls import Rechecked
 from claudeops.domain.chains import follow_up
 from claudeops.domain.chains.consequences import NO_RESULT_SEEN
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.follow_up import ActedOn, Probed
-from claudeops.domain.probes.probe import State
+from claudeops.domain.chains.follow_up import ActedOn, ProbeStanding
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import FAILING
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session, Trigger
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probes, sessions
@@ -81,7 +81,7 @@ def followed(connection: Connection, chain: int) -> tuple[ActedOn, ...]:
     return tuple(map(to_acted_on, connection.execute(_FOLLOWED, {"chain": chain})))
 
 
-def write_held(connection: Connection, held: Mapping[int, Held], *, at: datetime) -> None:
+def write_held(connection: Connection, held: Mapping[int, Rechecked], *, at: datetime) -> None:
     """Write what a follow-up has found, by the ids of the actions."""
     for action, answer in held.items():
         connection.execute(_HOLD, {"action": action, "held": answer.value, "held_checked_at": at})
@@ -98,7 +98,7 @@ def plan_follow_up(
     chain = ended.root_session_id
     if connection.execute(_UNFINISHED, {"chain": chain}).first() is not None:
         return (), None
-    write_held(connection, {action.id: Held.UNKNOWN for action in followed(connection, chain)}, at=at)
+    write_held(connection, {action.id: Rechecked.UNKNOWN for action in followed(connection, chain)}, at=at)
     if rules.follow_up_seconds is None or rules.dry_run:
         return (), None
     changed = tuple(map(to_acted_on, connection.execute(_OF_CHAIN, {"chain": chain})))
@@ -119,7 +119,7 @@ def set_follow_up(
         connection.execute(_HOLD, {"action": action.id, "follow_up_at": due_at, "follow_up_id": session_id})
 
 
-def probed_services(connection: Connection) -> tuple[Probed, ...]:
+def probed_services(connection: Connection) -> tuple[ProbeStanding, ...]:
     """Return how every probe stands."""
     columns = probes.c
     rows = connection.execute(
@@ -129,9 +129,9 @@ def probed_services(connection: Connection) -> tuple[Probed, ...]:
         )
     )
     return tuple(
-        Probed(
+        ProbeStanding(
             service=row.service,
-            state=State(row.state),
+            state=ProbeState(row.state),
             last_checked_at=row.last_checked_at,
             since=row.since,
             is_told=bool(row.incident or row.explained_by) or _is_quiet(row),
@@ -167,9 +167,9 @@ def new_look(rules: EscalationRules) -> NewSession:
     return NewSession(tier=lowest.number, trigger=Trigger.FOLLOW_UP, model=lowest.model, harness=lowest.harness)
 
 
-def names_by(rules: EscalationRules) -> Names:
+def names_by(rules: EscalationRules) -> KnownServices:
     """Return the names of services by the rules."""
-    return Names(rules.other_names, clip)
+    return KnownServices(rules.other_names, clip)
 
 
 def to_acted_on(row: TableRow) -> ActedOn:
@@ -182,6 +182,6 @@ def to_acted_on(row: TableRow) -> ActedOn:
         session_id=row.session_id,
         at=row.timestamp,
         is_certain=bool(row.success),
-        held=None if row.held is None else Held(row.held),
+        held=None if row.held is None else Rechecked(row.held),
         follow_up_at=row.follow_up_at,
     )

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, u
 
 from claudeops.domain.chains.consequences import fingerprinted, raised
 from claudeops.domain.chains.escalation import fingerprint
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.live import EventRaised
 from claudeops.domain.notices.notice import UNROUTED, Notice, encoded
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Session
 from claudeops.errors import StoreError
@@ -26,7 +26,7 @@ from claudeops.logs import LogEvent, get_logger
 from claudeops.store.tables import events, outbox, service_checks, sessions
 from claudeops.wording.notices.texts import NOTHING_KNOWN, About, of_event
 
-EACH_BY_ITS_OWN: Final = Names({})
+EACH_BY_ITS_OWN: Final = KnownServices({})
 """No service has another name; case does not count."""
 
 UNTOLD: Final = timedelta(seconds=30)
@@ -126,7 +126,7 @@ def note_deed(connection: Connection, what: str, *, at: datetime, incident: int 
 
     ``what`` says who has done it.
     """
-    event = NewEvent(level=Level.INFO, message=what, fingerprint=fingerprint("deed", what, at.isoformat()))
+    event = NewEvent(level=EventLevel.INFO, message=what, fingerprint=fingerprint("deed", what, at.isoformat()))
     raise_event(connection, event, session_id=None, at=at, about=About(quiet=incident is not None))
     named = (events.c.fingerprint == event.fingerprint, events.c.resolved_at.is_(None))
     connection.execute(update(events).where(*named).values(resolved_at=at, incident_id=incident))
@@ -162,7 +162,7 @@ def resolve_events(
     healthy: Collection[str],
     all_healthy: bool,
     at: datetime,
-    names: Names = EACH_BY_ITS_OWN,
+    names: KnownServices = EACH_BY_ITS_OWN,
 ) -> None:
     """Resolve what ``session`` found to be over, by whichever of its ``names`` an event calls a service.
 

@@ -23,7 +23,7 @@ from claudeops.domain.chains.consequences import (
 )
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import REFUSALS, HoldKind, when_ended
-from claudeops.domain.report.evidence import BROKEN, Names
+from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.report.report import CheckSource, Report, ServiceCheck
 from claudeops.domain.sessions import DecisionReason, Ending, Session, Status
 from claudeops.domain.spending.budget import metered
@@ -73,7 +73,7 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     settle_actions(connection, outcome.settlements)
     spend.settle(connection, session.id, spent, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
-    names = Names(rules.other_names, clip)
+    names = KnownServices(rules.other_names, clip)
     _clear_cooldowns(connection, outcome.recovered, names, at=at)
     remember(connection, session, outcome.memories, at=at)
     give_up_faded(connection, at)
@@ -93,7 +93,7 @@ def _tell(
     facts: EndFacts,
     *,
     noted: Noted,
-    names: Names,
+    names: KnownServices,
     spent: float | None,
 ) -> None:
     """Raise the events of an end, and tell people of it: whether the next tier takes over, or nobody does."""
@@ -175,7 +175,7 @@ def end_facts(
         ledger=queries.ledger(connection, rules, ending.ended_at),
         shelf=shelf(connection, session, report),
         reservations=queries.reservations(connection, session.id),
-        last_seen=_last_seen(connection, session, healthy_services(report), Names(rules.other_names, clip)),
+        last_seen=_last_seen(connection, session, healthy_services(report), KnownServices(rules.other_names, clip)),
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
         before=queries.background(connection, session, rules.other_names),
         held_services=queries.held_services(connection, session.root_session_id),
@@ -207,7 +207,7 @@ def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd])
 
 
 def _last_seen(
-    connection: Connection, session: Session, services: Collection[str], names: Names
+    connection: Connection, session: Session, services: Collection[str], names: KnownServices
 ) -> Mapping[str, LastSeen]:
     if not services:
         return {}
@@ -220,7 +220,7 @@ def _last_seen(
     return {name: last for name, last in seen.items() if last is not None}
 
 
-def _clear_cooldowns(connection: Connection, services: Sequence[str], names: Names, *, at: datetime) -> None:
+def _clear_cooldowns(connection: Connection, services: Sequence[str], names: KnownServices, *, at: datetime) -> None:
     if not services:
         return
     recovered = set(map(names.of, services))

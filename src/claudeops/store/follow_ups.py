@@ -8,10 +8,10 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from claudeops.domain.calls import Held
+from claudeops.domain.calls import Rechecked
 from claudeops.domain.chains import escalation, follow_up
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.follow_up import ActedOn, FollowedUp, Probed
+from claudeops.domain.chains.follow_up import ActedOn, FollowedUp, ProbeStanding
 from claudeops.domain.sessions import NewSession, Session, Status, Trigger
 from claudeops.store import changes
 from claudeops.store.database import Database
@@ -65,14 +65,14 @@ def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) ->
 def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) -> FollowedUp:
     actions = tuple(map(changes.to_acted_on, connection.execute(changes.due(now))))
     probes, names = changes.probed_services(connection), changes.names_by(rules)
-    found: dict[ActedOn, Held | None] = dict.fromkeys(_fell_back(connection, rules, now), Held.RELAPSED)
+    found: dict[ActedOn, Rechecked | None] = dict.fromkeys(_fell_back(connection, rules, now), Rechecked.RELAPSED)
     for action in actions:
         answer = follow_up.by_probes(action, probes, due_at=action.follow_up_at or now, names=names)
         found.setdefault(action, answer)
-    relapsed = tuple(action for action, held in found.items() if held is Held.RELAPSED)
+    relapsed = tuple(action for action, held in found.items() if held is Rechecked.RELAPSED)
     if relapsed and connection.execute(_ALARMED).first() is not None:
         # A chain that a probe's change has started looks at it already, and says what became of it. Asked again later.
-        found = {action: held for action, held in found.items() if held is not Held.RELAPSED}
+        found = {action: held for action, held in found.items() if held is not Rechecked.RELAPSED}
         relapsed = ()
     answers = {action: held for action, held in found.items() if held is not None}
     changes.write_held(connection, {action.id: held for action, held in answers.items()}, at=now)
@@ -85,7 +85,7 @@ def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) ->
 def _escalate(
     connection: Connection,
     relapsed: Sequence[ActedOn],
-    probes: Sequence[Probed],
+    probes: Sequence[ProbeStanding],
     *,
     rules: EscalationRules,
     now: datetime,

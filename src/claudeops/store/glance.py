@@ -64,7 +64,7 @@ class LastEnded(msgspec.Struct, frozen=True, kw_only=True):
     summary: str | None
 
 
-class LastFire(msgspec.Struct, frozen=True, kw_only=True):
+class GlancedFire(msgspec.Struct, frozen=True, kw_only=True):
     """The fire of a schedule that was last."""
 
     schedule: str
@@ -109,7 +109,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     queued: int
     queued_from: datetime | None  # when the first of them may start; None: now
     last_session: LastEnded | None
-    last_fire: LastFire | None
+    last_fire: GlancedFire | None
     holds: tuple[HoldNow, ...]
     today_usd: float  # booked since midnight, and used by the calls of running sessions that are over
     reserved_usd: float  # for running sessions
@@ -206,12 +206,12 @@ def _last_session(ask: _Ask) -> LastEnded | None:
     return None
 
 
-def _last_fire(ask: _Ask) -> LastFire | None:
+def _last_fire(ask: _Ask) -> GlancedFire | None:
     rows = ask(
         "SELECT schedule, fired_at, session_id, skipped_reason FROM schedule_fires ORDER BY fired_at DESC LIMIT 1"
     )
     for schedule, fired_at, session_id, reason in rows:
-        return LastFire(schedule=schedule, fired_at=_moment(fired_at), session_id=session_id, skipped_reason=reason)
+        return GlancedFire(schedule=schedule, fired_at=_moment(fired_at), session_id=session_id, skipped_reason=reason)
     return None
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, d
 from sqlalchemy.engine import Engine
 
 from claudeops.domain.probes.history import BUCKET, HOUR
-from claudeops.domain.retention import Aged, Cutoffs, Expired
+from claudeops.domain.retention import Aged, Cutoffs, RemovalStep
 from claudeops.domain.sessions import Status
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
@@ -82,7 +82,7 @@ class Retention:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
+    async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> RemovalStep:
         """Remove what is older than ``cutoffs`` of a kind, in one short transaction that gives way to verdicts.
 
         A reader has found the rows before. At most about ``rows`` rows are written; call it again for as long as there
@@ -93,10 +93,10 @@ class Retention:
         """
         found = await self._database.read(partial(look, aged=aged, cutoffs=cutoffs, limit=rows))
         if not found:
-            return Expired()
+            return RemovalStep()
 
-        def step(connection: Connection) -> Expired:
-            bounds = Step(rows=rows, awaited=self._database.is_awaited)
+        def step(connection: Connection) -> RemovalStep:
+            bounds = RetentionStep(rows=rows, awaited=self._database.is_awaited)
             return remove(connection, aged, found, cutoffs=cutoffs, now=now, step=bounds)
 
         return await self._database.write(step)
@@ -127,7 +127,7 @@ class Retention:
 
 
 @dataclass(slots=True)
-class Step:
+class RetentionStep:
     """The bounds of one step; made when its transaction begins."""
 
     rows: int
@@ -146,8 +146,8 @@ def look(connection: Connection, aged: Aged, cutoffs: Cutoffs, limit: int) -> li
 
 
 def remove(
-    connection: Connection, aged: Aged, found: Sequence[Key], *, cutoffs: Cutoffs, now: datetime, step: Step
-) -> Expired:
+    connection: Connection, aged: Aged, found: Sequence[Key], *, cutoffs: Cutoffs, now: datetime, step: RetentionStep
+) -> RemovalStep:
     """Remove found rows until the step is over, at least one piece; rows that are no longer too old stay."""
     written = done = 0
     for piece in _pieces(connection, aged, found, cutoffs, now):
@@ -156,7 +156,7 @@ def remove(
         # Only after something was written: under a stream of verdicts no step would get anywhere otherwise.
         if written and step.is_over(written):
             break
-    return Expired(done=done, more=written > 0)
+    return RemovalStep(done=done, more=written > 0)
 
 
 def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
@@ -360,7 +360,7 @@ DELETED: Final = "deleted"
 """The reason on the tombstones."""
 
 
-class Kept(StrEnum):
+class NotDeleted(StrEnum):
     """Why nothing was deleted."""
 
     UNKNOWN = "unknown"  # there is no such session
@@ -373,7 +373,7 @@ class Kept(StrEnum):
 class Deletion:
     """What became of a wish to delete."""
 
-    kept: Kept | None = None  # None: it is gone
+    kept: NotDeleted | None = None  # None: it is gone
     session_ids: tuple[int, ...] = ()  # those that are gone, or that are in the way
     log_paths: tuple[str, ...] = ()  # of those that are gone
 
@@ -409,7 +409,7 @@ def _wanted(connection: Connection, session_id: int, *, chain: bool) -> Sequence
 
 def _in_the_way(connection: Connection, wanted: Sequence[int], *, counted_since: datetime) -> Deletion | None:
     if not wanted:
-        return Deletion(kept=Kept.UNKNOWN)
+        return Deletion(kept=NotDeleted.UNKNOWN)
     under_way = select(sessions.c.id).where(sessions.c.id.in_(wanted), sessions.c.status != Status.ENDED.value)
     followed = select(sessions.c.id).where(
         or_(sessions.c.parent_session_id.in_(wanted), sessions.c.root_session_id.in_(wanted)),
@@ -420,7 +420,7 @@ def _in_the_way(connection: Connection, wanted: Sequence[int], *, counted_since:
         cooldown_actions.c.cleared_at.is_(None),
         cooldown_actions.c.timestamp > counted_since,
     )
-    for why, query in ((Kept.UNDER_WAY, under_way), (Kept.FOLLOWED, followed), (Kept.COUNTS, counts)):
+    for why, query in ((NotDeleted.UNDER_WAY, under_way), (NotDeleted.FOLLOWED, followed), (NotDeleted.COUNTS, counts)):
         if found := connection.execute(query.distinct()).scalars().all():
             return Deletion(kept=why, session_ids=tuple(sorted(found)))
     return None

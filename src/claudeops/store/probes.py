@@ -15,8 +15,8 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import NewEvent
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.history import BUCKET, HOUR, decoded, merged, start_of
-from claudeops.domain.probes.machine import Change, Turn, heard
-from claudeops.domain.probes.probe import HeartbeatLook, Pings, Probe, Run, Standing, State, Verb, kind_of
+from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind, heard
+from claudeops.domain.probes.probe import HeartbeatLook, JobRun, Pings, PingVerb, Probe, ProbeState, Standing, kind_of
 from claudeops.domain.probes.record import (
     FAILING,
     KeptProbe,
@@ -27,7 +27,7 @@ from claudeops.domain.probes.record import (
     has_held,
     worst,
 )
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
 from claudeops.store import queries
@@ -166,7 +166,7 @@ class Probes:
 
         await self._database.write(note)
 
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
+    async def ping(self, name: str, verb: PingVerb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
         """Note what a heartbeat says; ``False``, with nothing written, if there is no heartbeat of this name.
 
         Without a verb it is a line for people, and says nothing about how it is.
@@ -231,7 +231,9 @@ class Probes:
         return await self._database.read(lambda connection: tuple(map(_to_stretch, connection.execute(query))))
 
 
-def claim_untold(connection: Connection, names: Sequence[str], incident: str, *, now: datetime) -> Sequence[Change]:
+def claim_untold(
+    connection: Connection, names: Sequence[str], incident: str, *, now: datetime
+) -> Sequence[ProbeChange]:
     """Note to which incident the failures of some probes belong; return those of which no chain knows yet."""
     named = probes.c.name.in_([clip(name) for name in names])
     fresh = connection.execute(select(probes).where(named, _FAILING, probes.c.incident == "")).all()
@@ -239,12 +241,12 @@ def claim_untold(connection: Connection, names: Sequence[str], incident: str, *,
     _join(connection, [row.name for row in fresh], incident)
     starting = [row for row in fresh if row.session_id not in under_way and not _is_told(row, now)]
     return [
-        Change(
+        ProbeChange(
             probe=row.name,
             service=row.service,
-            before=State.UNKNOWN,
-            after=State(row.state),
-            turn=Turn.WORSE,
+            before=ProbeState.UNKNOWN,
+            after=ProbeState(row.state),
+            turn=ProbeChangeKind.WORSE,
             at=row.since or now,
             detail=row.detail,
         )
@@ -255,7 +257,7 @@ def claim_untold(connection: Connection, names: Sequence[str], incident: str, *,
 def clear_held(connection: Connection, batch: Sequence[Observed], rules: EscalationRules, *, at: datetime) -> None:
     """Clear the cooldown counters of services that all their probes have seen up since the last action, for long."""
     ledger = queries.ledger(connection, rules, at)  # mostly empty
-    names = Names(rules.other_names, clip)
+    names = KnownServices(rules.other_names, clip)
     last = {names.of(past.service): past.at for past in sorted(ledger, key=lambda past: past.at)}
     seen = {clip(each.probe.service) for each in batch if names.of(each.probe.service) in last}
     if not seen:
@@ -288,7 +290,7 @@ def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
     if not told.is_state:
         return
     states = connection.execute(_OF_SERVICE, {"of_service": clip(probe.service)}).scalars()
-    status = worst(State(state) for state in states)
+    status = worst(ProbeState(state) for state in states)
     if status is not None:
         row = {
             "service": clip(probe.service),
@@ -391,17 +393,17 @@ def _to_standing(row: TableRow) -> Standing:
         counters = msgspec.json.decode(row.counters, type=dict[str, object])
         return msgspec.convert({**counters, **{name: getattr(row, name) for name in _PLAIN}}, Standing)
     except msgspec.MsgspecError:
-        return Standing(state=State(row.state), since=row.since, detail=row.detail)
+        return Standing(state=ProbeState(row.state), since=row.since, detail=row.detail)
 
 
 def _to_pings(row: TableRow) -> Pings:
     return Pings(success=row.ping_success_at, start=row.ping_start_at, fail=row.ping_fail_at, runs=_to_runs(row))
 
 
-def _to_runs(row: TableRow) -> tuple[Run, ...]:
+def _to_runs(row: TableRow) -> tuple[JobRun, ...]:
     """Return the runs that have not ended; what cannot be read counts as none."""
     try:
-        return msgspec.json.decode(row.ping_runs or "[]", type=tuple[Run, ...])
+        return msgspec.json.decode(row.ping_runs or "[]", type=tuple[JobRun, ...])
     except msgspec.MsgspecError:
         return ()
 

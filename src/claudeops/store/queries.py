@@ -18,9 +18,9 @@ from claudeops.domain.chains import escalation
 from claudeops.domain.chains.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import counted_by
-from claudeops.domain.probes.probe import ProbeSight, State
+from claudeops.domain.probes.probe import ProbeSight, ProbeState
 from claudeops.domain.report import evidence
-from claudeops.domain.report.evidence import Background, Cause, Names, PastCheck, Statement
+from claudeops.domain.report.evidence import Background, ChainCause, KnownServices, PastCheck, Statement
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.policy import grants
@@ -199,7 +199,7 @@ def to_sight(row: TableRow) -> ProbeSight:
     return ProbeSight(
         probe=row.name,
         service=row.service,
-        state=State(row.state),
+        state=ProbeState(row.state),
         began_at=None if row.last_checked_at is None else row.last_checked_at - took,
         failed=row.successes == 0,
         healthy_since=row.healthy_since,
@@ -256,7 +256,7 @@ def unhealthy_services(connection: Connection, other_names: Mapping[str, str]) -
     return tuple(sorted(counted(row.service) for row in unwell))
 
 
-def spellings(connection: Connection, names: Names) -> Mapping[str, Sequence[str]]:
+def spellings(connection: Connection, names: KnownServices) -> Mapping[str, Sequence[str]]:
     """Return the names under which services were checked or acted upon, by their canonical names."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     stored = (*connection.execute(_CHECKED_SERVICES).scalars(), *connection.execute(_COUNTED_SERVICES).scalars())
@@ -326,25 +326,25 @@ def to_background(
         actions=[(row.session_id, row.service) for row in actions if row.error != TOO_LATE],
         handovers=(*handovers, *own),
         request=earlier[0].prompt_text if earlier else session.prompt_text,
-        names=Names(other_names, clip),
+        names=KnownServices(other_names, clip),
         causes=_causes(session, earlier, incident),
         said=[statement for row in alerted for statement in _said(row)],
     )
 
 
-def _causes(session: Session, earlier: Sequence[TableRow], incident: TableRow | None) -> Iterator[Cause]:
+def _causes(session: Session, earlier: Sequence[TableRow], incident: TableRow | None) -> Iterator[ChainCause]:
     """Yield the services for which a chain was started: of its request, its first handover, and its incident."""
     if incident is not None:
         services = to_names(incident.services) or (incident.service,)
-        yield from (Cause(service=service, since=incident.fired_at) for service in services)
+        yield from (ChainCause(service=service, since=incident.fired_at) for service in services)
     first = to_handover(earlier[0].context) if earlier else session.context
     if first is not None:
-        yield from (Cause(service=service) for service in escalation.handover_services(first))
+        yield from (ChainCause(service=service) for service in escalation.handover_services(first))
     asked = [(row.parent_session_id, row.trigger, to_names(row.services)) for row in earlier]
     asked.append((session.parent_session_id, session.trigger.value, session.services))
     # A person may go on with a chain, and ask for something else.
     starts = [services for parent, trigger, services in asked if parent is None or trigger == Trigger.MANUAL.value]
-    yield from (Cause(service=service) for service in (starts[-1] if starts else ()))
+    yield from (ChainCause(service=service) for service in (starts[-1] if starts else ()))
 
 
 def _said(row: TableRow) -> Iterator[Statement]:

@@ -15,9 +15,9 @@ from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.backfill import (
     Backfill,
     Backfilled,
+    BackfillPart,
+    BackfillRecord,
     BackfillRejected,
-    OnRecord,
-    Part,
     backfill_of,
     backfillable,
 )
@@ -168,7 +168,7 @@ class Recovery:
             _write_backfill(connection, session, late)
             return Backfilled(
                 session=queries.session(connection, session.id) or session,
-                parts=late.parts | {Part.TOOL_ENDS} if ended else late.parts,
+                parts=late.parts | {BackfillPart.TOOL_ENDS} if ended else late.parts,
             )
 
         return await self._database.write(fill)
@@ -243,12 +243,12 @@ def _to_call(row: TableRow) -> CallOnRecord:
     )
 
 
-def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRecord:
+def _on_record(connection: Connection, session: Session, ending: Ending) -> BackfillRecord:
     warnings = select(sessions.c.warnings).where(sessions.c.id == session.id)
     settled = select(budget_entries.c.id).where(
         budget_entries.c.session_id == session.id, budget_entries.c.kind == "settled"
     )
-    return OnRecord(
+    return BackfillRecord(
         session=session,
         warnings=to_warnings(connection.execute(warnings).scalar_one()),
         shelf=shelf(connection, session, ending.extraction.report),

@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy import Connection, Table, case, or_, select
 
-from claudeops.domain.calls import Held, Verdict, VerdictKind
+from claudeops.domain.calls import Rechecked, Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import (
     ChainRecord,
     Judged,
@@ -18,7 +18,7 @@ from claudeops.domain.chains.chain_record import (
     SessionPosition,
     SessionRecord,
 )
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
 from claudeops.domain.memories.confidence import believed
 from claudeops.domain.memories.memory import Memory
@@ -131,7 +131,7 @@ def _to_session_record(
             EventRaised(
                 # When a later session counted the event up, `last_seen` is that session's time, not this one's.
                 at=row.last_seen if row.last_session_id == session_id else row.first_seen,
-                level=Level(row.level),
+                level=EventLevel(row.level),
                 service=row.service,
                 message=row.message,
                 session_id=session_id,
@@ -148,7 +148,7 @@ def _to_action(row: TableRow) -> KnownAction:
         kind=row.action_type,
         service=row.service,
         success=row.success,
-        held=None if row.held is None else Held(row.held),
+        held=None if row.held is None else Rechecked(row.held),
         held_at=row.held_checked_at,
         follow_up_at=row.follow_up_at,
     )
@@ -172,7 +172,7 @@ def _to_chain_record(
         ),
         actions=tuple(map(_to_action, actions)),
         events=tuple(
-            KnownEvent(session_id=row.session_id, level=Level(row.level), service=row.service, message=row.message)
+            KnownEvent(session_id=row.session_id, level=EventLevel(row.level), service=row.service, message=row.message)
             for row in events
         ),
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 from claudeops.domain.live import EventRaised
 from claudeops.store.access.idempotency import Idempotency
-from claudeops.store.access.logins import Logins
+from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.passkeys import PasskeyStore
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
@@ -82,7 +82,7 @@ class Store:
     deletion: Deletions  # for operators
     figures: FiguresReader  # for the daemon's own metrics
     tokens: Tokens  # for operators, and for who calls the daemon
-    logins: Logins  # of people
+    logins: StoredLogins  # of people
     idempotency: Idempotency  # of programs that call
     users: Users  # people with a role
     passkeys: PasskeyStore  # by which they sign
@@ -142,7 +142,7 @@ def open_store(
         deletion=Deletions(database),
         figures=FiguresReader(database),
         tokens=Tokens(database),
-        logins=Logins(database),
+        logins=StoredLogins(database),
         idempotency=Idempotency(database),
         users=Users(database),
         passkeys=PasskeyStore(database),

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import (
     Answer,
     Answered,
@@ -33,7 +33,7 @@ from claudeops.domain.notices.notice import Topic
 from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.policy.audit import TOO_LATE, link
-from claudeops.policy.grants import NO_LONGER_APPROVED, Grant, grant
+from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant
 from claudeops.store import queries
 from claudeops.store.access.signatures import keep_signature
 from claudeops.store.calls import seal_results
@@ -260,11 +260,11 @@ def _granted(
     *,
     rules: EscalationRules,
     now: datetime,
-) -> Grant:
+) -> GrantedVerdict:
     if approval is not None and not _use_approval(connection, approval, at=now):
-        return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
+        return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
     if not verdict.actions:
-        return Grant(verdict=verdict)
+        return GrantedVerdict(verdict=verdict)
     return grant(
         verdict,
         session=session,
@@ -486,7 +486,7 @@ def _request_event(approval_id: int, new: NewApproval) -> NewEvent:
     by_page = f"then say yes with a passkey on the page /approvals/{approval_id},"
     yes = by_page if new.passkey else f"then `claudeops approve {approval_id}`"
     return NewEvent(
-        level=Level.WARNING,
+        level=EventLevel.WARNING,
         message=(
             f"approval {approval_id} is needed{of_whom} until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
             f"`claudeops list-approvals`, {yes} or `claudeops deny {approval_id}`."

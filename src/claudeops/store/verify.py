@@ -32,7 +32,7 @@ class FaultKind(StrEnum):
     ADDED = "added"  # a row was inserted
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class Deviation(msgspec.Struct, frozen=True, kw_only=True):
     """One deviation from what was written."""
 
     kind: FaultKind
@@ -57,7 +57,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     tombstones: int
     unproven: bool  # there are signatures of passkeys, and no key to tell whether they were the ones given
-    faults: tuple[Fault, ...]
+    faults: tuple[Deviation, ...]
 
 
 class AuditTrail:
@@ -128,7 +128,7 @@ def _calls(connection: Connection, session_id: int | None) -> dict[int, list[Tab
     return calls
 
 
-def _session(row: TableRow, calls: Sequence[TableRow], stone: TableRow | None) -> Iterator[Fault]:
+def _session(row: TableRow, calls: Sequence[TableRow], stone: TableRow | None) -> Iterator[Deviation]:
     if stone is not None:
         for call in calls:
             yield _fault(FaultKind.ADDED, call, "stands in a session whose calls were removed before")
@@ -143,13 +143,13 @@ def _session(row: TableRow, calls: Sequence[TableRow], stone: TableRow | None) -
         yield _of_session(FaultKind.CHANGED, row.id, "the result of one of its calls was changed")
 
 
-def _contents(calls: Iterable[TableRow]) -> Iterator[Fault]:
+def _contents(calls: Iterable[TableRow]) -> Iterator[Deviation]:
     for call in calls:
         if row_hash(call) != call.hash:
             yield _fault(FaultKind.CHANGED, call, "no longer says what it said")
 
 
-def _order(row: TableRow, calls: Sequence[TableRow]) -> Iterator[Fault]:
+def _order(row: TableRow, calls: Sequence[TableRow]) -> Iterator[Deviation]:
     """Walk back from the head along the hashes, then name the calls that the walk did not reach."""
     by_hash = {call.hash: call for call in reversed(calls)}
     walked: set[int] = set()
@@ -179,13 +179,13 @@ def _from_the_beginning(calls: Iterable[TableRow]) -> set[int]:
     return walked
 
 
-def _strays(calls: Mapping[int, Sequence[TableRow]], known: set[int]) -> Iterator[Fault]:
+def _strays(calls: Mapping[int, Sequence[TableRow]], known: set[int]) -> Iterator[Deviation]:
     for session_id in sorted(calls.keys() - known):
         for call in calls[session_id]:
             yield _fault(FaultKind.ADDED, call, "belongs to a session that does not exist")
 
 
-def _gone(connection: Connection, accounted: set[int]) -> Iterator[Fault]:
+def _gone(connection: Connection, accounted: set[int]) -> Iterator[Deviation]:
     """Name the sessions that existed once and left neither row nor tombstone.
 
     SQLite only: there every number was used by a committed row, while a PostgreSQL sequence has gaps by nature.
@@ -198,12 +198,12 @@ def _gone(connection: Connection, accounted: set[int]) -> Iterator[Fault]:
             yield _of_session(FaultKind.MISSING, session_id, "it is gone, and no tombstone says why")
 
 
-def _signatures(connection: Connection, session_id: int | None, key: bytes | None) -> Iterator[Fault]:
+def _signatures(connection: Connection, session_id: int | None, key: bytes | None) -> Iterator[Deviation]:
     for found in signature_faults(connection, session_id, key):
         yield _of_session(FaultKind.MISSING if found.is_missing else FaultKind.CHANGED, found.session_id, found.says)
 
 
-def _tombstones(stones: Iterable[TableRow]) -> Iterator[Fault]:
+def _tombstones(stones: Iterable[TableRow]) -> Iterator[Deviation]:
     end = ""
     for stone in stones:
         if tombstone_hash(stone) != stone.hash:
@@ -213,7 +213,7 @@ def _tombstones(stones: Iterable[TableRow]) -> Iterator[Fault]:
         end = stone.hash
 
 
-def _against_log(session_id: int, said: Logged, row: TableRow | None, stone: TableRow | None) -> Iterator[Fault]:
+def _against_log(session_id: int, said: Logged, row: TableRow | None, stone: TableRow | None) -> Iterator[Deviation]:
     marks = row or stone
     if marks is None:
         yield _of_session(FaultKind.MISSING, session_id, "the log knows it, and neither row nor tombstone does")
@@ -223,12 +223,12 @@ def _against_log(session_id: int, said: Logged, row: TableRow | None, stone: Tab
         yield _of_session(FaultKind.CHANGED, session_id, "the results of its calls are not those that the log has")
 
 
-def _fault(kind: FaultKind, call: TableRow, what: str) -> Fault:
+def _fault(kind: FaultKind, call: TableRow, what: str) -> Deviation:
     message = (
         f"session {call.session_id}: the call with the id {call.id} ({call.tool_name}, {call.tool_use_id}) {what}."
     )
-    return Fault(kind=kind, session_id=call.session_id, call_id=call.id, message=message)
+    return Deviation(kind=kind, session_id=call.session_id, call_id=call.id, message=message)
 
 
-def _of_session(kind: FaultKind, session_id: int, what: str) -> Fault:
-    return Fault(kind=kind, session_id=session_id, call_id=None, message=f"session {session_id}: {what}.")
+def _of_session(kind: FaultKind, session_id: int, what: str) -> Deviation:
+    return Deviation(kind=kind, session_id=session_id, call_id=None, message=f"session {session_id}: {what}.")

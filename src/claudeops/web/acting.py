@@ -32,7 +32,7 @@ from claudeops.web import acts
 from claudeops.web.acts import Acting, done_or_refused
 from claudeops.web.api.answers import Items, whole
 from claudeops.web.api.table import BASE
-from claudeops.web.endpoints import IDEMPOTENCY_KEY, PREFER, Call, Endpoint
+from claudeops.web.endpoints import IDEMPOTENCY_KEY, PREFER, Endpoint, WebCall
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
 from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, SignatureChallenge
@@ -46,7 +46,7 @@ _KEY: Final = regex.Pattern(r"[!-~]{1,255}")
 class Act:
     """One act: an endpoint of the API, and a form's address on a page."""
 
-    do: Callable[[Acting, Call, Any], Awaitable[Any]]
+    do: Callable[[Acting, WebCall, Any], Awaitable[Any]]
     body: type[acts.Body]
     answer: Any
     scope: ScopeKind
@@ -291,7 +291,7 @@ def act_endpoints(site: Site) -> Sequence[Endpoint]:
     return (*_api(site), tokens, *_pages(site))
 
 
-async def _tokens(site: Site, call: Call) -> Response:
+async def _tokens(site: Site, call: WebCall) -> Response:
     return whole(await list_tokens(_acting(site).store, everything=False, now=call.at))
 
 
@@ -331,7 +331,7 @@ def _pages(site: Site) -> Sequence[Endpoint]:
     )
 
 
-async def _by_program(site: Site, act: Act, call: Call) -> Response:
+async def _by_program(site: Site, act: Act, call: WebCall) -> Response:
     body = call.sent(act.body)
     key = call.headers.get(IDEMPOTENCY_KEY.lower())
     if key is None or IDEMPOTENCY_KEY not in act.headers:
@@ -348,7 +348,7 @@ async def _by_program(site: Site, act: Act, call: Call) -> Response:
     return answer(await _kept(site, act, call, body, kept), status=act.status)
 
 
-async def _by_form(site: Site, act: Act, call: Call) -> Response:
+async def _by_form(site: Site, act: Act, call: WebCall) -> Response:
     fields = dict(call.form())
     once = str(fields.pop(_ONCE, ""))
     body = call.filled(fields, act.body)
@@ -365,7 +365,7 @@ async def _by_form(site: Site, act: Act, call: Call) -> Response:
     return see_other(act.then.format_map({**found, **call.params}))
 
 
-async def _done(site: Site, act: Act, call: Call, body: msgspec.Struct) -> Mapping[str, Any]:
+async def _done(site: Site, act: Act, call: WebCall, body: msgspec.Struct) -> Mapping[str, Any]:
     """Do it; return the answer as a document. Raises `RefusedError` where nothing was done."""
     try:
         return document(done_or_refused(await act.do(_acting(site), call, body)))
@@ -373,7 +373,7 @@ async def _done(site: Site, act: Act, call: Call, body: msgspec.Struct) -> Mappi
         site.look_again()
 
 
-async def _kept(site: Site, act: Act, call: Call, body: msgspec.Struct, kept: KeyedCall) -> Mapping[str, Any]:
+async def _kept(site: Site, act: Act, call: WebCall, body: msgspec.Struct, kept: KeyedCall) -> Mapping[str, Any]:
     """Do it, and keep the answer by its key; what was refused may be sent again."""
     try:
         found = await _done(site, act, call, body)
@@ -385,7 +385,7 @@ async def _kept(site: Site, act: Act, call: Call, body: msgspec.Struct, kept: Ke
     return found
 
 
-async def _begun(site: Site, call: Call, key: str) -> KeyedCall:
+async def _begun(site: Site, call: WebCall, key: str) -> KeyedCall:
     """Return what is known of a key. Raises `RefusedError` where the call must not be made."""
     digest = sha256(b"\n".join((call.path.encode(), call.body))).hexdigest()
     caller = "" if call.caller is None else call.caller.name

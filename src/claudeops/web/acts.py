@@ -32,7 +32,7 @@ from claudeops.store.acts.tokens import MadeToken, TokenAct
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import Store
-from claudeops.web.endpoints import PREFER, Call
+from claudeops.web.endpoints import PREFER, WebCall
 from claudeops.web.listings import Length
 from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, Passkeys, SignatureChallenge
 from claudeops.web.problems import RefusedError
@@ -161,7 +161,7 @@ class TokenBody(Body, frozen=True, kw_only=True):
 # --- acts -------------------------------------------------------------------------------------------------
 
 
-async def start(acting: Acting, call: Call, body: Request) -> ListedSession | Refusal:
+async def start(acting: Acting, call: WebCall, body: Request) -> ListedSession | Refusal:
     """Queue a session for the daemon."""
     if body.start_tier > acting.highest_tier:
         raise RefusedError(409, f"Tier {body.start_tier} may not run here.", kind=ErrorKind.POLICY)
@@ -173,7 +173,7 @@ async def start(acting: Acting, call: Call, body: Request) -> ListedSession | Re
     return await sessions.start_session(acting.store, new, rules=acting.rules(), now=call.at)
 
 
-async def stop(acting: Acting, call: Call, body: Stop) -> StopAct | Refusal:
+async def stop(acting: Acting, call: WebCall, body: Stop) -> StopAct | Refusal:
     """Stop a session; its end is not waited for."""
     number = call.number("id")
     session = await acting.store.records.session(number)
@@ -191,17 +191,17 @@ async def stop(acting: Acting, call: Call, body: Stop) -> StopAct | Refusal:
     )
 
 
-async def acknowledge(acting: Acting, call: Call, _: Body) -> IncidentAct | Refusal:
+async def acknowledge(acting: Acting, call: WebCall, _: Body) -> IncidentAct | Refusal:
     """Note that a person is on an incident."""
     return await incidents.acknowledge(acting.store, call.number("number"), by=by(call), now=call.at)
 
 
-async def resolve(acting: Acting, call: Call, _: Body) -> IncidentAct | Refusal:
+async def resolve(acting: Acting, call: WebCall, _: Body) -> IncidentAct | Refusal:
     """Note that a person says that an incident is over."""
     return await incidents.resolve(acting.store, call.number("number"), by=by(call), now=call.at)
 
 
-async def answer(acting: Acting, call: Call, body: AnswerBody) -> AnswerAct | Refusal:
+async def answer(acting: Acting, call: WebCall, body: AnswerBody) -> AnswerAct | Refusal:
     """Approve or deny a call that waits for a person."""
     if acting.key is None:
         raise RefusedError(503, "There is no key by which an answer could be proven.", kind=ErrorKind.RUNTIME)
@@ -226,7 +226,7 @@ async def answer(acting: Acting, call: Call, body: AnswerBody) -> AnswerAct | Re
     return done
 
 
-async def ask_signature(acting: Acting, call: Call, body: SignatureBody) -> SignatureChallenge:
+async def ask_signature(acting: Acting, call: WebCall, body: SignatureBody) -> SignatureChallenge:
     """Return what a passkey is to sign for a yes."""
     number = call.number("id")
     asked = await acting.store.verdicts.approval(number)
@@ -235,22 +235,22 @@ async def ask_signature(acting: Acting, call: Call, body: SignatureBody) -> Sign
     return await acting.passkeys.ask_signature(call, asked)
 
 
-async def ask_passkey(acting: Acting, call: Call, _: Body) -> PasskeyChallenge:
+async def ask_passkey(acting: Acting, call: WebCall, _: Body) -> PasskeyChallenge:
     """Return what a new passkey is made from."""
     return await acting.passkeys.ask_new(call)
 
 
-async def add_passkey(acting: Acting, call: Call, body: PasskeyBody) -> PasskeyAct:
+async def add_passkey(acting: Acting, call: WebCall, body: PasskeyBody) -> PasskeyAct:
     """Add a passkey of the person who is logged in."""
     return await acting.passkeys.add(call, name=body.name, text=body.credential)
 
 
-async def remove_passkey(acting: Acting, call: Call, _: Body) -> PasskeyAct:
+async def remove_passkey(acting: Acting, call: WebCall, _: Body) -> PasskeyAct:
     """Remove a passkey of the person who is logged in."""
     return await acting.passkeys.remove(call, call.number("id"))
 
 
-async def silence(acting: Acting, call: Call, body: SilenceBody) -> SilenceAct:
+async def silence(acting: Acting, call: WebCall, body: SilenceBody) -> SilenceAct:
     """Hold back alerts for a while."""
     try:
         matchers = read_matchers(_several(body.matchers))
@@ -270,43 +270,43 @@ async def silence(acting: Acting, call: Call, body: SilenceBody) -> SilenceAct:
     )
 
 
-async def end_silence(acting: Acting, call: Call, _: Body) -> EndedSilence | Refusal:
+async def end_silence(acting: Acting, call: WebCall, _: Body) -> EndedSilence | Refusal:
     """End a silence before its time."""
     return await silences.end_silence(acting.store, call.number("id"), by=by(call), now=call.at)
 
 
-async def add_memory(acting: Acting, call: Call, body: MemoryBody) -> MemoryAct | Refusal:
+async def add_memory(acting: Acting, call: WebCall, body: MemoryBody) -> MemoryAct | Refusal:
     """State a fact that every session is shown."""
     return await memories.add_memory(acting.store, _memory(body, body.supersedes), by=by(call), now=call.at)
 
 
-async def edit_memory(acting: Acting, call: Call, body: EditBody) -> MemoryAct | Refusal:
+async def edit_memory(acting: Acting, call: WebCall, body: EditBody) -> MemoryAct | Refusal:
     """State a fact in the place of a memory."""
     return await memories.add_memory(acting.store, _memory(body, call.number("id")), by=by(call), now=call.at)
 
 
-def changes(verb: MemoryVerb) -> Callable[[Acting, Call, Body], Awaitable[MemoryAct | Refusal]]:
+def changes(verb: MemoryVerb) -> Callable[[Acting, WebCall, Body], Awaitable[MemoryAct | Refusal]]:
     """Return the act that does this to a memory."""
 
-    async def change(acting: Acting, call: Call, _: Body) -> MemoryAct | Refusal:
+    async def change(acting: Acting, call: WebCall, _: Body) -> MemoryAct | Refusal:
         return await memories.change_memory(acting.store, verb, call.number("id"), by=by(call), now=call.at)
 
     return change
 
 
-async def pause(acting: Acting, call: Call, body: PauseBody) -> PauseAct:
+async def pause(acting: Acting, call: WebCall, body: PauseBody) -> PauseAct:
     """Start no sessions from now on."""
     return await holds.pause(
         acting.store, reason=body.reason, stop=body.stop, by=by(call), served=_served, now=acting.clock.now
     )
 
 
-async def resume(acting: Acting, call: Call, _: Body) -> ResumeAct:
+async def resume(acting: Acting, call: WebCall, _: Body) -> ResumeAct:
     """Start sessions again."""
     return await holds.resume(acting.store, now=call.at)
 
 
-async def make_token(acting: Acting, call: Call, body: TokenBody) -> MadeToken | Refusal:
+async def make_token(acting: Acting, call: WebCall, body: TokenBody) -> MadeToken | Refusal:
     """Make a token for a program."""
     try:
         expires_at = None if body.expires == "never" else call.at + duration(body.expires)
@@ -317,7 +317,7 @@ async def make_token(acting: Acting, call: Call, body: TokenBody) -> MadeToken |
     )
 
 
-async def revoke_token(acting: Acting, call: Call, _: Body) -> TokenAct | Refusal:
+async def revoke_token(acting: Acting, call: WebCall, _: Body) -> TokenAct | Refusal:
     """Let a token open nothing from now on."""
     return await tokens.revoke_token(acting.store, call.number("id"), by=by(call), now=call.at)
 
@@ -325,7 +325,7 @@ async def revoke_token(acting: Acting, call: Call, _: Body) -> TokenAct | Refusa
 # --- what they share --------------------------------------------------------------------------------------
 
 
-def by(call: Call) -> str:
+def by(call: WebCall) -> str:
     """Return who does it, for the record: a person by name, a program by its token."""
     if call.caller is None:
         raise RefusedError(401, "This needs a login.", kind=ErrorKind.AUTH)

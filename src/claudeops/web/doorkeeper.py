@@ -58,7 +58,7 @@ R = TypeVar("R")
 
 
 @dataclass(kw_only=True)
-class Known(Generic[K, R]):
+class Cached(Generic[K, R]):
     """What opens something now, by what proves it; read again where what is known is too old."""
 
     read: Callable[[datetime], Awaitable[Mapping[K, R]]]
@@ -111,20 +111,20 @@ class Doorkeeper:
     users: Users | None = None  # whom the operator's proxy may name; None: no user
     key: str | None = field(default=None, repr=False)  # of the operator, for the source `WEBHOOK`
     slack: Mapping[str, str] = field(default_factory=dict, repr=False)  # signing secrets, by targets
-    _known_tokens: Known[int, ApiToken] = field(init=False)
-    _known_logins: Known[str, Login] | None = field(init=False)
-    _known_users: Known[str, User] | None = field(init=False)
+    _known_tokens: Cached[int, ApiToken] = field(init=False)
+    _known_logins: Cached[str, Login] | None = field(init=False)
+    _known_users: Cached[str, User] | None = field(init=False)
     _used: dict[int, datetime] = field(default_factory=dict)  # tokens, since the last writing
     _logins_used: dict[int, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._known_tokens = Known(read=self.tokens.active, clock=self.clock)
+        self._known_tokens = Cached(read=self.tokens.active, clock=self.clock)
         logins = self.logins
         self._known_logins = (
-            None if logins is None else Known(read=logins.active, clock=self.clock, changes=lambda: logins.changes)
+            None if logins is None else Cached(read=logins.active, clock=self.clock, changes=lambda: logins.changes)
         )
         users = self.users
-        self._known_users = None if users is None else Known(read=lambda _: users.active(), clock=self.clock)
+        self._known_users = None if users is None else Cached(read=lambda _: users.active(), clock=self.clock)
 
     async def person(self, cookies: Mapping[str, str], connection: Connection) -> Caller | None:
         """Return whom the operator's proxy names, else whose login a cookie proves; ``None``: no login is active.

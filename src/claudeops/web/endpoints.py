@@ -87,7 +87,7 @@ async def _always() -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class WebCall:
     """A request that may be answered."""
 
     path: str
@@ -151,7 +151,7 @@ class Call:
             raise RefusedError(422, f"The form is not as it should be: {str(error)[:200]}.") from None
 
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[WebCall], Awaitable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,14 +207,14 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEndpoint:
     """The row that a request is for."""
 
     endpoint: Endpoint
     params: Mapping[str, str]
 
 
-class Table:
+class EndpointTable:
     """All rows, found by path and method."""
 
     def __init__(self, rows: Sequence[Endpoint]) -> None:
@@ -226,7 +226,7 @@ class Table:
             if "{" not in row.path:
                 self._at.setdefault(row.path, []).append((route, row))
 
-    def find(self, scope: Scope) -> Found:
+    def find(self, scope: Scope) -> FoundEndpoint:
         """Return the row for a request. Raises `RefusedError`: 404, or 405 with the methods that there are."""
         allowed: list[str] = []
         for route, row in self._at.get(scope["path"], self._routes):
@@ -237,7 +237,7 @@ class Table:
             if not all(_PART.fullmatch(value) for value in params.values()):
                 break
             if scope["method"] == row.method or (scope["method"] == "HEAD" and row.method == "GET" and not row.scope):
-                return Found(row, params)
+                return FoundEndpoint(row, params)
             allowed.append(row.method)
         if allowed:
             raise RefusedError(405, "This address takes another method.", allow=", ".join(sorted(set(allowed))))

@@ -17,7 +17,7 @@ import msgspec
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.live import CallJudged, LinesLost, LiveFact
-from claudeops.web.news import News
+from claudeops.web.news import NewsFeed
 from claudeops.web.ports import Live, LiveFacts
 from claudeops.web.sse import HEARTBEAT, HEARTBEAT_SECONDS, Write, frame, number_after, opening
 
@@ -44,7 +44,7 @@ class Feed:
         self._stir = stir
         self._ring: deque[_Kept] = deque(maxlen=RING)
         self._last = 0  # the number of the newest
-        self._news = News()
+        self._news = NewsFeed()
         self._readers = 0
         self._facts: LiveFacts | None = None
         self._subscription = ExitStack()

@@ -31,7 +31,7 @@ from claudeops.web import bodies
 from claudeops.web.bodies import AGAIN_SECONDS, UnprovenBodies, read_body
 from claudeops.web.connection import SECRET_HEADER, ConnectionRules, peer_key
 from claudeops.web.doorkeeper import Complaints, Doorkeeper, Rate
-from claudeops.web.endpoints import Call, Caller, Connection, Found, Table, query_of
+from claudeops.web.endpoints import Caller, Connection, EndpointTable, FoundEndpoint, WebCall, query_of
 from claudeops.web.problems import RefusedError, answer, later, problem
 
 MOST_BYTES: Final = bodies.MOST_BYTES
@@ -64,7 +64,7 @@ def _uncounted(_path: str, _method: str, _status: int, _seconds: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosts:
+class AllowedHosts:
     """The names by which we may be called; a page of another name in somebody's browser is kept out.
 
     An address is no name: nobody can make a name of his lead to us by way of one.
@@ -73,7 +73,7 @@ class Hosts:
     names: frozenset[str]
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Hosts:
+    def of(cls, names: Iterable[str]) -> AllowedHosts:
         """Return the allow-list with these names besides this machine's own."""
         return cls(_LOCAL | {name.lower().rstrip(".") for name in names})
 
@@ -87,9 +87,9 @@ class Hosts:
 class Listener:
     """The application."""
 
-    table: Table
+    table: EndpointTable
     doorkeeper: Doorkeeper
-    hosts: Hosts
+    hosts: AllowedHosts
     clock: Clock
     log: Logger
     count: Callable[[str, str, int, float], None] = _uncounted  # the path of the row, the method, the status, seconds
@@ -164,7 +164,7 @@ class Listener:
         if not self.hosts.has(request.headers.get("host", "")):
             raise RefusedError(421, "This host is called by another name.", kind=ErrorKind.AUTH)
 
-    def _check_site(self, request: Request, found: Found) -> None:
+    def _check_site(self, request: Request, found: FoundEndpoint) -> None:
         """Refuse what another site's page has sent; a link there may lead a person to a page, which changes nothing."""
         headers = request.headers
         follows_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
@@ -177,7 +177,7 @@ class Listener:
     def _is_ours(self, origin: str, request: Request) -> bool:
         return origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
 
-    async def _serve(self, request: Request, found: Found, connection: Connection) -> Response:
+    async def _serve(self, request: Request, found: FoundEndpoint, connection: Connection) -> Response:
         row = found.endpoint
         query = query_of(request.scope["path"], row.query, request.query_params.multi_items())
         caller = await self._caller(request, found, connection)
@@ -197,7 +197,7 @@ class Listener:
             if body is None:
                 body = b"" if row.body is None else await read_body(request)
             value = await row.handler(
-                Call(
+                WebCall(
                     path=request.scope["path"],
                     params=found.params,
                     query=query,
@@ -213,7 +213,7 @@ class Listener:
             self._busy -= 1
         return value if isinstance(value, Response) else answer(value, status=row.status)
 
-    async def _caller(self, request: Request, found: Found, connection: Connection) -> Caller | None:
+    async def _caller(self, request: Request, found: FoundEndpoint, connection: Connection) -> Caller | None:
         """Return who calls by a token that reaches as far; ``None``: no token was sent, or the row is open."""
         needed = found.endpoint.needs(found.params)
         if needed is None:
@@ -228,7 +228,7 @@ class Listener:
             raise RefusedError(403, _out_of_reach(needed, caller), kind=ErrorKind.POLICY)
         return caller
 
-    async def _is_current(self, request: Request, found: Found, connection: Connection) -> bool:
+    async def _is_current(self, request: Request, found: FoundEndpoint, connection: Connection) -> bool:
         """Return whether whoever has sent a request may do so still; a database that is away ends nothing."""
         try:
             return found.endpoint.scope is None or await self._caller(request, found, connection) is not None
@@ -237,7 +237,7 @@ class Listener:
         except StoreError:
             return True
 
-    async def _person(self, request: Request, found: Found, connection: Connection) -> Caller | None:
+    async def _person(self, request: Request, found: FoundEndpoint, connection: Connection) -> Caller | None:
         """Return whose login the cookie proves, or whom the operator's proxy names.
 
         A cookie comes along with what other sites make a browser send, and so does what a proxy adds: what changes
@@ -252,7 +252,7 @@ class Listener:
             raise RefusedError(403, "It cannot be seen that a page of ours has sent this.", kind=ErrorKind.AUTH)
         return person
 
-    async def _visitor(self, request: Request, found: Found, connection: Connection) -> Caller | None:
+    async def _visitor(self, request: Request, found: FoundEndpoint, connection: Connection) -> Caller | None:
         """Return who asks an open endpoint; he is answered soon, whatever he sends along."""
         with anyio.move_on_after(VISITOR_SECONDS), contextlib.suppress(RefusedError, StoreError):
             return await self.doorkeeper.caller(request.headers) or await self._person(request, found, connection)
@@ -297,7 +297,7 @@ def _out_of_reach(needed: str, caller: Caller) -> str:
     return f"{caller.login.name} is logged in as {caller.login.role.value}; this is for {who}."
 
 
-def _is_for_people(request: Request, found: Found | None) -> bool:
+def _is_for_people(request: Request, found: FoundEndpoint | None) -> bool:
     """Return whether what is refused is to be a page: at a page's address, and at none for whoever reads HTML."""
     return "text/html" in request.headers.get("accept", "") if found is None else found.endpoint.page
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, moment
 from claudeops.domain.sessions import Outcome
 from claudeops.web.problems import RefusedError
@@ -62,7 +62,7 @@ class OfService(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class OfEvents(OfService, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The list of events."""
 
-    level: Level | None = None  # this one and worse
+    level: EventLevel | None = None  # this one and worse
     open: bool = False  # only those that are not resolved
 
 
@@ -76,7 +76,7 @@ class OfIncidents(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The list of incidents."""
 
     service: Text = ""
-    level: Level | None = None  # this severity and worse
+    level: EventLevel | None = None  # this severity and worse
     all: bool = False  # those that are over too
 
 
@@ -90,7 +90,7 @@ class OfAlerts(Paged, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The list of alerts."""
 
     service: Text = ""
-    level: Level | None = None  # this severity and worse
+    level: EventLevel | None = None  # this severity and worse
     all: bool = False  # those that fire no more too
 
 

@@ -19,7 +19,7 @@ PAUSE_SECONDS: Final = 0.001
 """Between those and the next; a timer of the loop takes up to two milliseconds for it."""
 
 
-class News:
+class NewsFeed:
     """What some wait for. Everything happens on one event loop."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from claudeops.domain.gate.passkey import (
     Challenge,
     NewPasskey,
     Passkey,
-    Place,
+    PasskeyPlace,
     is_young,
     packed,
     site_fault,
@@ -32,7 +32,7 @@ from claudeops.domain.gate.passkey import (
 )
 from claudeops.errors import ErrorKind
 from claudeops.store.access.passkeys import MOST, PasskeyStore
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.problems import RefusedError
 
 MOST_CHALLENGES: Final = 1000
@@ -99,7 +99,7 @@ class _Waiting:
 
     login_id: int
     user_id: int
-    place: Place
+    place: PasskeyPlace
     expires_at: datetime
     digest: bytes
     signs: Challenge | None = None  # None: a passkey is being added
@@ -115,7 +115,7 @@ class Passkeys:
     is_installed: Callable[[], bool] = lambda: find_spec("webauthn") is not None
     _waiting: dict[bytes, _Waiting] = field(default_factory=dict, repr=False)  # by the challenge
 
-    def fault(self, call: Call) -> str:
+    def fault(self, call: WebCall) -> str:
         """Return why no passkey can be used on this connection, as a sentence; empty: one can."""
         if not self.is_installed():
             return MISSING
@@ -125,17 +125,17 @@ class Passkeys:
         host = _host(call)
         return site_fault(host.partition(":")[0] if host[:1] != "[" else host, is_tls=self._is_tls(call))
 
-    def may_add(self, call: Call) -> bool:
+    def may_add(self, call: WebCall) -> bool:
         """Return whether the login is young enough to add a passkey."""
         login = _login(call)
         return login is not None and is_young(login.created_at, call.at)
 
-    async def listed(self, call: Call) -> Sequence[Passkey]:
+    async def listed(self, call: WebCall) -> Sequence[Passkey]:
         """Return the passkeys of whoever is logged in, the oldest first."""
         login = _login(call)
         return () if login is None or login.user_id is None else await self.store.of_user(login.user_id)
 
-    async def ask_signature(self, call: Call, asked: Approval) -> SignatureChallenge:
+    async def ask_signature(self, call: WebCall, asked: Approval) -> SignatureChallenge:
         """Return what a passkey is to sign for a yes. Raises `RefusedError`."""
         login, user_id, place = self._person(call)
         usable = tuple(one.credential_id for one in await self.store.of_user(user_id) if one.rp_id == place.rp_id)
@@ -161,7 +161,7 @@ class Passkeys:
             challenge=packed(signs.digest), rp_id=place.rp_id, credentials=usable, expires_at=signs.expires_at
         )
 
-    async def signature(self, call: Call, text: str, *, approval_id: int) -> Assertion:
+    async def signature(self, call: WebCall, text: str, *, approval_id: int) -> Assertion:
         """Return what a passkey of whoever is logged in has signed. Raises `RefusedError`; nothing is signed twice."""
         login, user_id, _ = self._person(call)
         sent, waiting = self._used(call, login, text)
@@ -177,7 +177,7 @@ class Passkeys:
             raise _refused(_WRONG)
         return made
 
-    async def ask_new(self, call: Call) -> PasskeyChallenge:
+    async def ask_new(self, call: WebCall) -> PasskeyChallenge:
         """Return what a new passkey is made from. Raises `RefusedError`."""
         login, user_id, place = self._person(call)
         if not self.may_add(call):
@@ -197,7 +197,7 @@ class Passkeys:
             expires_at=expires_at,
         )
 
-    async def add(self, call: Call, *, name: str, text: str) -> PasskeyAct:
+    async def add(self, call: WebCall, *, name: str, text: str) -> PasskeyAct:
         """Add the passkey that a browser has made. Raises `RefusedError`."""
         login, user_id, _ = self._person(call)
         if not self.may_add(call):
@@ -226,7 +226,7 @@ class Passkeys:
             raise RefusedError(409, sentence, kind=ErrorKind.POLICY)
         return PasskeyAct(passkey_id=added.id, passkey_name=added.name)
 
-    async def remove(self, call: Call, passkey_id: int) -> PasskeyAct:
+    async def remove(self, call: WebCall, passkey_id: int) -> PasskeyAct:
         """Remove a passkey of whoever is logged in. Raises `RefusedError`."""
         login = _login(call)
         if login is None or login.user_id is None:
@@ -236,7 +236,7 @@ class Passkeys:
             raise RefusedError(404, f"You have no passkey {passkey_id}.")
         return PasskeyAct(passkey_id=gone.id, passkey_name=gone.name)
 
-    def _person(self, call: Call) -> tuple[Login, int, Place]:
+    def _person(self, call: WebCall) -> tuple[Login, int, PasskeyPlace]:
         """Return whose passkeys count, and where. Raises `RefusedError`."""
         if not self.is_installed():
             raise RefusedError(503, MISSING, kind=ErrorKind.RUNTIME)
@@ -247,18 +247,18 @@ class Passkeys:
             raise _refused(fault)
         host = _host(call)
         origin = f"{'https' if self._is_tls(call) else 'http'}://{host}"
-        return login, login.user_id, Place(rp_id=host.partition(":")[0], origin=origin)
+        return login, login.user_id, PasskeyPlace(rp_id=host.partition(":")[0], origin=origin)
 
-    def _is_tls(self, call: Call) -> bool:
+    def _is_tls(self, call: WebCall) -> bool:
         return call.connection.is_tls or _host(call) in self.tls_hosts
 
-    def _keep(self, call: Call, new: _Waiting) -> None:
+    def _keep(self, call: WebCall, new: _Waiting) -> None:
         self._waiting = {key: one for key, one in self._waiting.items() if call.at < one.expires_at}
         while len(self._waiting) >= MOST_CHALLENGES:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[new.digest] = new
 
-    def _used(self, call: Call, login: Login, text: str) -> tuple[_Sent, _Waiting]:
+    def _used(self, call: WebCall, login: Login, text: str) -> tuple[_Sent, _Waiting]:
         """Return a browser's answer and what it is for, which no other answer can be for from now on."""
         try:
             sent = msgspec.json.decode(text, type=_Sent)
@@ -275,11 +275,11 @@ class Passkeys:
         return sent, waiting
 
 
-def _login(call: Call) -> Login | None:
+def _login(call: WebCall) -> Login | None:
     return None if call.caller is None else call.caller.login
 
 
-def _host(call: Call) -> str:
+def _host(call: WebCall) -> str:
     return call.headers.get("host", "").lower()
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from claudeops.domain.access.logins import Login, NewLogin
 from claudeops.domain.access.users import User
 from claudeops.domain.alerts.receipt import Receipt
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.live import LiveFact
 from claudeops.formats.oidc import Begun, Ended, NotLoggedIn, Returned
 from claudeops.policy.judge import TierVerdict
@@ -88,10 +88,10 @@ class ProviderLogin(Protocol):
 class Sources(Protocol):
     """Who may send alerts, by the operator's file as it is now."""
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> AlertSource:
         """Return a source; one that the file does not name is generic, and signs nothing."""
 
-    def secrets(self, source: Source) -> Sequence[str]:
+    def secrets(self, source: AlertSource) -> Sequence[str]:
         """Return the values of a source's secrets, those that are set."""
 
 
@@ -125,7 +125,7 @@ class Interactions(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class ReadinessCheck:
     """One thing that must be well for the daemon to do its work."""
 
     name: str
@@ -133,7 +133,7 @@ class Check:
     detail: str = ""  # one sentence, for those who may read it
 
 
-Readiness: TypeAlias = Callable[[], Sequence[Check]]
+Readiness: TypeAlias = Callable[[], Sequence[ReadinessCheck]]
 """Returns all checks, the same ones every time, out of memory: whoever asks waits for nothing."""
 
 

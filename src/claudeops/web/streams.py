@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from claudeops.domain.access.tokens import ScopeKind
 from claudeops.errors import StoreError
-from claudeops.web.endpoints import LAST_EVENT_ID, Call, Endpoint
+from claudeops.web.endpoints import LAST_EVENT_ID, Endpoint, WebCall
 from claudeops.web.feed import Feed
 from claudeops.web.ports import Live, LogLines, OpenLog
 from claudeops.web.problems import RefusedError, later
@@ -31,7 +31,7 @@ from claudeops.web.sse import (
     number_after,
     opening,
 )
-from claudeops.web.tail import LinesReader, Render, Tail, plain
+from claudeops.web.tail import LinesReader, Render, SessionTail, plain
 from claudeops.wording.stream import ShownLine
 
 MOST_STREAMS: Final = 200
@@ -63,7 +63,7 @@ class LinesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=_PAGE)] = 50
 
 
-class Lines(msgspec.Struct, frozen=True, kw_only=True):
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some lines of a log."""
 
     items: Sequence[ShownLine]
@@ -83,7 +83,7 @@ class Streams:
     clients: int = 0  # streams that are open
     feed: Feed = field(init=False)
     _of_one: Counter[str] = field(default_factory=Counter)
-    _tails: dict[int, Tail] = field(default_factory=dict)
+    _tails: dict[int, SessionTail] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.feed = Feed(self.live, self.boot, stir=self._stir)
@@ -103,7 +103,7 @@ class Streams:
 
     # --- the whole fleet ------------------------------------------------------------------------------
 
-    async def fleet(self, call: Call) -> Response:
+    async def fleet(self, call: WebCall) -> Response:
         """Answer with what all sessions do from now on, or from an id on."""
         wanted = call.asked(StreamQuery)
         after = call.headers.get(_LAST_ID) or wanted.after
@@ -112,7 +112,7 @@ class Streams:
 
     # --- one session ----------------------------------------------------------------------------------
 
-    async def session(self, call: Call) -> Response:
+    async def session(self, call: WebCall) -> Response:
         """Answer with the lines of a session, as they come."""
         wanted = call.asked(StreamQuery)
         after = natural(wanted.after or "0")
@@ -127,15 +127,15 @@ class Streams:
         render = None if _as_json(wanted, call) else self.render
         return self._stream(call, partial(self._lines, session_id, log, at, is_known=at == given, render=render))
 
-    async def lines(self, call: Call) -> Lines:
+    async def lines(self, call: WebCall) -> LogPage:
         """Answer with some lines of a session."""
         wanted = call.asked(LinesQuery)
         _, log = await self._log(call)
         with _closed(log):
             part = await log.read(wanted.after, limit=wanted.limit)
-        return Lines(items=part.lines, next=part.lines[-1].line if part.lines and part.more else None)
+        return LogPage(items=part.lines, next=part.lines[-1].line if part.lines and part.more else None)
 
-    async def _log(self, call: Call) -> tuple[int, OpenLog]:
+    async def _log(self, call: WebCall) -> tuple[int, OpenLog]:
         session_id = natural(call.params["id"])
         log = None if session_id is None else await self.logs.open(session_id)
         if session_id is None or log is None:
@@ -146,9 +146,9 @@ class Streams:
         self, session_id: int, log: OpenLog, at: int, write: Write, *, is_known: bool, render: Render | None
     ) -> None:
         """Write the lines of a session after a line; ``is_known``: it is the one that the reader named."""
-        joined: list[Tail] = []
+        joined: list[SessionTail] = []
 
-        async def join(last: int) -> Tail:
+        async def join(last: int) -> SessionTail:
             joined.append(await self._joined(session_id, last))
             return joined[0]
 
@@ -173,15 +173,15 @@ class Streams:
             for tail in joined:
                 self._leave(session_id, tail)
 
-    async def _joined(self, session_id: int, last: int) -> Tail:
+    async def _joined(self, session_id: int, last: int) -> SessionTail:
         if session_id not in self._tails and (log := await self.logs.open(session_id)) is not None:
-            self._tails.setdefault(session_id, Tail(log, last=last))  # another reader may have been quicker
+            self._tails.setdefault(session_id, SessionTail(log, last=last))  # another reader may have been quicker
         if (tail := self._tails.get(session_id)) is None:
             raise FileNotFoundError
         tail.readers += 1
         return tail
 
-    def _leave(self, session_id: int, tail: Tail) -> None:
+    def _leave(self, session_id: int, tail: SessionTail) -> None:
         tail.readers -= 1
         if not tail.readers:
             del self._tails[session_id]
@@ -193,7 +193,7 @@ class Streams:
         if (tail := self._tails.get(session_id)) is not None:
             tail.stir()
 
-    def _stream(self, call: Call, body: Callable[[Write], Awaitable[None]]) -> Response:
+    def _stream(self, call: WebCall, body: Callable[[Write], Awaitable[None]]) -> Response:
         """Return the answer that goes on and on. Raises `RefusedError` where there is no room.
 
         The room is taken when the answer is sent, which is before anybody else is asked for.
@@ -249,14 +249,14 @@ def stream_endpoints(streams: Streams) -> Sequence[Endpoint]:
             path="/api/v1/sessions/{id}/lines",
             scope=read,
             query=LinesQuery,
-            answer=Lines,
+            answer=LogPage,
             handler=streams.lines,
             summary="Gives lines of a session's log, `?limit=` (at most 200) after line `?after=`.",
         ),
     )
 
 
-async def _while_current(call: Call, body: Callable[[Write], Awaitable[None]], write: Write) -> None:
+async def _while_current(call: WebCall, body: Callable[[Write], Awaitable[None]], write: Write) -> None:
     """Let a stream go on for as long as its reader may have it: a login ends, a token is revoked."""
     with anyio.CancelScope() as scope:
 
@@ -274,7 +274,7 @@ async def _is_there(log: OpenLog, line: int) -> bool:
     return line == 0 or bool(lines)
 
 
-def _as_json(wanted: StreamQuery, call: Call) -> bool:
+def _as_json(wanted: StreamQuery, call: WebCall) -> bool:
     if wanted.format is not None:
         return wanted.format == "json"
     return "profile=json" in call.headers.get("accept", "").replace(" ", "").replace('"', "").lower().split(",")[0]

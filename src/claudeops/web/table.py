@@ -19,13 +19,13 @@ from claudeops.domain.access.tokens import ScopeKind
 from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import SenderKind
-from claudeops.domain.probes.probe import Verb
+from claudeops.domain.probes.probe import PingVerb
 from claudeops.domain.probes.record import ping_line
 from claudeops.errors import ErrorKind
 from claudeops.store.probes import Probes
 from claudeops.text import regex
 from claudeops.web.doorkeeper import SLACK, WEBHOOK
-from claudeops.web.endpoints import ANY, Call, Endpoint, Network
+from claudeops.web.endpoints import ANY, Endpoint, Network, WebCall
 from claudeops.web.ports import Intake, Interactions, Metrics, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
 from claudeops.wording.notices.slack import payload_of
@@ -36,10 +36,10 @@ _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"  # the format of
 _STRANGE: Final = regex.Pattern(r"[^A-Za-z0-9_.-]")  # to the id of a run, which people are told
 _MOST_RUN: Final = 64  # characters of a run's id; healthchecks' are UUIDs
 _SENT: Final = 10_000  # bytes of a ping's body that are looked at
-_VERBS: Final[dict[str, Verb | None]] = {
-    "": Verb.SUCCESS,
-    "/start": Verb.START,
-    "/fail": Verb.FAIL,
+_VERBS: Final[dict[str, PingVerb | None]] = {
+    "": PingVerb.SUCCESS,
+    "/start": PingVerb.START,
+    "/fail": PingVerb.FAIL,
     "/log": None,
 }
 
@@ -128,11 +128,11 @@ def _health(rooms: Rooms) -> Sequence[Endpoint]:
     )
 
 
-async def _alive(_: Call) -> Alive:
+async def _alive(_: WebCall) -> Alive:
     return Alive()
 
 
-async def _ready(readiness: Readiness, call: Call) -> Response:
+async def _ready(readiness: Readiness, call: WebCall) -> Response:
     checks = readiness()
     is_ready = all(check.ok for check in checks)
     may_read = call.caller is not None and ScopeKind.READ.value in call.caller.scopes
@@ -164,7 +164,7 @@ def _metrics(rooms: Rooms) -> Sequence[Endpoint]:
     )
 
 
-async def _scrape(metrics: Metrics, _: Call) -> Response:
+async def _scrape(metrics: Metrics, _: WebCall) -> Response:
     return Response(await metrics(), headers={"content-type": _PROMETHEUS, "cache-control": "no-store"})
 
 
@@ -212,14 +212,14 @@ def _alerts(rooms: Rooms, intake: Intake) -> Sequence[Endpoint]:
     )
 
 
-async def _take(intake: Intake, source: str | None, call: Call) -> Receipt:
+async def _take(intake: Intake, source: str | None, call: WebCall) -> Receipt:
     name = source or call.params["source"]
     if name == PROBES:  # no token has this scope; this holds even if one had
         raise RefusedError(404, "There is nothing at this address.")
     return await intake.take(name, call.body, call.headers, call.at, query=call.query)
 
 
-async def _take_address(sources: Sources, intake: Intake, call: Call) -> Receipt:
+async def _take_address(sources: Sources, intake: Intake, call: WebCall) -> Receipt:
     if sources.source(call.params["source"]).kind is not SenderKind.HEALTHCHECKS:
         raise RefusedError(405, "This source sends by POST.", allow="POST")
     return await _take(intake, None, call)
@@ -246,7 +246,7 @@ def _slack(interactions: Interactions | None) -> Sequence[Endpoint]:
     )
 
 
-async def _press(interactions: Interactions, call: Call) -> Pressed:
+async def _press(interactions: Interactions, call: WebCall) -> Pressed:
     proven = call.caller.scopes if call.caller is not None else frozenset[str]()
     if not interactions.take(payload_of(call.body), proven):
         raise RefusedError(503, "Too much waits to be looked at.", kind=ErrorKind.RUNTIME, retry_after=1)
@@ -273,7 +273,7 @@ def _heartbeats(rooms: Rooms) -> Sequence[Endpoint]:
     )
 
 
-async def _ping(rooms: Rooms, verb: Verb | None, call: Call) -> Heard:
+async def _ping(rooms: Rooms, verb: PingVerb | None, call: WebCall) -> Heard:
     name = call.params["name"]
     text = call.body[:_SENT].decode(errors="replace")
     line = ping_line(text, rooms.redact, is_cut=len(call.body) > _SENT)
@@ -282,7 +282,7 @@ async def _ping(rooms: Rooms, verb: Verb | None, call: Call) -> Heard:
     return Heard(name=name, ping=_said(verb))
 
 
-def _run(call: Call, redact: Callable[[str], str]) -> str:
+def _run(call: WebCall, redact: Callable[[str], str]) -> str:
     """Return the name of the run that a ping is about; the same for the same one, and never a secret."""
     given = call.query.get("rid", "")
     if redact(given) != given:
@@ -290,5 +290,5 @@ def _run(call: Call, redact: Callable[[str], str]) -> str:
     return _STRANGE.sub("", given)[:_MOST_RUN]
 
 
-def _said(verb: Verb | None) -> str:
+def _said(verb: PingVerb | None) -> str:
     return "log" if verb is None else verb.value

@@ -16,7 +16,7 @@ import msgspec
 from markupsafe import escape
 
 from claudeops.store.reading.calls import CallVerdict
-from claudeops.web.news import News
+from claudeops.web.news import NewsFeed
 from claudeops.web.ports import LinesPart, OpenLog
 from claudeops.web.sse import HEARTBEAT, HEARTBEAT_SECONDS, Write, frame
 from claudeops.wording.stream import ShownLine
@@ -35,7 +35,7 @@ _NEWS: Final = 3  # looks after news: the line may be on disk only a moment late
 _GAPS: Final = (0.5, 0.02, 0.02, 0.02)  # between two looks, however many readers want one
 
 
-class Tail:
+class SessionTail:
     """The last lines of a session, read by whichever reader looks first."""
 
     def __init__(self, log: OpenLog, *, last: int) -> None:
@@ -44,12 +44,12 @@ class Tail:
         self.ended = False  # these are the session's last lines
         self._log = log
         self._last = last
-        self._kept: deque[Line] = deque(maxlen=SHARED)
+        self._kept: deque[TailLine] = deque(maxlen=SHARED)
         self._stirred = anyio.Event()
         self._soon = 0  # looks to be had soon
         self._looked_at = float("-inf")
         self._is_watched = False  # one of the readers looks; the others wait for what it finds
-        self._found = News()
+        self._found = NewsFeed()
 
     def stir(self) -> None:
         """There is news of the session."""
@@ -61,7 +61,7 @@ class Tail:
         """Close the log."""
         self._log.close()
 
-    def after(self, number: int) -> Sequence[Line] | None:
+    def after(self, number: int) -> Sequence[TailLine] | None:
         """Return the lines after one; ``None``: they are not all here any more."""
         if number < self._last - len(self._kept):
             return None
@@ -91,7 +91,7 @@ class Tail:
         self._soon = max(0, self._soon - 1)
         part = await self._log.read(self._last, limit=BATCH)
         for line in part.lines:
-            self._kept.append(Line(line, part.verdicts))
+            self._kept.append(TailLine(line, part.verdicts))
             self._last = line.line
         self.ended = part.ended
         if part.more:
@@ -100,7 +100,7 @@ class Tail:
             self._found.tell()
 
 
-class Line:
+class TailLine:
     """A line, with what is on record about its call; each of its frames is encoded when it is first wanted."""
 
     __slots__ = ("_frames", "_shown", "_verdicts", "number")
@@ -133,7 +133,7 @@ class LinesReader:
     render: Render | None  # None: JSON
     write: Write
     join: Callable[
-        [int], Awaitable[Tail]
+        [int], Awaitable[SessionTail]
     ]  # what readers of the session share; where there is none yet, it begins after a line
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     _wrote_at: float = 0.0
@@ -150,10 +150,10 @@ class LinesReader:
     async def _read(self) -> LinesPart:
         """Write the next lines of the log, read by itself."""
         part = await self.log.read(self.at, limit=BATCH)
-        await self._write([Line(line, part.verdicts) for line in part.lines])
+        await self._write([TailLine(line, part.verdicts) for line in part.lines])
         return part
 
-    async def _follow(self, tail: Tail) -> None:
+    async def _follow(self, tail: SessionTail) -> None:
         while True:
             lines = tail.after(self.at)
             if lines is None:
@@ -168,7 +168,7 @@ class LinesReader:
                     await self.write(HEARTBEAT)
                     self._wrote_at = anyio.current_time()
 
-    async def _write(self, lines: Sequence[Line]) -> None:
+    async def _write(self, lines: Sequence[TailLine]) -> None:
         if lines:
             await self.write(b"".join(line.frame(self.session_id, self.render) for line in lines))
             self.at = lines[-1].number

@@ -11,7 +11,7 @@ from webauthn.helpers import decode_credential_public_key, decoded_public_key_to
 from webauthn.helpers.cose import COSEAlgorithmIdentifier
 from webauthn.helpers.exceptions import WebAuthnException
 
-from claudeops.domain.gate.passkey import Assertion, Challenge, Passkey, Place, packed, unpacked
+from claudeops.domain.gate.passkey import Assertion, Challenge, Passkey, PasskeyPlace, packed, unpacked
 
 _ALGORITHMS: Final = (
     COSEAlgorithmIdentifier.ECDSA_SHA_256,
@@ -35,7 +35,7 @@ class _Credential(msgspec.Struct):
     response: _Signed
 
 
-def registered(text: str, challenge: bytes, place: Place) -> tuple[str, str, int] | None:
+def registered(text: str, challenge: bytes, place: PasskeyPlace) -> tuple[str, str, int] | None:
     """Return the credential's id, its public key and count; None: the browser's answer does not hold."""
     try:
         found = verify_registration_response(
@@ -51,7 +51,7 @@ def registered(text: str, challenge: bytes, place: Place) -> tuple[str, str, int
     return packed(found.credential_id), packed(found.credential_public_key), found.sign_count
 
 
-def signed(text: str, challenge: Challenge, place: Place, passkey: Passkey) -> Assertion | None:
+def signed(text: str, challenge: Challenge, place: PasskeyPlace, passkey: Passkey) -> Assertion | None:
     """Return the signature that a passkey has made, as it goes on record; None: it does not hold."""
     try:
         found = verify_authentication_response(

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from claudeops.domain.alerts.alert import PROBES, AlertState, AlertStatus, Decision, Incident, Key
+from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, AlertStatus, Incident, Key
 from claudeops.domain.alerts.register import Ruling, Start
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.escalation import fingerprint
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
@@ -32,23 +32,23 @@ _MOST_TOLD: Final = 40
 _OWN: Final = frozenset({"alertname", "service", "severity"})  # labels that a line begins with anyway
 _WORDS: Final = ("summary", "description", "message", "detail", "text", "values")
 
-_PHRASES: Final[Mapping[Decision, str]] = {
-    Decision.STARTED: "a chain was started",
-    Decision.JOINED: "it belongs to what is being dealt with",
-    Decision.GROUPED: "it is told together with others",
-    Decision.DUPLICATE: "nothing new",
-    Decision.SILENCED: "silenced",
-    Decision.INHIBITED: "explained by something else",
-    Decision.FLAPPING: "it changes too often to be news",
-    Decision.BELOW_SEVERITY: "not severe enough for a session",
-    Decision.COOLDOWN: "nothing may be done about it now",
-    Decision.BUDGET: "there is no money left for it",
-    Decision.PAUSED: "the daemon is paused",
-    Decision.RESOLVED_FIRST: "over before a session was started",
-    Decision.SELF_INFLICTED: "an action of ours may have caused it",
-    Decision.WATCHDOG: "a sign of life",
-    Decision.UNPARSED: "it could not be read",
-    Decision.STALE: "its source has fallen silent about it",
+_PHRASES: Final[Mapping[AlertDecision, str]] = {
+    AlertDecision.STARTED: "a chain was started",
+    AlertDecision.JOINED: "it belongs to what is being dealt with",
+    AlertDecision.GROUPED: "it is told together with others",
+    AlertDecision.DUPLICATE: "nothing new",
+    AlertDecision.SILENCED: "silenced",
+    AlertDecision.INHIBITED: "explained by something else",
+    AlertDecision.FLAPPING: "it changes too often to be news",
+    AlertDecision.BELOW_SEVERITY: "not severe enough for a session",
+    AlertDecision.COOLDOWN: "nothing may be done about it now",
+    AlertDecision.BUDGET: "there is no money left for it",
+    AlertDecision.PAUSED: "the daemon is paused",
+    AlertDecision.RESOLVED_FIRST: "over before a session was started",
+    AlertDecision.SELF_INFLICTED: "an action of ours may have caused it",
+    AlertDecision.WATCHDOG: "a sign of life",
+    AlertDecision.UNPARSED: "it could not be read",
+    AlertDecision.STALE: "its source has fallen silent about it",
 }
 """What each decision means, in a few words; the reason follows."""
 
@@ -173,7 +173,7 @@ def _statuses(keys: Iterable[Key], states: Mapping[Key, AlertState]) -> list[Ser
     return [
         ServiceCheck(
             service=state.service,
-            status=ServiceStatus.DOWN if state.severity is Level.CRITICAL else ServiceStatus.DEGRADED,
+            status=ServiceStatus.DOWN if state.severity is EventLevel.CRITICAL else ServiceStatus.DEGRADED,
             detail=flat(f"{state.name}: {state.annotations.get('summary', '')}", _TEXT) or None,
         )
         for state in list(worst.values())[:_MOST_TOLD]

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from claudeops.domain.probes.probe import Probe, kind_of, target_of
-from claudeops.formats.library import Kind, LibraryText, same_word
+from claudeops.formats.library import LibraryKind, LibraryText, same_word
 
 NAME: Final = 1.0
 ABOUT: Final = 0.9
@@ -101,7 +101,7 @@ class What(StrEnum):
     PROBE = "probe"
 
 
-_WHAT: Final = {Kind.CHECK: What.CHECK, Kind.PLAYBOOK: What.PLAYBOOK, Kind.SKILL: What.SKILL}
+_WHAT: Final = {LibraryKind.CHECK: What.CHECK, LibraryKind.PLAYBOOK: What.PLAYBOOK, LibraryKind.SKILL: What.SKILL}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,18 +116,18 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Match:
+class RoutedCandidate:
     """A candidate with its score."""
 
     candidate: Candidate
     score: float  # above 0, at most 1
 
 
-def route(text: str, candidates: Sequence[Candidate], limit: int) -> tuple[Match, ...]:
+def route(text: str, candidates: Sequence[Candidate], limit: int) -> tuple[RoutedCandidate, ...]:
     """Return the best candidates for a text, the best first; equal ones by kind and name."""
     wanted = stems(text[:_MOST_CHARACTERS])
     rarity = _rarity(wanted, candidates)
-    matches = [Match(candidate=one, score=_score(one, rarity)) for one in candidates]
+    matches = [RoutedCandidate(candidate=one, score=_score(one, rarity)) for one in candidates]
     found = [match for match in _with_tiers(matches) if match.score > 0]
     kinds = list(What)
     found.sort(key=lambda match: (-match.score, kinds.index(match.candidate.what), match.candidate.name))
@@ -191,7 +191,7 @@ def _score(candidate: Candidate, rarity: Mapping[str, float]) -> float:
     return round(min(1.0, score), 4)
 
 
-def _with_tiers(matches: Sequence[Match]) -> Iterable[Match]:
+def _with_tiers(matches: Sequence[RoutedCandidate]) -> Iterable[RoutedCandidate]:
     lowest = min((one.candidate.tier or 0 for one in matches if one.candidate.what is What.TIER), default=0)
     for match in matches:
         if match.candidate.what is not What.TIER or match.candidate.tier is None:

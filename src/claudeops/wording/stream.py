@@ -32,7 +32,7 @@ from claudeops.domain.stream.events import (
 )
 from claudeops.domain.stream.transcript import Transcript
 from claudeops.formats.stream.blocks import blocks
-from claudeops.formats.stream.framing import Frame, Malformed, as_object, as_text, decode
+from claudeops.formats.stream.framing import Malformed, StreamFrame, as_object, as_text, decode
 from claudeops.wording.live import Viewpoint, agent_text_line, live_status, result_line
 
 TEXT_CHARACTERS: Final = 4000
@@ -77,7 +77,7 @@ class ShownLine(msgspec.Struct, frozen=True, kw_only=True):
 class LineReader(Protocol):
     """What turns frames into facts: a harness has one for its kind of CLI."""
 
-    def feed(self, item: Frame | Malformed | None) -> tuple[StreamEvent, ...]:
+    def feed(self, item: StreamFrame | Malformed | None) -> tuple[StreamEvent, ...]:
         """Return the facts of one line."""
 
     def close(self) -> Transcript:
@@ -201,9 +201,9 @@ def _call(event: ToolStarted) -> _Found:
     )
 
 
-def _thought(item: Frame | Malformed | None) -> _Found | None:
+def _thought(item: StreamFrame | Malformed | None) -> _Found | None:
     """Return a line of nothing but thoughts."""
-    if not isinstance(item, Frame):
+    if not isinstance(item, StreamFrame):
         return None
     of_codex = as_object(item.body.get("item"))
     found = [as_text(block.get("thinking")) for block in blocks(item.body) if block.get("type") == "thinking"]
@@ -213,7 +213,7 @@ def _thought(item: Frame | Malformed | None) -> _Found | None:
     return _Found(kind=ShownKind.THOUGHT, title=agent_text_line(text, _VIEW), text=text) if text else None
 
 
-def _other(item: Frame | Malformed | None, content: bytes) -> _Found:
+def _other(item: StreamFrame | Malformed | None, content: bytes) -> _Found:
     if item is None:
         return _Found(kind=ShownKind.OTHER, title=_SAYS_LITTLE if content.strip() else "an empty line")
     if isinstance(item, Malformed):

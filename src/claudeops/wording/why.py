@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.alerts.alert import Decision, Silence
-from claudeops.domain.calls import Held
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import AlertDecision, Silence
+from claudeops.domain.calls import Rechecked
+from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.schedules.plan import SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome
-from claudeops.domain.why import Tone, Why, WhyKind
+from claudeops.domain.why import ReasonTone, Why, WhyKind
 from claudeops.text import one_line
 from claudeops.wording.notices.texts import call_in_words
 
@@ -52,22 +52,22 @@ SKIPS: Final = MappingProxyType(
 
 ALERTS: Final = MappingProxyType(
     {
-        Decision.STARTED: "started a chain",
-        Decision.JOINED: "was left to those who are on it",
-        Decision.GROUPED: "was put together with others",
-        Decision.DUPLICATE: "was a repetition",
-        Decision.SILENCED: "was silenced",
-        Decision.INHIBITED: "was explained by something else",
-        Decision.FLAPPING: "was held back as flapping",
-        Decision.BELOW_SEVERITY: "was not severe enough",
-        Decision.COOLDOWN: "was held back by a cooldown",
-        Decision.BUDGET: "was held back by the budget",
-        Decision.PAUSED: "was held back by a pause",
-        Decision.RESOLVED_FIRST: "was over before a session started",
-        Decision.SELF_INFLICTED: "was taken for an effect of our own action",
-        Decision.WATCHDOG: "was a sign of life of the monitoring",
-        Decision.UNPARSED: "could not be read",
-        Decision.STALE: "was not repeated any more",
+        AlertDecision.STARTED: "started a chain",
+        AlertDecision.JOINED: "was left to those who are on it",
+        AlertDecision.GROUPED: "was put together with others",
+        AlertDecision.DUPLICATE: "was a repetition",
+        AlertDecision.SILENCED: "was silenced",
+        AlertDecision.INHIBITED: "was explained by something else",
+        AlertDecision.FLAPPING: "was held back as flapping",
+        AlertDecision.BELOW_SEVERITY: "was not severe enough",
+        AlertDecision.COOLDOWN: "was held back by a cooldown",
+        AlertDecision.BUDGET: "was held back by the budget",
+        AlertDecision.PAUSED: "was held back by a pause",
+        AlertDecision.RESOLVED_FIRST: "was over before a session started",
+        AlertDecision.SELF_INFLICTED: "was taken for an effect of our own action",
+        AlertDecision.WATCHDOG: "was a sign of life of the monitoring",
+        AlertDecision.UNPARSED: "could not be read",
+        AlertDecision.STALE: "was not repeated any more",
     }
 )
 """What became of an alert."""
@@ -78,13 +78,15 @@ _LONGEST_START: Final = timedelta(minutes=1)
 _GOOD_DECISIONS: Final = frozenset({DecisionReason.HEALTHY})
 _CALM_DECISIONS: Final = frozenset({DecisionReason.ESCALATED, DecisionReason.MAINTENANCE, DecisionReason.PAUSED})
 _BAD_SKIPS: Final = frozenset({SkipReason.SUPPRESSED, SkipReason.MISSED})
-_GOOD_ALERTS: Final = frozenset({Decision.RESOLVED_FIRST, Decision.WATCHDOG})
-_BAD_ALERTS: Final = frozenset({Decision.COOLDOWN, Decision.BUDGET, Decision.PAUSED, Decision.UNPARSED, Decision.STALE})
-_HELD: Final[Mapping[Held, tuple[str, Tone]]] = MappingProxyType(
+_GOOD_ALERTS: Final = frozenset({AlertDecision.RESOLVED_FIRST, AlertDecision.WATCHDOG})
+_BAD_ALERTS: Final = frozenset(
+    {AlertDecision.COOLDOWN, AlertDecision.BUDGET, AlertDecision.PAUSED, AlertDecision.UNPARSED, AlertDecision.STALE}
+)
+_HELD: Final[Mapping[Rechecked, tuple[str, ReasonTone]]] = MappingProxyType(
     {
-        Held.HELD: ("held", Tone.GOOD),
-        Held.RELAPSED: ("did not hold", Tone.BAD),
-        Held.UNKNOWN: ("was looked at again, without an answer whether it held", Tone.BAD),
+        Rechecked.HELD: ("held", ReasonTone.GOOD),
+        Rechecked.RELAPSED: ("did not hold", ReasonTone.BAD),
+        Rechecked.UNKNOWN: ("was looked at again, without an answer whether it held", ReasonTone.BAD),
     }
 )
 _ABSENT: Final = MappingProxyType(
@@ -96,7 +98,7 @@ _ABSENT: Final = MappingProxyType(
     }
 )
 
-Said = tuple[str, Tone]
+Said = tuple[str, ReasonTone]
 """A sentence and what it means."""
 
 
@@ -112,25 +114,37 @@ def fire(schedule: str, skipped: str | None, chain: int | None) -> Said:
     """Say what came of a due time; ``chain`` is the one that it started, if that is still on record."""
     if skipped is None:
         started = "a chain that is no longer on record" if chain is None else f"chain {chain}"
-        return f"Schedule {schedule} fired and started {started}.", Tone.NEUTRAL
+        return f"Schedule {schedule} fired and started {started}.", ReasonTone.NEUTRAL
     if skipped not in set(SkipReason):
-        return f"Schedule {schedule} started nothing: {skipped}.", Tone.BAD
+        return f"Schedule {schedule} started nothing: {skipped}.", ReasonTone.BAD
     reason = SkipReason(skipped)
-    tone = Tone.BAD if reason in _BAD_SKIPS else Tone.GOOD if reason is SkipReason.UNCHANGED else Tone.NEUTRAL
+    tone = (
+        ReasonTone.BAD
+        if reason in _BAD_SKIPS
+        else ReasonTone.GOOD
+        if reason is SkipReason.UNCHANGED
+        else ReasonTone.NEUTRAL
+    )
     return f"Schedule {schedule} started nothing: {SKIPS[reason]}.", tone
 
 
-def alert(name: str | None, service: str | None, decision: Decision, because: str) -> Said:
+def alert(name: str | None, service: str | None, decision: AlertDecision, because: str) -> Said:
     """Say what became of an alert; without a name it is a body that could not be read."""
     what = "What a source sent" if name is None else f"Alert {one_line(name)} of {one_line(service)}"
-    tone = Tone.BAD if decision in _BAD_ALERTS else Tone.GOOD if decision in _GOOD_ALERTS else Tone.NEUTRAL
+    tone = (
+        ReasonTone.BAD
+        if decision in _BAD_ALERTS
+        else ReasonTone.GOOD
+        if decision in _GOOD_ALERTS
+        else ReasonTone.NEUTRAL
+    )
     return _ended(f"{what} {ALERTS[decision]}: {one_line(because)}"), tone
 
 
 def repeated(name: str, service: str, times: int) -> Said:
     """Say that an alert came again."""
     often = "once more" if times == 1 else f"{times} times more"
-    return f"Alert {one_line(name)} of {one_line(service)} came {often}, which changed nothing.", Tone.NEUTRAL
+    return f"Alert {one_line(name)} of {one_line(service)} came {often}, which changed nothing.", ReasonTone.NEUTRAL
 
 
 def silence(one: Silence) -> Said:
@@ -138,7 +152,7 @@ def silence(one: Silence) -> Said:
     matchers = ", ".join(map(str, one.matchers))
     until = minute(one.ends_at) + (f" when {one.ended_by} ended it" if one.ended_by else "")
     what = f"{one.created_by} silenced {matchers} until {until} (silence {one.id})"
-    return _ended(f"{what}: {one_line(one.comment)}" if one.comment else what), Tone.NEUTRAL
+    return _ended(f"{what}: {one_line(one.comment)}" if one.comment else what), ReasonTone.NEUTRAL
 
 
 # --- what was seen --------------------------------------------------------------------------------------------
@@ -148,19 +162,19 @@ def seen(service: str, status: ServiceStatus, detail: str | None, session_id: in
     """Say how a service was found; without a session it is a change that its probes saw."""
     who = "The probes" if session_id is None else f"Session {session_id}"
     because = f": {one_line(detail)}" if detail else ""
-    tone = Tone.GOOD if status is ServiceStatus.HEALTHY else Tone.BAD
+    tone = ReasonTone.GOOD if status is ServiceStatus.HEALTHY else ReasonTone.BAD
     return _ended(f"{who} found {one_line(service)} {status.value}{because}"), tone
 
 
 def probe_stands(name: str, state: str, since: datetime) -> Said:
     """Say how a probe stands that has not changed in the time asked for."""
-    return f"Probe {name} says {state}, without a change since {minute(since)}.", Tone.NEUTRAL
+    return f"Probe {name} says {state}, without a change since {minute(since)}.", ReasonTone.NEUTRAL
 
 
 def probe_failed(name: str, *, failures: int, checks: int, first: datetime, last: datetime) -> Said:
     """Say how often a probe failed; a state changes only after several failures in a row."""
     when = f"from {minute(first)} to {minute(last)}" if last > first else f"around {minute(first)}"
-    return f"Probe {name} failed in {failures} of {checks} looks, {when}.", Tone.BAD
+    return f"Probe {name} failed in {failures} of {checks} looks, {when}.", ReasonTone.BAD
 
 
 # --- sessions and their calls -----------------------------------------------------------------------------------
@@ -169,20 +183,26 @@ def probe_failed(name: str, *, failures: int, checks: int, first: datetime, last
 def session_queued(name: str, not_before: datetime | None) -> Said:
     """Say that a session waits; ``name`` as in `session_name`."""
     bound = f", and may not start before {minute(not_before)}" if not_before is not None else ""
-    return f"{name} was queued{bound}.", Tone.NEUTRAL
+    return f"{name} was queued{bound}.", ReasonTone.NEUTRAL
 
 
 def session_started(name: str, waited: timedelta) -> Said:
     """Say that a session started, and how long it had waited."""
     minutes = waited // timedelta(minutes=1)
-    return f"{name} started{f' after {minutes} min in the queue' if is_long(waited) else ''}.", Tone.NEUTRAL
+    return f"{name} started{f' after {minutes} min in the queue' if is_long(waited) else ''}.", ReasonTone.NEUTRAL
 
 
 def session_ended(name: str, outcome: Outcome, reason: DecisionReason | None, error: str | None) -> Said:
     """Say how a session ended, and what the daemon concluded."""
     why = "" if reason is None else f": {DECISIONS[reason]}"
     detail = f" ({one_line(error)})" if error and outcome is not Outcome.SUCCESS else ""
-    tone = Tone.GOOD if reason in _GOOD_DECISIONS else Tone.NEUTRAL if reason in _CALM_DECISIONS else Tone.BAD
+    tone = (
+        ReasonTone.GOOD
+        if reason in _GOOD_DECISIONS
+        else ReasonTone.NEUTRAL
+        if reason in _CALM_DECISIONS
+        else ReasonTone.BAD
+    )
     return _ended(f"{name} ended with {outcome.value}{why}{detail}"), tone
 
 
@@ -200,12 +220,12 @@ def call_refused(session_id: int, tool: str, redacted_input: str, reason: str, *
     """Say which call did not run as it was wanted, and why."""
     became = "has no verdict but a question" if asks else "was denied"
     call = one_line(call_in_words(tool, redacted_input))
-    return _ended(f"A call of session {session_id} {became} ({call}): {one_line(reason)}"), Tone.BAD
+    return _ended(f"A call of session {session_id} {became} ({call}): {one_line(reason)}"), ReasonTone.BAD
 
 
 def limit_reached(session_id: int, reason: str) -> Said:
     """Say which limit of actions refused a call."""
-    return _ended(f"A limit held session {session_id} back: {one_line(reason)}"), Tone.BAD
+    return _ended(f"A limit held session {session_id} back: {one_line(reason)}"), ReasonTone.BAD
 
 
 # --- questions to people ------------------------------------------------------------------------------------------
@@ -214,17 +234,17 @@ def limit_reached(session_id: int, reason: str) -> Said:
 def question_expired(number: int, call: str, *, in_time: datetime, at: datetime) -> Said:
     """Say that no answer came until ``in_time``, or until the session ended at ``at``."""
     when = "before its session ended" if at < in_time else f"until {minute(in_time)}"
-    return _ended(f"No answer came to question {number} {when}, so the call did not run ({call})"), Tone.BAD
+    return _ended(f"No answer came to question {number} {when}, so the call did not run ({call})"), ReasonTone.BAD
 
 
 def question_denied(number: int, call: str, by: str | None) -> Said:
     """Say who said no."""
-    return f"Question {number} was answered with no by {one_line(by) or 'the daemon'} ({call}).", Tone.NEUTRAL
+    return f"Question {number} was answered with no by {one_line(by) or 'the daemon'} ({call}).", ReasonTone.NEUTRAL
 
 
 def question_waits(number: int, call: str, until: datetime) -> Said:
     """Say that a question waits for an answer."""
-    return f"Question {number} waits for an answer until {minute(until)} ({call}).", Tone.BAD
+    return f"Question {number} waits for an answer until {minute(until)} ({call}).", ReasonTone.BAD
 
 
 def question_call(tool: str | None, redacted_input: str | None) -> str:
@@ -240,7 +260,7 @@ def hold(kind: HoldKind, reason: str, *, over_at: datetime | None, until: dateti
     end = over_at or until
     how_long = f"until {minute(end)}" if end is not None else "until it is released"
     who = f", by {one_line(by)}" if by else ""
-    tone = Tone.NEUTRAL if kind is HoldKind.PAUSED else Tone.BAD
+    tone = ReasonTone.NEUTRAL if kind is HoldKind.PAUSED else ReasonTone.BAD
     return _ended(f"No session starts {how_long} ({kind.value}{who}): {one_line(reason)}"), tone
 
 
@@ -248,23 +268,23 @@ def action(kind: str, service: str, session_id: int, *, success: bool | None, er
     """Say what was done."""
     what = f"Session {session_id} did a {kind} of {one_line(service)}"
     if success is None:
-        return f"{what}; its result is not known.", Tone.NEUTRAL
+        return f"{what}; its result is not known.", ReasonTone.NEUTRAL
     because = f": {one_line(error)}" if error else ""
-    return (f"{what}.", Tone.GOOD) if success else (_ended(f"{what}, which failed{because}"), Tone.BAD)
+    return (f"{what}.", ReasonTone.GOOD) if success else (_ended(f"{what}, which failed{because}"), ReasonTone.BAD)
 
 
-def action_held(kind: str, service: str, session_id: int, held: Held) -> Said:
+def action_held(kind: str, service: str, session_id: int, held: Rechecked) -> Said:
     """Say whether what was done held."""
     words, tone = _HELD[held]
     return f"The {kind} of {one_line(service)} by session {session_id} {words}.", tone
 
 
-def event(level: Level, service: str | None, message: str, *, times: int, over_at: datetime | None) -> Said:
+def event(level: EventLevel, service: str | None, message: str, *, times: int, over_at: datetime | None) -> Said:
     """Say what was raised."""
     about = f"{one_line(service)}: " if service else ""
     often = f", {times} times" if times > 1 else ""
-    over = f", over at {minute(over_at)}" if over_at is not None and level is not Level.INFO else ""
-    tone = Tone.NEUTRAL if level is Level.INFO else Tone.BAD
+    over = f", over at {minute(over_at)}" if over_at is not None and level is not EventLevel.INFO else ""
+    tone = ReasonTone.NEUTRAL if level is EventLevel.INFO else ReasonTone.BAD
     return _ended(f"{about}{one_line(message).rstrip('.')} ({level.value}{often}{over})"), tone
 
 

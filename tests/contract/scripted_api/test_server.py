@@ -17,7 +17,15 @@ import pytest
 from anyio.abc import Process
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.scripted_api.requests import REDACTED, Ending, Kind, Problem, Recorded, Served, Traffic
+from claudeops.scripted_api.requests import (
+    REDACTED,
+    Recorded,
+    RequestKind,
+    ResponseEnding,
+    ScriptProblem,
+    Served,
+    Traffic,
+)
 from claudeops.scripted_api.script import Script, Usage
 from claudeops.scripted_api.server import MessagesApi, load, main, serve
 from support.loopback_http import Answer, ask
@@ -34,7 +42,7 @@ def read_journal(path: Path) -> Traffic:
     traffic = Traffic()
     for line in path.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
-            traffic.add(msgspec.json.decode(line, type=Recorded | Served | Problem))
+            traffic.add(msgspec.json.decode(line, type=Recorded | Served | ScriptProblem))
     return traffic
 
 
@@ -106,7 +114,7 @@ async def test_the_root_answers_and_everything_else_is_not_found() -> None:
     assert lost.status == 404
     error = {"type": "not_found_error", "message": "no such endpoint: GET /v1/models?limit=1"}
     assert lost.json["error"] == error
-    assert [seen.kind for seen in api.requests] == [Kind.OTHER] * 3
+    assert [seen.kind for seen in api.requests] == [RequestKind.OTHER] * 3
 
 
 async def test_a_body_over_the_limit_of_the_api_is_refused() -> None:
@@ -131,7 +139,7 @@ async def test_a_cut_stream_breaks_off_without_an_end() -> None:
         assert (answer.status, answer.is_whole) == (200, False)
         assert b"message_start" in answer.body
         assert b"message_stop" not in answer.body
-        assert [served.ending for served in api.served] == [Ending.CUT]
+        assert [served.ending for served in api.served] == [ResponseEnding.CUT]
 
 
 @pytest.mark.parametrize("step", [HANGING, SILENT_IN_THE_MIDDLE, SLOW], ids=["hanging", "silent", "slow"])
@@ -145,7 +153,7 @@ async def test_the_server_stops_at_once_though_an_answer_is_pending(step: dict[s
         tasks.start_soon(client)
         await api.wait_for(lambda traffic: traffic.requests)
     assert [answer.is_whole for answer in answers] == [False]
-    assert [served.ending for served in api.served] == [Ending.CLOSED]
+    assert [served.ending for served in api.served] == [ResponseEnding.CLOSED]
 
 
 @pytest.mark.parametrize("step", [HANGING, SILENT_IN_THE_MIDDLE, SLOW], ids=["hanging", "silent", "slow"])
@@ -156,7 +164,7 @@ async def test_a_client_that_leaves_ends_its_pending_answer(step: dict[str, Any]
             await api.wait_for(lambda traffic: traffic.requests)
             tasks.cancel_scope.cancel()
         await api.wait_for(one_served)
-    assert [served.ending for served in api.served] == [Ending.GONE]
+    assert [served.ending for served in api.served] == [ResponseEnding.GONE]
 
 
 async def test_an_answer_that_goes_silent_has_begun_and_is_booked_as_far_as_it_came() -> None:
@@ -165,7 +173,12 @@ async def test_an_answer_that_goes_silent_has_begun_and_is_booked_as_far_as_it_c
             pass
         await api.wait_for(one_served)
         served = api.served[0]
-    assert (served.status, served.ending, served.input_tokens, served.output_tokens) == (200, Ending.GONE, 12, 1)
+    assert (served.status, served.ending, served.input_tokens, served.output_tokens) == (
+        200,
+        ResponseEnding.GONE,
+        12,
+        1,
+    )
 
 
 async def test_an_idle_connection_does_not_hold_the_server() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from claudeops.scripted_api.requests import Ending, Kind
+from claudeops.scripted_api.requests import RequestKind, ResponseEnding
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import serve
 from support.cli import KEY, CliRun, run_cli, start_cli
@@ -124,7 +124,7 @@ async def test_a_broken_stream_is_not_taken_for_an_answer(tmp_path: Path) -> Non
         run = await run_cli(api.url, tmp_path)
     assert ended(run) == SUCCESS
     assert run.result["structured_output"] == REPORT["report"]
-    assert [served.ending for served in api.served] == [Ending.CUT, Ending.COMPLETE]
+    assert [served.ending for served in api.served] == [ResponseEnding.CUT, ResponseEnding.COMPLETE]
 
 
 async def test_a_script_that_runs_out_says_so_to_the_cli_and_to_us(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ async def test_a_killed_cli_ends_its_pending_answer(tmp_path: Path) -> None:
         await api.wait_for(lambda traffic: traffic.main())
         process.kill()
         await process.wait()
-        await api.wait_for(lambda traffic: [served for served in traffic.served if served.kind is Kind.MAIN])
-    assert [served.ending for served in api.served] == [Ending.GONE]
+        await api.wait_for(lambda traffic: [served for served in traffic.served if served.kind is RequestKind.MAIN])
+    assert [served.ending for served in api.served] == [ResponseEnding.GONE]
 
 
 async def test_the_server_stops_though_a_cli_waits_for_it(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ async def test_the_server_stops_though_a_cli_waits_for_it(tmp_path: Path) -> Non
         await api.wait_for(lambda traffic: traffic.main())
     process.kill()
     await process.wait()
-    assert [served.ending for served in api.served] == [Ending.CLOSED]
+    assert [served.ending for served in api.served] == [ResponseEnding.CLOSED]

@@ -13,12 +13,12 @@ from typing import Final
 import pytest
 from sqlalchemy import insert
 
-from claudeops.domain.alerts.alert import Alert, Decision, Delivery, Silence, Unparsed
+from claudeops.domain.alerts.alert import Alert, AlertDecision, SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Posted
-from claudeops.domain.alerts.rules import FlapRules, Grouping, Heartbeat, InhibitRule, Rules, SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Heartbeat, InhibitRule, Rules, SenderKind
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.dependencies import connected
 from claudeops.domain.sessions import Handover, NewSession, Trigger
@@ -48,7 +48,7 @@ class World:
 
     async def say(self, *alerts: Alert, minutes: float = 0, group: str = "g") -> None:
         self.bodies += 1
-        said = Delivery(source=SOURCE, key=f"body {self.bodies}", alerts=alerts, group_key=group)
+        said = SenderBody(source=SOURCE, key=f"body {self.bodies}", alerts=alerts, group_key=group)
         await self.take(Posted(said=said, received_at=after(minutes=minutes)), minutes)
 
     async def take(self, posted: Posted, minutes: float = 0) -> None:
@@ -119,7 +119,7 @@ async def is_silenced(world: World) -> None:
 async def is_inhibited(world: World) -> None:
     rule = InhibitRule(source=read_matchers(["alertname=ClusterDown"]), target=read_matchers(["alertname=Down"]))
     world.rule(rules_of(inhibit=(rule,)))
-    await world.say(alert("ClusterDown", "cluster", severity=Level.INFO), alert())
+    await world.say(alert("ClusterDown", "cluster", severity=EventLevel.INFO), alert())
 
 
 async def is_flapping(world: World) -> None:
@@ -132,7 +132,7 @@ async def is_flapping(world: World) -> None:
 
 
 async def is_below_severity(world: World) -> None:
-    await world.say(alert(severity=Level.INFO))
+    await world.say(alert(severity=EventLevel.INFO))
 
 
 async def is_cooling(world: World) -> None:
@@ -171,39 +171,39 @@ async def is_unparsed(world: World) -> None:
 
 
 async def is_stale(world: World) -> None:
-    source = Source(name=SOURCE, kind=SenderKind.ALERTMANAGER, grouping=AT_ONCE, stale_after=timedelta(hours=1))
+    source = AlertSource(name=SOURCE, kind=SenderKind.ALERTMANAGER, grouping=AT_ONCE, stale_after=timedelta(hours=1))
     world.rule(rules_of(sources=(source,)))
     await world.say(alert())
     await world.tick(61)
 
 
-CASES: Final[dict[Decision, tuple[Callable[[World], Awaitable[None]], str, int]]] = {
-    Decision.STARTED: (is_started, "a chain starts at tier 1: incident 1", 1),
-    Decision.JOINED: (is_joined, "the chain of session 1 is on it", 1),
-    Decision.GROUPED: (is_grouped, "it waits until 2026-03-01 12:00:30 UTC for others of its group", 0),
-    Decision.DUPLICATE: (is_duplicate, "a chain was started for it", 1),
-    Decision.SILENCED: (is_silenced, "alice has silenced it until 2026-03-01 12:30:00 UTC: moving", 0),
-    Decision.INHIBITED: (is_inhibited, "ClusterDown", 0),
-    Decision.FLAPPING: (is_flapping, "it has changed 4 times lately", 1),
-    Decision.BELOW_SEVERITY: (is_below_severity, "its severity info is below warning", 0),
-    Decision.COOLDOWN: (is_cooling, "shop", 0),
-    Decision.BUDGET: (is_out_of_money, "the budget of the day is spent", 0),
-    Decision.PAUSED: (is_paused, "alice has paused the daemon: moving racks", 0),
-    Decision.RESOLVED_FIRST: (is_resolved_first, "nobody had said that it fires", 0),
-    Decision.SELF_INFLICTED: (is_self_inflicted, "after our restart of shop, which may have caused it", 0),
-    Decision.WATCHDOG: (is_watchdog, "it is the sign of life of the heartbeat prometheus", 0),
-    Decision.UNPARSED: (is_unparsed, "the body could not be read: it is not JSON", 0),
-    Decision.STALE: (is_stale, "its source has not repeated it for", 1),
+CASES: Final[dict[AlertDecision, tuple[Callable[[World], Awaitable[None]], str, int]]] = {
+    AlertDecision.STARTED: (is_started, "a chain starts at tier 1: incident 1", 1),
+    AlertDecision.JOINED: (is_joined, "the chain of session 1 is on it", 1),
+    AlertDecision.GROUPED: (is_grouped, "it waits until 2026-03-01 12:00:30 UTC for others of its group", 0),
+    AlertDecision.DUPLICATE: (is_duplicate, "a chain was started for it", 1),
+    AlertDecision.SILENCED: (is_silenced, "alice has silenced it until 2026-03-01 12:30:00 UTC: moving", 0),
+    AlertDecision.INHIBITED: (is_inhibited, "ClusterDown", 0),
+    AlertDecision.FLAPPING: (is_flapping, "it has changed 4 times lately", 1),
+    AlertDecision.BELOW_SEVERITY: (is_below_severity, "its severity info is below warning", 0),
+    AlertDecision.COOLDOWN: (is_cooling, "shop", 0),
+    AlertDecision.BUDGET: (is_out_of_money, "the budget of the day is spent", 0),
+    AlertDecision.PAUSED: (is_paused, "alice has paused the daemon: moving racks", 0),
+    AlertDecision.RESOLVED_FIRST: (is_resolved_first, "nobody had said that it fires", 0),
+    AlertDecision.SELF_INFLICTED: (is_self_inflicted, "after our restart of shop, which may have caused it", 0),
+    AlertDecision.WATCHDOG: (is_watchdog, "it is the sign of life of the heartbeat prometheus", 0),
+    AlertDecision.UNPARSED: (is_unparsed, "the body could not be read: it is not JSON", 0),
+    AlertDecision.STALE: (is_stale, "its source has not repeated it for", 1),
 }
 
 
 def test_there_is_a_case_for_every_decision() -> None:
-    assert set(CASES) == set(Decision)
+    assert set(CASES) == set(AlertDecision)
 
 
-@pytest.mark.parametrize("decision", Decision)
+@pytest.mark.parametrize("decision", AlertDecision)
 async def test_every_decision_is_on_record_with_its_reason_and_starts_no_more_than_it_should(
-    world: World, decision: Decision
+    world: World, decision: AlertDecision
 ) -> None:
     play, because, chains = CASES[decision]
     await play(world)

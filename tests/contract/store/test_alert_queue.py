@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import pytest
 
-from claudeops.domain.alerts.alert import Decision, Delivery
+from claudeops.domain.alerts.alert import AlertDecision, SenderBody
 from claudeops.domain.alerts.decide import RELEASED
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import Grouping
@@ -58,7 +58,7 @@ def chain_of(tier: int, told: Handover) -> NewSession:
 
 def body(key: str, *names: str, group: str = "g") -> Posted:
     alerts = tuple(alert(name, group or "shop") for name in names)
-    said = Delivery(source=SOURCE, key=key, alerts=alerts, group_key=group)
+    said = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group)
     return Posted(said=said, received_at=NOW, raw="{}")
 
 
@@ -125,7 +125,7 @@ async def test_a_body_that_is_set_aside_has_a_decision_and_the_next_ones_turn_ha
     await bring(store.alerts, [], ABOUT, chain_of, now=after(minutes=1))
 
     rows = database.rows("alert_decisions")
-    assert [row["decision"] for row in rows] == [Decision.UNPARSED, Decision.STARTED]
+    assert [row["decision"] for row in rows] == [AlertDecision.UNPARSED, AlertDecision.STARTED]
     assert rows[0]["because"] == "it could not be decided about: ValueError"
     assert await store.alerts.set_aside("again", now=after(minutes=1)) is None
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Delivery, Unparsed
+from claudeops.domain.alerts.alert import SenderBody, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.sessions import Handover, NewSession, Trigger
@@ -29,7 +29,7 @@ def chain_of(tier: int, told: Handover) -> NewSession:
 
 
 def readable(key: str = "r", source: str = SOURCE, minutes: float = 0) -> Posted:
-    said = Delivery(source=source, key=key, alerts=(alert(), alert("Slow")))
+    said = SenderBody(source=source, key=key, alerts=(alert(), alert("Slow")))
     return Posted(said=said, received_at=after(minutes=minutes), raw='{"fine": 1}')
 
 

@@ -6,13 +6,13 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.alerts.alert import Alert, Decision, Delivery, Silence, Unparsed
+from claudeops.domain.alerts.alert import Alert, AlertDecision, SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Done, Posted
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.probes.dependencies import connected
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
 from claudeops.store.store import Store
@@ -42,7 +42,7 @@ def chain_of(tier: int, told: Handover) -> NewSession:
 
 
 def said(*alerts: Alert, key: str = "a", group: str = "g") -> Posted:
-    delivery = Delivery(source=SOURCE, key=key, alerts=alerts, group_key=group)
+    delivery = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group)
     return Posted(said=delivery, received_at=NOW, raw="{}")
 
 
@@ -80,7 +80,7 @@ async def test_a_body_its_alert_its_decision_and_its_chain_are_written_as_one(st
     (event,) = database.rows("events")
     assert event["incident_id"] == 1
     (receipt,) = done.filed
-    assert [ruling.decision for ruling in receipt.rulings] == [Decision.STARTED]
+    assert [ruling.decision for ruling in receipt.rulings] == [AlertDecision.STARTED]
 
 
 @pytest.mark.dialect
@@ -105,7 +105,7 @@ async def test_a_body_that_comes_again_changes_nothing_and_is_answered_the_same(
     (one,), (other,) = first.filed, again.filed
     assert (one.key, one.alerts, one.duplicates) == (other.key, other.alerts, other.duplicates - 1)
     assert [ruling.incident for ruling in one.rulings] == [ruling.incident for ruling in other.rulings] == [1]
-    assert [ruling.decision for ruling in other.rulings] == [Decision.DUPLICATE]
+    assert [ruling.decision for ruling in other.rulings] == [AlertDecision.DUPLICATE]
     assert decisions(database) == ["started", "duplicate"]
     assert (len(incident), len(sessions), len(events)) == (1, 1, 1)
     assert (again.started, again.opened, again.resolved) == ([], [], [])
@@ -171,10 +171,12 @@ async def test_what_joins_a_chain_in_the_round_that_starts_it_is_told_to_its_fir
     store: Store, database: Database, *, together: bool
 ) -> None:
     about = Circumstances(
-        alerts=rules_of(sources=(Source(name=SOURCE, grouping=AT_ONCE), Source(name="other", grouping=AT_ONCE))),
+        alerts=rules_of(
+            sources=(AlertSource(name=SOURCE, grouping=AT_ONCE), AlertSource(name="other", grouping=AT_ONCE))
+        ),
         escalation=RULES,
     )
-    late = Delivery(source="other", key="b", alerts=(alert("Slow"), alert("Full"), over("Gone")), group_key="h")
+    late = SenderBody(source="other", key="b", alerts=(alert("Slow"), alert("Full"), over("Gone")), group_key="h")
     posts = [said(alert()), Posted(said=late, received_at=NOW, raw="{}")]
     for post in [posts] if together else [posts[:1], posts[1:]]:
         await take(store, *post, about=about)
@@ -221,13 +223,13 @@ async def test_a_service_that_its_probes_see_up_explains_nothing_whatever_a_sour
     await tick(store, 2, about)
     assert decisions(database) == ["started", "inhibited"]
 
-    up = turned(db, State.UP, at=after(minutes=3))
+    up = turned(db, ProbeState.UP, at=after(minutes=3))
     await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=3))
     await tick(store, 4, about)
     await tick(store, 5, about)
     assert decisions(database) == ["started", "inhibited", "grouped", "started"]
 
-    down = turned(db, State.DOWN, at=after(minutes=6))
+    down = turned(db, ProbeState.DOWN, at=after(minutes=6))
     await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=6))
     await take(store, said(alert("Down", "cart"), key="c", group="i"), minutes=7, about=about)
     assert decisions(database)[-1] == "inhibited"
@@ -317,7 +319,7 @@ async def test_people_acknowledge_and_resolve(store: Store, database: Database) 
 async def test_a_failing_probe_takes_the_same_door_and_its_return_is_heard(store: Store, database: Database) -> None:
     web = probe("web")
     await store.probes.enrol((web,), OWNER, now=NOW)
-    down = turned(web, State.DOWN, at=after(minutes=1))
+    down = turned(web, ProbeState.DOWN, at=after(minutes=1))
     await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=1))
     done = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=1))
     again = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=2))
@@ -327,7 +329,7 @@ async def test_a_failing_probe_takes_the_same_door_and_its_return_is_heard(store
     assert [(row["session_id"], row["incident"]) for row in database.rows("probes")] == [(started.id, "probe:1")]
     assert decisions(database) == ["started"]
 
-    up = turned(web, State.UP, at=after(minutes=5))
+    up = turned(web, ProbeState.UP, at=after(minutes=5))
     await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=5))
     await tick(store, 6)
     await tick(store, 7)

@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
-from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval, Script
-from claudeops.domain.notices.notice import Delivery, Settled, Target
+from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, CalledScript, NewApproval
+from claudeops.domain.notices.notice import DeliveryOutcome, Settled, Target
 from claudeops.domain.sessions import Session
 from claudeops.store.store import Store
 from support.store_values import (
@@ -38,7 +38,7 @@ def question(session: Session, tool_use_id: str = "toolu_1") -> NewApproval:
         call_hash="0123",
         workdir="/work",
         redacted_input='{"command":"docker restart web"}',
-        scripts=(Script(path="/work/mend.sh", sha256="ab", text="true"),),
+        scripts=(CalledScript(path="/work/mend.sh", sha256="ab", text="true"),),
         reason="restarts the database",
         requested_at=NOW,
         expires_at=after(minutes=15),
@@ -188,7 +188,7 @@ async def test_people_are_asked_and_reminded_once_and_never_after_the_answer(sto
 
     await store.outbox.route(everybody, now=NOW, most=100)
     (first,) = await store.outbox.claim("phone", now=NOW, until=half, most=10)
-    await store.outbox.settle("phone", [Settled(id=first.id, result=Delivery.DELIVERED)], now=NOW)
+    await store.outbox.settle("phone", [Settled(id=first.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
     await store.outbox.route(everybody, now=half, most=100)
     (reminder,) = await store.outbox.claim("phone", now=half, until=half, most=10)
 

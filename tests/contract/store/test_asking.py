@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from claudeops.domain.commands import Command, CommandName
-from claudeops.store.acts.asking import Answer, Asked, ask_daemon, served_by_another
+from claudeops.store.acts.asking import ShellAnswer, ShellRequest, ask_daemon, served_by_another
 from claudeops.store.locks import claim_database
 from claudeops.store.store import Store
 from support.store_values import NOW
@@ -36,7 +36,7 @@ class Standing:
         with claim_database(self.database.url, self.state_dir):
             yield
 
-    async def ask(self, *, taken: float = 0.5, done: float = 0.5) -> Asked:
+    async def ask(self, *, taken: float = 0.5, done: float = 0.5) -> ShellRequest:
         async with served_by_another(self.database.url) as served:
             return await ask_daemon(
                 self.store.commands,
@@ -58,7 +58,7 @@ async def standing(sqlite: Database, tmp_path: Path) -> AsyncIterator[Standing]:
 
 async def test_without_a_daemon_nothing_is_asked(standing: Standing) -> None:
     asked = await standing.ask()
-    assert (asked.answer, asked.acknowledged, asked.command_id) == (Answer.NO_DAEMON, False, None)
+    assert (asked.answer, asked.acknowledged, asked.command_id) == (ShellAnswer.NO_DAEMON, False, None)
     assert asked.says == "No daemon runs on this database: nothing was asked of it."
     assert standing.database.rows("commands") == []
 
@@ -66,7 +66,7 @@ async def test_without_a_daemon_nothing_is_asked(standing: Standing) -> None:
 async def test_what_nobody_takes_up_is_withdrawn(standing: Standing) -> None:
     with standing.claimed():
         asked = await standing.ask()
-    assert (asked.answer, asked.acknowledged) == (Answer.NOT_TAKEN, False)
+    assert (asked.answer, asked.acknowledged) == (ShellAnswer.NOT_TAKEN, False)
     assert "withdrawn and nothing was done" in asked.says
     assert await standing.store.commands.take(now=NOW, again=True) == ()
 
@@ -74,13 +74,13 @@ async def test_what_nobody_takes_up_is_withdrawn(standing: Standing) -> None:
 @pytest.mark.parametrize(
     ("end", "answer", "says"),
     [
-        (("stopped session 7", None), Answer.DONE, "stopped session 7"),
-        ((None, "this release does not know the order"), Answer.FAILED, "this release does not know the order"),
-        (None, Answer.UNDER_WAY, "The daemon has taken this up and is still at it."),
+        (("stopped session 7", None), ShellAnswer.DONE, "stopped session 7"),
+        ((None, "this release does not know the order"), ShellAnswer.FAILED, "this release does not know the order"),
+        (None, ShellAnswer.UNDER_WAY, "The daemon has taken this up and is still at it."),
     ],
 )
 async def test_the_asker_learns_what_came_of_it(
-    standing: Standing, end: tuple[str | None, str | None] | None, answer: Answer, says: str
+    standing: Standing, end: tuple[str | None, str | None] | None, answer: ShellAnswer, says: str
 ) -> None:
     async def daemon() -> None:
         taken: list[Command] = []
@@ -116,7 +116,7 @@ async def test_a_daemon_that_goes_away_meanwhile_leaves_no_false_hope(standing: 
         tasks.start_soon(daemon)
         asked = await standing.ask(taken=PATIENCE_SECONDS, done=PATIENCE_SECONDS)
     if taken:
-        assert (asked.answer, asked.acknowledged) == (Answer.DAEMON_GONE, False)
+        assert (asked.answer, asked.acknowledged) == (ShellAnswer.DAEMON_GONE, False)
         assert "the next one does it when it starts" in asked.says
     else:
         assert asked.says == "The daemon ended before it had taken this up: nothing was done."

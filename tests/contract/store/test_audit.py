@@ -12,7 +12,7 @@ from claudeops.domain.calls import CliRefusal, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.sessions import Finished
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.store import Store
-from claudeops.store.verify import Fault, FaultKind, Logged
+from claudeops.store.verify import Deviation, FaultKind, Logged
 from support.store_values import (
     NOW,
     RULES,
@@ -50,7 +50,7 @@ async def faults(
     database: Database, logged: dict[int, Logged] | None = None
 ) -> list[tuple[FaultKind, int | None, int | None]]:
     async with opened(database) as store:
-        found: Iterable[Fault] = (await store.audit.verify(logged=logged)).faults
+        found: Iterable[Deviation] = (await store.audit.verify(logged=logged)).faults
     return [(fault.kind, fault.session_id, fault.call_id) for fault in found]
 
 

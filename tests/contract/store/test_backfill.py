@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolEnd, VerdictKind
-from claudeops.domain.chains.backfill import Part
-from claudeops.domain.events import Level, NewEvent
-from claudeops.domain.looks import Look
+from claudeops.domain.chains.backfill import BackfillPart
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import Extraction, ExtractionMethod, Report
 from claudeops.domain.sessions import Ending, Outcome, Session, Trigger
 from claudeops.store.store import Store
@@ -49,7 +49,7 @@ ENDS = (
     ("said", "changes"),
     [
         pytest.param(FULL, {}, id="healthy"),
-        pytest.param(alarm(), {"events": (NewEvent(level=Level.WARNING, message="seen"),)}, id="escalated"),
+        pytest.param(alarm(), {"events": (NewEvent(level=EventLevel.WARNING, message="seen"),)}, id="escalated"),
         pytest.param(FULL, {"outcome": Outcome.TIMEOUT, "cost_usd": None, "num_turns": None}, id="stopped"),
         pytest.param(None, {"cost_usd": None}, id="without a report"),
         pytest.param(None, {"response": None, "cost_usd": float("inf")}, id="without anything"),
@@ -107,7 +107,7 @@ async def test_lost_session_gets_its_report_and_its_cost_and_stays_lost(store: S
         ),
     )
 
-    assert result.parts == {Part.FACTS, Part.REPORT, Part.COST}
+    assert result.parts == {BackfillPart.FACTS, BackfillPart.REPORT, BackfillPart.COST}
     (row,) = database.rows("sessions")
     changed = {name: row[name] for name in row if row[name] != row_before[name]}
     assert json.loads(str(changed.pop("warnings"))) == ["salvaged: from text", "one line was no JSON"]
@@ -187,7 +187,7 @@ async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Stor
             memories=(TIMING, replace(TIMING, service=service)),
         )
         end = ToolEnd(tool_use_id=f"toolu_{session.id}", ended_at=after(minutes=1), is_error=False)
-        look = Look(names=frozenset({service}), results_before=1)
+        look = EvidenceLook(names=frozenset({service}), results_before=1)
         return read(session, said, tool_ends=(end,), looks=(look,), response="I looked.", warnings=("slow",))
 
     await store.queue.finish(log_of(first), rules=RULES)
@@ -232,7 +232,7 @@ async def test_log_that_grew_since_adds_what_it_lacked_and_nothing_again(store: 
     result = await amended(store, read(session, response="I looked."))
     await amended(store, read(session, response="I looked."))
 
-    assert result.parts == {Part.FACTS, Part.REPORT, Part.COST}
+    assert result.parts == {BackfillPart.FACTS, BackfillPart.REPORT, BackfillPart.COST}
     (row,) = database.rows("sessions")
     assert (row["response"], row["extraction_method"], row["warnings"]) == ("I looked.", "structured", "[]")
     assert [event["count"] for event in database.rows("events")] == [1, 1]
@@ -245,7 +245,7 @@ async def test_cost_that_comes_after_the_report_is_booked_alone(store: Store, da
 
     result = await amended(store, read(session, alarm(), warnings=("slow",)))
 
-    assert result.parts == {Part.FACTS, Part.COST}
+    assert result.parts == {BackfillPart.FACTS, BackfillPart.COST}
     assert [event["count"] for event in database.rows("events")] == [1, 1]
     assert len(database.rows("service_checks")) == 2
     (row,) = database.rows("sessions")
@@ -261,7 +261,7 @@ async def test_session_that_our_own_fault_ended_gets_the_report_of_its_log(store
 
     result = await amended(store, read(session, warnings=("slow",), exit_code=0))
 
-    assert result.parts == {Part.FACTS, Part.REPORT, Part.COST}
+    assert result.parts == {BackfillPart.FACTS, BackfillPart.REPORT, BackfillPart.COST}
     (row,) = database.rows("sessions")
     assert (row["outcome"], row["decision_reason"], row["exit_code"]) == ("error", "session_failed", None)
     assert (row["error"], row["summary"], row["calls_ran"]) == ("internal error", "Looked at everything.", 3)
@@ -308,7 +308,7 @@ async def test_results_reach_the_calls_that_show_none(store: Store, database: Da
 
     result = await amended(store, read(session, None, cost_usd=None, tool_ends=ENDS))
 
-    assert Part.TOOL_ENDS in result.parts
+    assert BackfillPart.TOOL_ENDS in result.parts
     calls = database.rows("tool_calls")
     assert [(call["ended_at"], call["is_error"]) for call in calls] == [
         (after(minutes=1), False),

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.events import Level
-from claudeops.domain.looks import Look, address_of
+from claudeops.domain.events import EventLevel
+from claudeops.domain.looks import EvidenceLook, address_of
 from claudeops.domain.notices.notice import Target
 from claudeops.domain.report.report import Extraction, ExtractionMethod, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Finished, Outcome, Session, Trigger
@@ -32,13 +32,13 @@ from support.told import taken
 
 pytest_plugins = ("support.store_fixtures",)
 
-AROUND: Final = Look()
-PHONE: Final = Target(name="phone", min_level=Level.INFO)
+AROUND: Final = EvidenceLook()
+PHONE: Final = Target(name="phone", min_level=EventLevel.INFO)
 NO_EVIDENCE: Final = DecisionReason.NO_EVIDENCE
 
 
-def at(*names: str) -> Look:
-    return Look(names=frozenset(names))
+def at(*names: str) -> EvidenceLook:
+    return EvidenceLook(names=frozenset(names))
 
 
 async def run(store: Store, minutes: float) -> Session:
@@ -47,7 +47,9 @@ async def run(store: Store, minutes: float) -> Session:
     return session
 
 
-async def ended(store: Store, session: Session, said: Report | None, *looks: Look, **changes: object) -> Finished:
+async def ended(
+    store: Store, session: Session, said: Report | None, *looks: EvidenceLook, **changes: object
+) -> Finished:
     return await store.queue.finish(ending(session, said, looks=(AROUND, *looks), **changes), rules=RULES)
 
 
@@ -84,7 +86,7 @@ async def test_an_alert_about_a_service_that_nobody_looked_at_is_told_and_has_no
 
     assert finished.decision.reason is NO_EVIDENCE
     (event,) = finished.decision.events
-    assert (event.level, event.service) == (Level.WARNING, "shop")
+    assert (event.level, event.service) == (EventLevel.WARNING, "shop")
     assert what in event.message
     told = await told_by(store, at=after(minutes=11))
     assert told[-1] == f"incident 1 is unresolved: {event.message}"
@@ -109,7 +111,7 @@ async def test_the_address_in_an_alert_is_where_its_service_answers(store: Store
     await taken(store, spoken)
     address = address_of("http://10.0.0.5:3000/health")
     assert address is not None
-    asked = Look(addresses=frozenset({address}))
+    asked = EvidenceLook(addresses=frozenset({address}))
     finished = await ended(store, await run(store, 1), report(check("shop")), asked)
     assert finished.decision.reason is DecisionReason.HEALTHY
 
@@ -133,7 +135,7 @@ async def test_a_service_whose_alert_joined_while_the_session_ran_must_be_looked
 @pytest.mark.dialect
 @pytest.mark.parametrize(("look", "status"), [(AROUND, "open"), (at("shop"), "resolved")])
 async def test_another_chain_is_a_witness_only_with_a_look_at_the_service(
-    store: Store, database: Database, look: Look, status: str
+    store: Store, database: Database, look: EvidenceLook, status: str
 ) -> None:
     await taken(store, alert())
     own = await run(store, 1)
@@ -188,7 +190,7 @@ async def test_a_retry_is_held_to_the_same(store: Store) -> None:
 @pytest.mark.dialect
 @pytest.mark.parametrize("trigger", [Trigger.MANUAL, Trigger.API, Trigger.SCHEDULED, Trigger.FOLLOW_UP])
 async def test_a_request_for_services_is_held_to_them(store: Store, trigger: Trigger) -> None:
-    async def asked(*looks: Look, minutes: float) -> DecisionReason:
+    async def asked(*looks: EvidenceLook, minutes: float) -> DecisionReason:
         new = wanted(trigger=trigger, prompt_text="Look at shop and db.", services=("shop", "db"))
         await queued(store, new, at=after(minutes=minutes))
         session = await run(store, minutes)
@@ -277,14 +279,14 @@ async def test_the_address_of_a_page_about_an_alert_is_not_where_its_service_ans
     await taken(store, replace(alert(), annotations={key: "http://grafana:3000/d/abc"}))
     address = address_of("http://grafana:3000/api/health")
     assert address is not None
-    asked = Look(addresses=frozenset({address}))
+    asked = EvidenceLook(addresses=frozenset({address}))
     finished = await ended(store, await run(store, 1), report(check("shop")), asked)
     assert finished.decision.reason is (DecisionReason.HEALTHY if links else NO_EVIDENCE)
 
 
 async def test_an_alert_about_a_host_is_answered_by_a_look_that_ran_there(store: Store, database: Database) -> None:
     await taken(store, alert(service="nas"))
-    looked = Look(hosts=frozenset({"nas"}))
+    looked = EvidenceLook(hosts=frozenset({"nas"}))
     finished = await ended(store, await run(store, 1), report(check("nas")), looked)
     await taken(store, over(service="nas"), minutes=10, key="b")
     assert finished.decision.reason is DecisionReason.HEALTHY

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.sessions import Session
-from claudeops.store.housekeeping import Deletion, Kept
+from claudeops.store.housekeeping import Deletion, NotDeleted
 from claudeops.store.store import Store
 from support.store_values import NOW, RULES, after, alarm, allow, ending, recorded, restart, started
 from support.stores import Database
@@ -49,26 +49,30 @@ async def test_rows_go_and_money_tombstones_and_events_stay(store: Store, databa
 async def test_a_second_time_there_is_nothing(store: Store) -> None:
     session = await ended(store)
     await deleted(store, session.id)
-    assert (await deleted(store, session.id)).kept is Kept.UNKNOWN
+    assert (await deleted(store, session.id)).kept is NotDeleted.UNKNOWN
 
 
 async def test_what_runs_or_waits_is_kept(store: Store, database: Database) -> None:
     session = await started(store)
-    assert await deleted(store, session.id) == Deletion(kept=Kept.UNDER_WAY, session_ids=(session.id,))
+    assert await deleted(store, session.id) == Deletion(kept=NotDeleted.UNDER_WAY, session_ids=(session.id,))
     assert len(database.rows("sessions")) == 1
 
 
 async def test_what_others_followed_from_goes_with_them_or_not_at_all(store: Store, database: Database) -> None:
     first = await ended(store, escalates=True)
-    assert await deleted(store, first.id, chain=True) == Deletion(kept=Kept.UNDER_WAY, session_ids=(2,))
-    assert await deleted(store, first.id) == Deletion(kept=Kept.FOLLOWED, session_ids=(2,))
+    assert await deleted(store, first.id, chain=True) == Deletion(kept=NotDeleted.UNDER_WAY, session_ids=(2,))
+    assert await deleted(store, first.id) == Deletion(kept=NotDeleted.FOLLOWED, session_ids=(2,))
     database.execute("UPDATE sessions SET status = 'ended', outcome = 'cancelled' WHERE id = 2")
     assert (await deleted(store, first.id, chain=True)).session_ids == (1, 2)
     assert database.rows("sessions") == []
 
 
-@pytest.mark.parametrize(("hours", "kept"), [(24, Kept.COUNTS), (0.5, None)], ids=["within the limit", "after it"])
-async def test_actions_that_a_limit_counts_keep_their_session(store: Store, hours: float, kept: Kept | None) -> None:
+@pytest.mark.parametrize(
+    ("hours", "kept"), [(24, NotDeleted.COUNTS), (0.5, None)], ids=["within the limit", "after it"]
+)
+async def test_actions_that_a_limit_counts_keep_their_session(
+    store: Store, hours: float, kept: NotDeleted | None
+) -> None:
     session = await ended(store, actions=True)
     assert after(hours=1) > NOW
     assert (await deleted(store, session.id, hours=hours)).kept is kept

@@ -8,8 +8,8 @@ import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.consequences import is_whole_round
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
-from claudeops.domain.events import Level
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ReportedEvent, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Suppressed, Trigger
 from claudeops.store.store import Store
@@ -33,7 +33,7 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
-HERE = Source(path="media/CLAUDE-OPS.md")
+HERE = StatementSource(path="media/CLAUDE-OPS.md")
 ESTATE = Estate(
     manifests=(
         Manifest(
@@ -137,7 +137,7 @@ async def test_two_healthy_looks_by_different_names_clear_the_counter(store: Sto
 
 async def test_a_healthy_service_resolves_its_events_by_any_name(store: Store, database: Database) -> None:
     told = tuple(
-        ReportedEvent(level=Level.WARNING, service=name, message="slow") for name in (*NAMES, "web2/web", "db")
+        ReportedEvent(level=EventLevel.WARNING, service=name, message="slow") for name in (*NAMES, "web2/web", "db")
     )
     session = await started(store, wanted(prompt_text="look"))
     await store.queue.finish(ending(session, report(check("db"), events=told)), rules=OURS)
@@ -175,7 +175,7 @@ async def test_a_service_that_a_report_lists_by_two_names_is_recorded_once_as_th
 async def without_a_service(store: Store, database: Database) -> None:
     """Open an event that belongs to no service."""
     session = await started(store, wanted(prompt_text="look"), at=after(hours=-1))
-    told = (ReportedEvent(level=Level.WARNING, message="the clock is off"),)
+    told = (ReportedEvent(level=EventLevel.WARNING, message="the clock is off"),)
     await store.queue.finish(ending(session, report(check("db", ServiceStatus.DEGRADED), events=told)), rules=OURS)
     assert [row["resolved_at"] for row in database.rows("events") if row["service"] is None] == [None]
 
@@ -187,7 +187,7 @@ async def test_a_round_that_leaves_out_a_service_is_no_evidence(store: Store, da
 
     assert decision.reason is DecisionReason.NO_EVIDENCE
     (event,) = decision.events
-    assert (event.service, event.level) == ("web", Level.WARNING)
+    assert (event.service, event.level) == ("web", EventLevel.WARNING)
     assert event.message == "the tier 1 report is no proof of health: web is expected and left out."
     assert ("db", "healthy") in {(row["service"], row["status"]) for row in database.rows("service_checks")}
     assert [row["resolved_at"] for row in database.rows("events") if row["service"] is None] == [None]

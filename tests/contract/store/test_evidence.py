@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.events import Level
-from claudeops.domain.looks import Look, address_of
+from claudeops.domain.events import EventLevel
+from claudeops.domain.looks import EvidenceLook, address_of
 from claudeops.domain.report.report import Escalation, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, Ending, Outcome, Session, Trigger
 from claudeops.policy.audit import TOO_LATE
@@ -43,14 +43,14 @@ def end(*, failed: bool = False) -> ToolEnd:
     return ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1), is_error=failed)
 
 
-def at(*names: str) -> Look:
-    return Look(names=frozenset(names), results_before=1)
+def at(*names: str) -> EvidenceLook:
+    return EvidenceLook(names=frozenset(names), results_before=1)
 
 
-def asking(url: str) -> Look:
+def asking(url: str) -> EvidenceLook:
     address = address_of(url)
     assert address is not None
-    return Look(addresses=frozenset({address}), results_before=1)
+    return EvidenceLook(addresses=frozenset({address}), results_before=1)
 
 
 def goes_on(*checks: ServiceCheck) -> Report:
@@ -65,7 +65,9 @@ async def acting(store: Store, service: str = "web", tier: int = 2) -> Session:
     return session
 
 
-async def ended(store: Store, session: Session, said: Report | None, *looks: Look, **changes: object) -> Decision:
+async def ended(
+    store: Store, session: Session, said: Report | None, *looks: EvidenceLook, **changes: object
+) -> Decision:
     given = {"tool_ends": (end(),), "looks": looks, **changes}
     return (await store.queue.finish(ending(session, said, **given), rules=RULES)).decision
 
@@ -84,7 +86,7 @@ async def test_a_failed_restart_and_a_healthy_report_contradict_each_other(store
 
     assert decision.reason is DecisionReason.NO_EVIDENCE
     (event,) = decision.events
-    assert (event.level, event.service) == (Level.WARNING, "web")
+    assert (event.level, event.service) == (EventLevel.WARNING, "web")
     assert f"the restart of web ended in an error; {UNSEEN}" in event.message
     assert [row["success"] for row in database.rows("cooldown_actions")] == [False]
     assert [row["status"] for row in database.rows("service_checks")] == ["down"]

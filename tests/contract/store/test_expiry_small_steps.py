@@ -12,8 +12,8 @@ import anyio
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.retention import Aged, Expired, cutoffs
-from claudeops.store.housekeeping import PIECE_ROWS, Step, among, look, old, references, remove
+from claudeops.domain.retention import Aged, RemovalStep, cutoffs
+from claudeops.store.housekeeping import PIECE_ROWS, RetentionStep, among, look, old, references, remove
 from claudeops.store.store import Store
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
@@ -92,7 +92,7 @@ async def chain(store: Store, *, calls: int = 0) -> tuple[int, int]:
     return first.id, second.id
 
 
-async def steps(store: Store, aged: Aged, *, rows: int = 500) -> list[Expired]:
+async def steps(store: Store, aged: Aged, *, rows: int = 500) -> list[RemovalStep]:
     """Remove all that is too old of a kind; return what each step did."""
     done = [await store.housekeeping.expire(aged, OLD, now=LATER, rows=rows)]
     while done[-1].more:
@@ -187,7 +187,7 @@ async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: Stor
     for _ in range(50):
         with store.database._writing.begin() as connection:
             found = look(connection, Aged.CHAINS, OLD, 500)
-            step = Step(rows=500, awaited=lambda: True)
+            step = RetentionStep(rows=500, awaited=lambda: True)
             done = remove(connection, Aged.CHAINS, found, cutoffs=OLD, now=LATER, step=step)
         written += 1
         if not done.more:
@@ -202,10 +202,10 @@ async def test_a_step_whose_time_is_over_ends(store: Store, database: Database) 
 
     with store.database._writing.begin() as connection:
         found = look(connection, Aged.EVENTS, OLD, 500)
-        over = Step(rows=500, awaited=lambda: False, until=0.0)
+        over = RetentionStep(rows=500, awaited=lambda: False, until=0.0)
         done = remove(connection, Aged.EVENTS, found, cutoffs=OLD, now=LATER, step=over)
 
-    assert done == Expired(done=PIECE_ROWS, more=True)
+    assert done == RemovalStep(done=PIECE_ROWS, more=True)
 
 
 async def test_after_every_step_the_record_can_be_verified(store: Store, database: Database) -> None:
@@ -234,8 +234,8 @@ async def test_what_came_alive_since_it_was_looked_for_stays(store: Store, datab
     with store.database._writing.begin() as connection:
         for aged, keys in found.items():
             assert keys
-            step = Step(rows=500, awaited=lambda: False)
-            assert remove(connection, aged, keys, cutoffs=OLD, now=LATER, step=step) == Expired()
+            step = RetentionStep(rows=500, awaited=lambda: False)
+            assert remove(connection, aged, keys, cutoffs=OLD, now=LATER, step=step) == RemovalStep()
 
     assert len(database.rows("sessions")) == 2
     assert len(database.rows("tool_calls")) == 1

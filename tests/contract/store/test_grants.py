@@ -8,9 +8,9 @@ from datetime import datetime
 import pytest
 
 from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
-from claudeops.domain.events import Level
-from claudeops.domain.looks import Look
-from claudeops.domain.probes.probe import State
+from claudeops.domain.events import EventLevel
+from claudeops.domain.looks import EvidenceLook
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session
 from claudeops.store.store import Store
@@ -205,7 +205,7 @@ async def held_back(store: Store, said: Report, tier: int = 3) -> DecisionReason
     ends = tuple(
         ToolEnd(tool_use_id=f"toolu_{number}", ended_at=after(minutes=1), is_error=number == 2) for number in range(3)
     )
-    look = Look(names=frozenset({"web"}), results_before=3)
+    look = EvidenceLook(names=frozenset({"web"}), results_before=3)
     end = ending(session, said, tool_ends=ends, looks=(look,))
     return (await store.queue.finish(end, rules=RULES)).decision.reason
 
@@ -223,7 +223,7 @@ async def test_chain_that_its_cooldown_held_back_ends_as_cooldown(
 ) -> None:
     assert await held_back(store, said) is DecisionReason.COOLDOWN
 
-    assert (Level.CRITICAL, "web") in [(row["level"], row["service"]) for row in database.rows("events")]
+    assert (EventLevel.CRITICAL, "web") in [(row["level"], row["service"]) for row in database.rows("events")]
 
 
 async def test_chain_whose_service_recovered_all_the_same_is_healthy(store: Store) -> None:
@@ -262,12 +262,12 @@ async def test_a_service_may_be_acted_upon_while_a_probe_of_it_is_down(store: St
     await store.probes.enrol((probe("web"), probe("db")), OWNER, now=NOW)
     session = await started(store, wanted(2, prompt_text=None))
 
-    down = turned(probe("web"), State.DOWN)
+    down = turned(probe("web"), ProbeState.DOWN)
     await store.probes.observed([down], owner=OWNER, rules=RULES, now=NOW)
     assert (await restarted(store, session, "web")).kind is VerdictKind.ALLOW
     assert (await restarted(store, session, "db", "toolu_2")).kind is VerdictKind.DENY
 
-    up = turned(probe("web"), State.UP, at=after(minutes=1))
+    up = turned(probe("web"), ProbeState.UP, at=after(minutes=1))
     await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=1))
     assert (await restarted(store, session, "web", "toolu_3")).kind is VerdictKind.DENY
 
@@ -277,7 +277,7 @@ async def test_a_healthy_report_about_a_service_whose_probe_is_down_is_no_eviden
 ) -> None:
     await store.probes.enrol((probe("web"),), OWNER, now=NOW)
     session = await started(store)
-    down = turned(probe("web"), State.DOWN, at=after(minutes=0.5))
+    down = turned(probe("web"), ProbeState.DOWN, at=after(minutes=0.5))
     await store.probes.observed([down], owner=OWNER, rules=RULES, now=NOW)
 
     finished = await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
@@ -293,7 +293,7 @@ async def test_a_session_and_a_probe_are_two_looks(store: Store, database: Datab
     first = await started(store, wanted(2))
     await restarted(store, first, "web")
     ended = ToolEnd(tool_use_id="toolu_1", ended_at=NOW, is_error=False)
-    look = Look(names=frozenset({"web"}), results_before=1)
+    look = EvidenceLook(names=frozenset({"web"}), results_before=1)
     end = ending(first, report(check("web")), tool_ends=(ended,), looks=(look,))
     await store.queue.finish(end, rules=RULES)
     assert database.rows("cooldown_actions")[0]["cleared_at"] is None

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import Escalation, Report, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Session
 from claudeops.store.store import Store
@@ -86,8 +86,8 @@ async def test_memories_are_limited_to_the_best(store: Store) -> None:
 
 # --- echoes, quarantine, refusal, replacement -----------------------------------------------------------
 
-AT_WEB = (Look(names=frozenset({"web"}), tool_use_id="toolu_look"),)
-AT_DB = (Look(names=frozenset({"db"})),)
+AT_WEB = (EvidenceLook(names=frozenset({"web"}), tool_use_id="toolu_look"),)
+AT_DB = (EvidenceLook(names=frozenset({"db"})),)
 FACT = "starts within 30 s"
 
 

@@ -10,13 +10,13 @@ import pytest
 from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
 from claudeops.domain.cases import Result
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.events import Level, NewEvent
-from claudeops.domain.looks import Look
-from claudeops.domain.probes.probe import State
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.looks import EvidenceLook
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Session
 from claudeops.store.store import Store
-from claudeops.wording.prompt.knowledge import OnRecord
+from claudeops.wording.prompt.knowledge import KnownFacts
 from support.probing import observed, probe, standing
 from support.store_values import (
     OWNER,
@@ -41,7 +41,7 @@ DAYS = timedelta(days=1)
 
 async def told(
     store: Store, session: Session, *about: str, rules: EscalationRules = RULES, days: float = 1
-) -> OnRecord:
+) -> KnownFacts:
     return await store.briefings.on_record(
         session, about=about, kinds=("restart", "redeployment"), rules=rules, now=after(days=days)
     )
@@ -67,7 +67,7 @@ async def repaired(
     assert verdict.kind is VerdictKind.ALLOW, verdict.reason
     ended = ToolEnd(tool_use_id="toolu_1", ended_at=at, is_error=False)
     said = report(check(service, status))
-    seen = Look(names=frozenset({service}), results_before=1)
+    seen = EvidenceLook(names=frozenset({service}), results_before=1)
     await store.queue.finish(ending(second, said, tool_ends=(ended,), looks=(seen,)), rules=RULES)
     return second
 
@@ -106,7 +106,7 @@ async def test_an_action_that_only_a_later_round_saw_work_held_until_the_next_tr
     await recorded(store, second, "toolu_1", allow(restart()), at=after(minutes=3))
     await store.queue.finish(ending(second, outcome=Outcome.TIMEOUT), rules=RULES)  # nobody looked afterwards
     following = await started(store, wanted(1), at=after(hours=1))
-    web = Look(names=frozenset({"web"}))
+    web = EvidenceLook(names=frozenset({"web"}))
     await store.queue.finish(ending(following, report(check("web")), looks=(web,)), rules=RULES)
     last = await started(store, wanted(1), at=after(days=2))
     (case,) = (await told(store, last, "web", days=2)).cases
@@ -135,7 +135,7 @@ async def test_a_case_is_found_under_every_name_of_its_service(store: Store) -> 
 
 
 async def test_a_case_is_found_by_the_condition_where_the_name_is_another(store: Store) -> None:
-    condition = NewEvent(level=Level.WARNING, message="the disk is full", service="web1", fingerprint="disk:full")
+    condition = NewEvent(level=EventLevel.WARNING, message="the disk is full", service="web1", fingerprint="disk:full")
     first = await started(store, wanted(1))
     await store.queue.finish(ending(first, alarm("web1"), events=(condition,)), rules=RULES)
     acting = await claimed(store, at=after(minutes=2))
@@ -182,7 +182,7 @@ SHOP: EscalationRules = replace(RULES, other_names={"web": "shop", "Web1/shop": 
 
 
 async def looked(
-    store: Store, state: State, *, minutes: float, name: str = "web1/SHOP", watches: str = "front"
+    store: Store, state: ProbeState, *, minutes: float, name: str = "web1/SHOP", watches: str = "front"
 ) -> None:
     """Have a probe of the shop, under another name of it, look without a change."""
     about = probe(watches, service=name)
@@ -191,7 +191,7 @@ async def looked(
     await store.probes.observed([seen], owner=OWNER, rules=SHOP, now=after(minutes=minutes))
 
 
-def shown(known: OnRecord) -> list[tuple[str, str, bool, datetime]]:
+def shown(known: KnownFacts) -> list[tuple[str, str, bool, datetime]]:
     return [(each.service, each.status.value, each.by_probe, each.at) for each in known.last_verdicts]
 
 
@@ -211,10 +211,10 @@ async def test_a_service_is_last_seen_under_any_of_its_names_and_told_by_the_one
 async def test_a_look_of_a_probe_is_the_last_sight_where_a_session_said_the_same(store: Store) -> None:
     first = await started(store, wanted(1), at=after())
     await store.queue.finish(ending(first, report(check("web")), ended_at=after(minutes=3)), rules=SHOP)
-    await looked(store, State.UP, minutes=2)
+    await looked(store, ProbeState.UP, minutes=2)
     second = await started(store, wanted(1), at=after(minutes=10))
     before = shown(await told(store, second, rules=SHOP))
-    await looked(store, State.UP, minutes=9)
+    await looked(store, ProbeState.UP, minutes=9)
 
     assert before == [("shop", "healthy", False, after(minutes=3))]
     assert shown(await told(store, second, rules=SHOP)) == [("shop", "healthy", True, after(minutes=9))]
@@ -225,7 +225,7 @@ async def test_what_a_session_found_stands_beside_what_a_probe_sees_otherwise(st
     await store.queue.finish(
         ending(first, report(check("web", ServiceStatus.DOWN, "no orders")), ended_at=after(minutes=3)), rules=SHOP
     )
-    await looked(store, State.UP, minutes=9)
+    await looked(store, ProbeState.UP, minutes=9)
     second = await started(store, wanted(1), at=after(minutes=10))
 
     assert shown(await told(store, second, rules=SHOP)) == [
@@ -234,8 +234,8 @@ async def test_what_a_session_found_stands_beside_what_a_probe_sees_otherwise(st
     ]
 
 
-@pytest.mark.parametrize("state", [State.UNKNOWN, State.SILENCED])
-async def test_a_probe_that_does_not_know_says_nothing(store: Store, state: State) -> None:
+@pytest.mark.parametrize("state", [ProbeState.UNKNOWN, ProbeState.SILENCED])
+async def test_a_probe_that_does_not_know_says_nothing(store: Store, state: ProbeState) -> None:
     await looked(store, state, minutes=9)
     second = await started(store, wanted(1), at=after(minutes=10))
 
@@ -249,7 +249,7 @@ async def test_the_worst_of_a_services_probes_counts_with_its_words(store: Store
         replace(
             observed(about, at=after(minutes=at)), standing=standing(state, at=after(minutes=at), detail=f"says {at}")
         )
-        for about, state, at in zip(both, (State.DOWN, State.UP), (5, 6), strict=True)
+        for about, state, at in zip(both, (ProbeState.DOWN, ProbeState.UP), (5, 6), strict=True)
     ]
     await store.probes.observed(batch, owner=OWNER, rules=SHOP, now=after(minutes=6))
     session = await started(store, wanted(1), at=after(minutes=10))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.memories.memory import KnownMemory, Trust
 from claudeops.domain.memories.stated import LONGEST, Declined
 from claudeops.domain.report.report import Report, ReportedMemory, ServiceStatus
@@ -17,7 +17,7 @@ from support.stores import Database, opened
 pytest_plugins = ("support.store_fixtures",)
 
 FACT = "starts within 30 s"
-AT_WEB = (Look(names=frozenset({"web"})),)
+AT_WEB = (EvidenceLook(names=frozenset({"web"})),)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.history import BUCKET, HOUR, Bucket
-from claudeops.domain.probes.probe import Pings, Run, Standing, State, Verb
+from claudeops.domain.probes.probe import JobRun, Pings, PingVerb, ProbeState, Standing
 from claudeops.domain.probes.record import Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Session, Suppressed, Trigger
@@ -45,7 +45,7 @@ async def enrolled(store: Store, *probes_declared: object) -> None:
 
 async def went_down(store: Store, *names: str, minutes: float = 1) -> None:
     at = after(minutes=minutes)
-    batch = [turned(probe(name), State.DOWN, at=at) for name in names]
+    batch = [turned(probe(name), ProbeState.DOWN, at=at) for name in names]
     await store.probes.observed(batch, owner=OWNER, rules=RULES, now=at)
 
 
@@ -60,7 +60,7 @@ async def test_a_declared_probe_is_unknown_until_it_was_looked_at(store: Store, 
     kept = await store.probes.enrol((WEB, DB), OWNER, now=NOW)
 
     assert set(kept) == {"web", "db"}
-    assert kept["web"].standing.state is State.UNKNOWN
+    assert kept["web"].standing.state is ProbeState.UNKNOWN
     assert (kept["web"].service, kept["web"].kind, kept["web"].interval) == ("web", "http", 30.0)
     assert {row["owner"] for row in database.rows("probes")} == {OWNER.name}
 
@@ -69,11 +69,11 @@ async def test_a_declared_probe_is_unknown_until_it_was_looked_at(store: Store, 
 async def test_how_a_probe_stands_survives_a_restart_whole(store: Store) -> None:
     await enrolled(store)
     stands = replace(
-        standing(State.DEGRADED, at=after(minutes=3)),
+        standing(ProbeState.DEGRADED, at=after(minutes=3)),
         detail="slow: 2.1 s",
         latency_ms=2100.5,
         changes=(NOW, after(minutes=1)),
-        beneath=State.DEGRADED,
+        beneath=ProbeState.DEGRADED,
         degradations=4,
         incident="probe:1",
         explained_by="db",
@@ -124,7 +124,7 @@ async def test_a_name_of_any_length_and_kind_is_found_again(store: Store) -> Non
     await enrolled(store, long)
     await store.probes.observed([observed(long)], owner=OWNER, rules=RULES, now=NOW)
     (kept,) = (await store.probes.kept()).values()
-    assert kept.standing.state is State.UP
+    assert kept.standing.state is ProbeState.UP
 
 
 # --- changes ----------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ async def test_a_change_writes_row_event_and_check_and_the_way_back_ends_the_eve
     assert (event["service"], event["level"], event["resolved_at"]) == ("web", "critical", None)
     assert (row["service"], row["status"], row["source"], row["session_id"]) == ("web", "down", "probe", None)
 
-    back = turned(WEB, State.UP, at=after(minutes=2))
+    back = turned(WEB, ProbeState.UP, at=after(minutes=2))
     await store.probes.observed([back], owner=OWNER, rules=RULES, now=after(minutes=2))
 
     (event,) = database.rows("events")
@@ -160,10 +160,10 @@ async def test_looks_that_change_nothing_write_no_check_and_no_event(store: Stor
 async def test_a_service_is_as_well_as_the_worst_of_its_probes(store: Store, database: Database) -> None:
     page, port = probe("web page", service="web"), probe("web port", service="web")
     await enrolled(store, page, port)
-    down = [turned(each, State.DOWN, at=NOW) for each in (page, port)]
+    down = [turned(each, ProbeState.DOWN, at=NOW) for each in (page, port)]
     await store.probes.observed(down, owner=OWNER, rules=RULES, now=NOW)
 
-    await store.probes.observed([turned(port, State.UP, at=after(minutes=1))], owner=OWNER, rules=RULES, now=NOW)
+    await store.probes.observed([turned(port, ProbeState.UP, at=after(minutes=1))], owner=OWNER, rules=RULES, now=NOW)
 
     assert [row["status"] for row in database.rows("service_checks")] == ["down", "down", "down"]
 
@@ -171,8 +171,8 @@ async def test_a_service_is_as_well_as_the_worst_of_its_probes(store: Store, dat
 @pytest.mark.dialect
 async def test_turns_that_waited_for_the_database_are_written_in_their_order(store: Store, database: Database) -> None:
     await enrolled(store)
-    down, up = turned(WEB, State.DOWN, at=after(minutes=1)), turned(WEB, State.UP, at=after(minutes=2))
-    other = turned(DB, State.DOWN, at=after(minutes=1.5))
+    down, up = turned(WEB, ProbeState.DOWN, at=after(minutes=1)), turned(WEB, ProbeState.UP, at=after(minutes=2))
+    other = turned(DB, ProbeState.DOWN, at=after(minutes=1.5))
     both = replace(up, tellings=(*down.tellings, *up.tellings))
 
     await store.probes.observed([both, other], owner=OWNER, rules=RULES, now=after(minutes=9))
@@ -187,10 +187,10 @@ async def test_turns_that_waited_for_the_database_are_written_in_their_order(sto
 
 async def test_a_telling_is_written_once_though_its_write_was_given_up(store: Store, database: Database) -> None:
     await enrolled(store)
-    down = turned(WEB, State.DOWN, at=after(minutes=1))
+    down = turned(WEB, ProbeState.DOWN, at=after(minutes=1))
     first = replace(down.tellings[0], number=1)
     down = replace(down, standing=replace(down.standing, tellings=1), tellings=(first,))
-    up = turned(WEB, State.UP, at=after(minutes=2))
+    up = turned(WEB, ProbeState.UP, at=after(minutes=2))
     both = (first, replace(up.tellings[0], number=2))
     for batch in ([down], [down], [replace(up, standing=replace(up.standing, tellings=2), tellings=both)]):
         await store.probes.observed(batch, owner=OWNER, rules=RULES, now=after(minutes=2))
@@ -249,7 +249,7 @@ async def test_a_failure_of_which_a_chain_knew_starts_no_other_though_its_row_ha
     session = await claimed(store, at=after(minutes=5)) if await alerted(store, "web") else None
     assert session is not None
     await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
-    same = observed(WEB, State.DOWN, at=after(minutes=1))  # as a daemon writes it that was not told of its chain
+    same = observed(WEB, ProbeState.DOWN, at=after(minutes=1))  # as a daemon writes it that was not told of its chain
     await store.probes.observed([same], owner=OWNER, rules=RULES, now=after(minutes=6))
     assert (await store.probes.kept())["web"].standing.incident == INCIDENT
 
@@ -284,14 +284,14 @@ async def test_what_the_rules_forbid_is_said_once_and_not_asked_again(store: Sto
 
 async def test_a_failure_that_was_over_before_its_chain_belongs_to_none(store: Store) -> None:
     await enrolled(store)
-    await store.probes.observed([turned(WEB, State.UP)], owner=OWNER, rules=RULES, now=NOW)
+    await store.probes.observed([turned(WEB, ProbeState.UP)], owner=OWNER, rules=RULES, now=NOW)
     assert await alerted(store, "web") is None
     assert (await store.probes.kept())["web"].standing.incident == ""
 
 
 async def test_a_note_is_over_as_soon_as_it_is_written(store: Store, database: Database) -> None:
     await enrolled(store)
-    note = NewEvent(level=Level.INFO, message="web was down for 3 s", service="web", fingerprint="probe:note:web")
+    note = NewEvent(level=EventLevel.INFO, message="web was down for 3 s", service="web", fingerprint="probe:note:web")
     for minute in (1, 2):
         told = Telling(at=after(minutes=minute), notes=(note,))
         seen = observed(WEB, at=after(minutes=minute), tellings=(told,))
@@ -336,7 +336,7 @@ async def test_counters_clear_once_a_probe_has_seen_the_service_up_for_long_enou
     await enrolled(store)
     await recorded(store, await started(store, wanted(2)), "toolu_1", allow(restart("Web")))
     at = after(minutes=until_minutes)
-    stands = standing(State.UP, at=at, since=after(minutes=since_minutes), ups=successes)
+    stands = standing(ProbeState.UP, at=at, since=after(minutes=since_minutes), ups=successes)
     seen = observed(WEB, at=at, standing=stands, healthy_since=after(minutes=since_minutes))
 
     await store.probes.observed([seen, observed(DB, at=at)], owner=OWNER, rules=RULES, now=at)
@@ -350,7 +350,7 @@ async def test_counters_stay_while_another_probe_of_the_service_is_not_up(store:
     await enrolled(store, page, port)
     await recorded(store, await started(store, wanted(2)), "toolu_1", allow(restart("web")))
     at = after(minutes=30)
-    await store.probes.observed([observed(port, State.DOWN, at=at)], owner=OWNER, rules=RULES, now=at)
+    await store.probes.observed([observed(port, ProbeState.DOWN, at=at)], owner=OWNER, rules=RULES, now=at)
 
     up = observed(page, at=at, healthy_since=after(minutes=1))
     await store.probes.observed([up], owner=OWNER, rules=RULES, now=at)
@@ -364,8 +364,8 @@ async def test_counters_stay_while_another_probe_of_the_service_is_not_up(store:
 async def test_a_ping_is_heard_and_a_line_of_log_is_none(store: Store) -> None:
     await enrolled(store, heartbeat("backup"), heartbeat("quiet"), WEB)
 
-    assert await store.probes.ping("backup", Verb.START, at=NOW)
-    assert await store.probes.ping("backup", Verb.SUCCESS, text="17 files", at=after(minutes=2))
+    assert await store.probes.ping("backup", PingVerb.START, at=NOW)
+    assert await store.probes.ping("backup", PingVerb.SUCCESS, text="17 files", at=after(minutes=2))
     assert await store.probes.ping("backup", None, text="tidying up", at=after(minutes=3))
     assert await store.probes.ping("quiet", None, text="hello", at=NOW)
 
@@ -377,13 +377,13 @@ async def test_a_ping_is_heard_and_a_line_of_log_is_none(store: Store) -> None:
 async def test_the_runs_of_a_job_are_kept_apart_until_each_has_ended(store: Store) -> None:
     await enrolled(store, heartbeat("backup"))
 
-    await store.probes.ping("backup", Verb.START, at=NOW, run="a")
-    await store.probes.ping("backup", Verb.START, at=after(minutes=1), run="b")
-    await store.probes.ping("backup", Verb.SUCCESS, at=after(minutes=2), run="a")
+    await store.probes.ping("backup", PingVerb.START, at=NOW, run="a")
+    await store.probes.ping("backup", PingVerb.START, at=after(minutes=1), run="b")
+    await store.probes.ping("backup", PingVerb.SUCCESS, at=after(minutes=2), run="a")
 
     (pings,) = (await store.probes.pings()).values()
-    assert pings == Pings(success=after(minutes=2), runs=(Run(id="b", at=after(minutes=1)),))
-    await store.probes.ping("backup", Verb.SUCCESS, at=after(minutes=3), run="b")
+    assert pings == Pings(success=after(minutes=2), runs=(JobRun(id="b", at=after(minutes=1)),))
+    await store.probes.ping("backup", PingVerb.SUCCESS, at=after(minutes=3), run="b")
     (pings,) = (await store.probes.pings()).values()
     assert pings.runs == ()
 
@@ -391,14 +391,14 @@ async def test_the_runs_of_a_job_are_kept_apart_until_each_has_ended(store: Stor
 @pytest.mark.parametrize("name", ["nobody", "web"])
 async def test_only_a_heartbeat_takes_a_ping(store: Store, name: str) -> None:
     await enrolled(store, heartbeat("backup"), WEB)
-    assert not await store.probes.ping(name, Verb.SUCCESS, at=NOW)
+    assert not await store.probes.ping(name, PingVerb.SUCCESS, at=NOW)
     assert await store.probes.pings() == {"backup": Pings()}
 
 
 @pytest.mark.dialect
 async def test_a_ping_is_not_lost_to_a_look_that_is_written_later(store: Store) -> None:
     await enrolled(store, heartbeat("backup"))
-    await store.probes.ping("backup", Verb.FAIL, at=after(minutes=1))
+    await store.probes.ping("backup", PingVerb.FAIL, at=after(minutes=1))
     await store.probes.observed([observed(heartbeat("backup"))], owner=OWNER, rules=RULES, now=NOW)
     assert (await store.probes.kept())["backup"].pings.fail == after(minutes=1)
 
@@ -409,7 +409,7 @@ async def test_counters_that_nobody_can_read_begin_anew(store: Store, database: 
     await went_down(store, "web")
     database.execute("UPDATE probes SET counters = :text", text="{]")
     kept = (await store.probes.kept())["web"]
-    assert (kept.standing.state, kept.standing.since) == (State.DOWN, after(minutes=1))
+    assert (kept.standing.state, kept.standing.since) == (ProbeState.DOWN, after(minutes=1))
 
 
 # --- history and what concerns all ------------------------------------------------------------------------
@@ -464,7 +464,7 @@ async def test_a_failure_that_joins_an_incident_is_told_with_it(store: Store) ->
 
 
 async def test_what_is_wrong_with_all_probes_is_an_event_until_it_is_over(store: Store, database: Database) -> None:
-    wrong = NewEvent(level=Level.WARNING, message="line 3: no such kind", fingerprint="probes:file")
+    wrong = NewEvent(level=EventLevel.WARNING, message="line 3: no such kind", fingerprint="probes:file")
     await store.probes.note(wrong, over=False, now=NOW)
     await store.probes.note(wrong, over=False, now=after(minutes=1))
     await store.probes.note(wrong, over=True, now=after(minutes=2))

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from claudeops.domain.chains.escalation import retry_of
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.schedules.plan import Fire, LastFire, Overlap, SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome, Session
 from claudeops.domain.spending.budget import Budgets
@@ -231,7 +231,7 @@ async def test_a_schedules_budget_is_a_bound_of_its_sessions_and_of_their_retrie
 
 
 async def test_an_event_about_the_schedules_is_raised_and_resolved(store: Store, database: Database) -> None:
-    event = NewEvent(level=Level.WARNING, message="line 3 is wrong", fingerprint="schedules")
+    event = NewEvent(level=EventLevel.WARNING, message="line 3 is wrong", fingerprint="schedules")
     await store.schedules.note(event, over=False, now=NOW)
     await store.schedules.note(event, over=False, now=after(minutes=1))
     await store.schedules.note(event, over=True, now=after(minutes=2))

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.figures import Figures
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
@@ -38,7 +38,7 @@ async def test_an_empty_database_has_nothing_to_show(database: Database) -> None
         queued=0,
         queued_since=None,
         approvals=0,
-        incidents=dict.fromkeys(Level, 0),
+        incidents=dict.fromkeys(EventLevel, 0),
         outbox=0,
         outbox_since=None,
         memories=0,

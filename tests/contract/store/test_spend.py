@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
 from claudeops.domain.spending.budget import BudgetDenied, Budgets, BudgetScope, CallBegun, CallWaits
@@ -276,7 +276,7 @@ async def test_a_spent_day_parks_the_queue_until_midnight_with_one_critical_even
     [hold] = await store.holds.standing(after(minutes=6))
     assert (hold.kind, hold.until) == (HoldKind.BUDGET, after(hours=12))
     told = [row for row in database.rows("events") if row["fingerprint"] == "hold:budget"]
-    assert [(row["level"], row["count"], row["resolved_at"]) for row in told] == [(Level.CRITICAL.value, 1, None)]
+    assert [(row["level"], row["count"], row["resolved_at"]) for row in told] == [(EventLevel.CRITICAL.value, 1, None)]
     assert await how_many_wait(store) == 2
 
     taken = await claimed(store, at=after(hours=12), with_rules=tight)
@@ -305,7 +305,7 @@ async def test_a_chain_out_of_budget_escalates_no_further(store: Store, database
 
     assert (finished.decision.reason, finished.next_session_id) == (DecisionReason.BUDGET, None)
     [event] = [row for row in database.rows("events") if str(row["fingerprint"]).startswith("budget:")]
-    assert event["level"] == Level.CRITICAL.value
+    assert event["level"] == EventLevel.CRITICAL.value
     assert "the chain has spent 0.50 of its 0.6 USD" in str(event["message"])
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
 from claudeops.domain.notices.notice import UNROUTED, Notice, Target, Topic, decoded
-from claudeops.domain.probes.probe import HeartbeatLook, State
+from claudeops.domain.probes.probe import HeartbeatLook, ProbeState
 from claudeops.domain.probes.record import Telling, fingerprint_of
 from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome, Session, Trigger
@@ -40,8 +40,8 @@ from support.told import ABOUT, chain_of, taken
 
 pytest_plugins = ("support.store_fixtures",)
 
-PHONE: Final = Target(name="phone", min_level=Level.INFO)
-PAGER: Final = Target(name="pager", min_level=Level.CRITICAL)
+PHONE: Final = Target(name="phone", min_level=EventLevel.INFO)
+PAGER: Final = Target(name="pager", min_level=EventLevel.CRITICAL)
 
 
 async def run(store: Store, minutes: float) -> Session:
@@ -68,7 +68,7 @@ async def fails(store: Store, name: str = "web", *, minutes: float = 0, **declar
     web = probe(name, **declared)
     await store.probes.enrol((web,), OWNER, now=after(minutes=minutes))
     await store.probes.observed(
-        [turned(web, State.DOWN, at=after(minutes=minutes))], owner=OWNER, rules=RULES, now=after(minutes=minutes)
+        [turned(web, ProbeState.DOWN, at=after(minutes=minutes))], owner=OWNER, rules=RULES, now=after(minutes=minutes)
     )
 
 
@@ -82,7 +82,7 @@ async def test_an_alert_is_one_incident_one_event_and_one_notice(store: Store, d
     assert len(database.rows("incidents")) == len(database.rows("events")) == 1
     (notice,) = told(database)
     assert notice.text == "incident 1: Down of shop: HTTP 502; tier 1 looks into it."
-    assert (notice.topic, notice.level, notice.service) == (Topic.INCIDENT, Level.CRITICAL, "shop")
+    assert (notice.topic, notice.level, notice.service) == (Topic.INCIDENT, EventLevel.CRITICAL, "shop")
     assert (notice.incident, notice.session_id) == (1, 1)
     (row,) = database.rows("outbox")
     assert row["incident_id"] == 1
@@ -104,14 +104,14 @@ async def test_what_only_a_probe_sees_is_one_incident_one_event_and_one_notice(
 
 async def test_what_a_session_finds_is_one_incident_one_event_and_one_notice(store: Store, database: Database) -> None:
     session = await started(store, wanted(trigger=Trigger.SCHEDULED))
-    seen = ReportedEvent(level=Level.CRITICAL, service="web", message="web answers 502 to everybody")
+    seen = ReportedEvent(level=EventLevel.CRITICAL, service="web", message="web answers 502 to everybody")
     await store.queue.finish(ending(session, replace(alarm(), events=(seen,)), cost_usd=0.25), rules=RULES)
 
     (event,) = database.rows("events")
     assert event["incident_id"] == 1
     (notice,) = told(database)
     assert notice.text == "incident 1: web answers 502; tier 2 looks into it."
-    assert (notice.level, notice.service, notice.cost_usd, notice.tier) == (Level.CRITICAL, "web", 0.25, 1)
+    assert (notice.level, notice.service, notice.cost_usd, notice.tier) == (EventLevel.CRITICAL, "web", 0.25, 1)
 
 
 async def test_a_finding_without_any_event_has_one_of_its_incident(store: Store, database: Database) -> None:
@@ -125,7 +125,7 @@ async def test_a_finding_without_any_event_has_one_of_its_incident(store: Store,
 
 async def test_a_failure_that_is_over_before_anybody_decides_is_not_told(store: Store, database: Database) -> None:
     await fails(store)
-    up = turned(probe("web"), State.UP, at=after(minutes=0.2))
+    up = turned(probe("web"), ProbeState.UP, at=after(minutes=0.2))
     await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=0.2))
 
     assert await heard_by(store, PHONE, at=after(minutes=1)) == []
@@ -151,9 +151,11 @@ async def test_the_shops_that_a_broken_database_explains_are_not_told_one_by_one
     shops = [probe(f"shop{number}") for number in range(20)]
     await store.probes.enrol(shops, OWNER, now=NOW)
     for shop in shops:
-        event = NewEvent(level=Level.WARNING, message=f"{shop.name} is down, which db explains", service=shop.service)
+        event = NewEvent(
+            level=EventLevel.WARNING, message=f"{shop.name} is down, which db explains", service=shop.service
+        )
         explained = Telling(at=NOW, events=(event,), is_explained=True)
-        seen = observed(shop, State.DOWN, tellings=(explained,))
+        seen = observed(shop, ProbeState.DOWN, tellings=(explained,))
         await store.probes.observed([seen], owner=OWNER, rules=RULES, now=NOW)
 
     assert len(database.rows("events")) == 20
@@ -195,11 +197,11 @@ async def test_the_end_says_what_it_has_cost_and_what_was_done(store: Store, dat
     await store.alerts.resolve(1, by="bob", now=after(minutes=30))
 
     (notice,) = [notice for notice in told(database) if "is resolved" in notice.text]
-    assert (notice.cost_usd, notice.done, notice.level) == (0.5, ("restart shop",), Level.CRITICAL)
+    assert (notice.cost_usd, notice.done, notice.level) == (0.5, ("restart shop",), EventLevel.CRITICAL)
 
 
 async def test_whoever_is_paged_for_critical_ones_alone_hears_of_one_that_becomes_critical(store: Store) -> None:
-    await taken(store, alert(severity=Level.WARNING))
+    await taken(store, alert(severity=EventLevel.WARNING))
     assert await heard_by(store, PAGER, at=NOW) == []
 
     await taken(store, alert(), minutes=1, key="b")
@@ -212,12 +214,12 @@ async def test_whoever_is_paged_for_critical_ones_alone_hears_of_one_that_become
 async def test_a_sessions_events_about_its_incident_are_not_told_beside_it_and_graver_ones_are(
     store: Store, database: Database
 ) -> None:
-    await taken(store, alert(severity=Level.WARNING))
+    await taken(store, alert(severity=EventLevel.WARNING))
     first = await run(store, 1)
     seen = [
-        ReportedEvent(level=Level.WARNING, service="SHOP", message="shop is slow"),
-        ReportedEvent(level=Level.CRITICAL, service="shop", message="shop loses orders"),
-        ReportedEvent(level=Level.WARNING, service="db", message="db is nearly full"),
+        ReportedEvent(level=EventLevel.WARNING, service="SHOP", message="shop is slow"),
+        ReportedEvent(level=EventLevel.CRITICAL, service="shop", message="shop loses orders"),
+        ReportedEvent(level=EventLevel.WARNING, service="db", message="db is nearly full"),
     ]
     await store.queue.finish(ending(first, report(check("db"), events=tuple(seen))), rules=RULES)
 
@@ -259,7 +261,7 @@ async def test_a_chain_that_nobody_follows_leaves_its_incident_with_a_word(
 
     (notice,) = [notice for notice in told(database) if "unresolved" in notice.key]
     assert notice.text.startswith("incident 1 is unresolved: ")
-    assert (notice.topic, notice.level, notice.service) == (Topic.INCIDENT, Level.CRITICAL, "shop")
+    assert (notice.topic, notice.level, notice.service) == (Topic.INCIDENT, EventLevel.CRITICAL, "shop")
     assert (notice.cost_usd, notice.tier, notice.session_id) == (0.25, 1, first.root_session_id)
     assert len(told(database)) == 2  # with its beginning
 
@@ -273,7 +275,7 @@ async def test_a_gate_that_does_not_hold_with_a_new_cli_is_told_once_it_was_trie
         await store.queue.finish(ending(await run(store, minutes), None, calls_ran=0, **refused), rules=RULES)
 
     notices = told(database)
-    assert [notice.level for notice in notices] == [Level.CRITICAL, Level.WARNING, Level.CRITICAL]
+    assert [notice.level for notice in notices] == [EventLevel.CRITICAL, EventLevel.WARNING, EventLevel.CRITICAL]
     assert "it is tried once more" in notices[1].text
     assert notices[2].text.startswith("incident 1 is unresolved: the tier 1 session failed (spawn_failed): The gate")
     assert (notices[2].service, notices[2].tier) == ("shop", 1)
@@ -289,7 +291,7 @@ async def test_a_chain_that_nobody_follows_is_told_without_an_incident_too(
 
     (notice,) = told(database)
     assert (notice.topic, notice.cost_usd, notice.tier) == (Topic.INCIDENT, 0.25, 1)
-    assert notice.level in {Level.WARNING, Level.CRITICAL}
+    assert notice.level in {EventLevel.WARNING, EventLevel.CRITICAL}
     assert notice.text
 
 
@@ -338,7 +340,7 @@ async def test_a_hold_says_what_it_leaves_alone_and_what_that_has_cost(
         await store.holds.hold(hold, now=after(minutes=3))
 
     (notice,) = [notice for notice in told(database) if notice.text == hold.reason]
-    assert (notice.topic, notice.also, notice.level) == (Topic.SELF, Topic.INCIDENT, Level.CRITICAL)
+    assert (notice.topic, notice.also, notice.level) == (Topic.SELF, Topic.INCIDENT, EventLevel.CRITICAL)
     assert (notice.service, notice.cost_usd, notice.tier) == ("shop", 0.25, 2)
 
 
@@ -356,7 +358,7 @@ async def test_a_refused_key_is_told_once_with_the_session_that_met_it(store: St
     await store.queue.finish(failed, rules=RULES)
 
     (notice,) = told(database)
-    assert (notice.level, notice.tier) == (Level.CRITICAL, 1)
+    assert (notice.level, notice.tier) == (EventLevel.CRITICAL, 1)
     assert "refuses our credentials" in notice.text
 
 
@@ -374,7 +376,7 @@ async def test_a_heartbeat_that_falls_silent_is_an_incident_without_a_session_un
     assert len(database.rows("events")) == 1
     assert database.rows("sessions") == []
 
-    back = turned(probe("watchdog", **silent), State.UP, at=after(minutes=5))
+    back = turned(probe("watchdog", **silent), ProbeState.UP, at=after(minutes=5))
     await store.probes.observed([back], owner=OWNER, rules=RULES, now=after(minutes=5))
 
     (incident,) = database.rows("incidents")

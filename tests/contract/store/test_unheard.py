@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import Delivery, Notice, Settled, Target, Topic
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settled, Target, Topic
 from claudeops.domain.schedules.windows import read_window
 from claudeops.store.store import Store, open_store
 from support.answering import asked_of_people
@@ -24,13 +24,13 @@ AGAIN = NOW + timedelta(seconds=5)
 
 
 async def tried(
-    store: Store, results: Mapping[str, Delivery | None], *, error: str = "", at: timedelta = timedelta(0)
+    store: Store, results: Mapping[str, DeliveryOutcome | None], *, error: str = "", at: timedelta = timedelta(0)
 ) -> None:
     """Let targets try what is due for them; each has one result for all of it."""
     now = NOW + at
     for target, result in results.items():
         claimed = await store.outbox.claim(target, now=now, until=now + LEASE, most=10)
-        over = result is Delivery.DELIVERED
+        over = result is DeliveryOutcome.DELIVERED
         settled = [
             Settled(id=each.id, result=result, error="" if over else error, again_at=None if over else now)
             for each in claimed
@@ -63,9 +63,9 @@ async def test_a_question_that_all_have_failed_at_is_on_record_with_what_each_on
 ) -> None:
     await asked(store, PHONE, MAIL, DIGESTS)
 
-    await tried(store, {"phone": Delivery.FAILED}, error="401\nUnauthorized \u202e")
+    await tried(store, {"phone": DeliveryOutcome.FAILED}, error="401\nUnauthorized \u202e")
     assert await unheard(store) is None
-    await tried(store, {"mail": Delivery.FAILED})
+    await tried(store, {"mail": DeliveryOutcome.FAILED})
 
     assert await unheard(store) == "phone: 401 Unauthorized \\u202e, mail: failed"
     assert raised(database) == [("critical", 1, None)]
@@ -78,8 +78,8 @@ async def test_a_question_that_all_have_failed_at_is_on_record_with_what_each_on
 async def test_a_question_that_one_has_got_was_heard(store: Store, database: Database) -> None:
     await asked(store, PHONE, MAIL)
 
-    await tried(store, {"phone": Delivery.DELIVERED, "mail": Delivery.FAILED})
-    await tried(store, {"mail": Delivery.FAILED}, at=timedelta(seconds=5))
+    await tried(store, {"phone": DeliveryOutcome.DELIVERED, "mail": DeliveryOutcome.FAILED})
+    await tried(store, {"mail": DeliveryOutcome.FAILED}, at=timedelta(seconds=5))
 
     assert (await unheard(store), raised(database)) == (None, [])
 
@@ -87,10 +87,10 @@ async def test_a_question_that_one_has_got_was_heard(store: Store, database: Dat
 async def test_a_question_that_is_told_together_with_another_was_heard(store: Store) -> None:
     await asked(store, PHONE, MAIL)
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
-    with_it = Settled(id=claimed.id, result=Delivery.SUPPRESSED, error="told together with 7")
+    with_it = Settled(id=claimed.id, result=DeliveryOutcome.SUPPRESSED, error="told together with 7")
     await store.outbox.settle("phone", [with_it], now=NOW)
 
-    await tried(store, {"mail": Delivery.FAILED})
+    await tried(store, {"mail": DeliveryOutcome.FAILED})
 
     assert await unheard(store) is None
 
@@ -98,9 +98,9 @@ async def test_a_question_that_is_told_together_with_another_was_heard(store: St
 async def test_a_target_that_was_not_tried_yet_may_still_reach_somebody(store: Store) -> None:
     await asked(store, PHONE, MAIL)
 
-    await tried(store, {"phone": Delivery.FAILED, "mail": None})
+    await tried(store, {"phone": DeliveryOutcome.FAILED, "mail": None})
     assert await unheard(store) is None
-    await tried(store, {"mail": Delivery.FAILED})
+    await tried(store, {"mail": DeliveryOutcome.FAILED})
 
     assert await unheard(store) == "phone: failed, mail: failed"
 
@@ -108,30 +108,30 @@ async def test_a_target_that_was_not_tried_yet_may_still_reach_somebody(store: S
 async def test_a_target_that_did_not_answer_may_have_got_it_until_it_does_not_answer_again(store: Store) -> None:
     await asked(store, PHONE)
 
-    await tried(store, {"phone": Delivery.UNKNOWN}, error="no end")
+    await tried(store, {"phone": DeliveryOutcome.UNKNOWN}, error="no end")
     assert await unheard(store) is None
-    await tried(store, {"phone": Delivery.UNKNOWN}, error="no end")
+    await tried(store, {"phone": DeliveryOutcome.UNKNOWN}, error="no end")
 
     assert await unheard(store) == "phone: no end"
 
 
 async def test_without_a_target_for_questions_nothing_is_known(store: Store, database: Database) -> None:
     await asked(store, DIGESTS)
-    await store.outbox.tell(Notice(topic=Topic.DIGEST, level=Level.INFO, text="quiet", key="d"), now=NOW)
+    await store.outbox.tell(Notice(topic=Topic.DIGEST, level=EventLevel.INFO, text="quiet", key="d"), now=NOW)
     await store.outbox.route([DIGESTS], now=NOW, most=10)
 
-    await tried(store, {"digests": Delivery.FAILED})
+    await tried(store, {"digests": DeliveryOutcome.FAILED})
 
     assert (await unheard(store), raised(database)) == (None, [])
 
 
 async def test_a_failed_reminder_takes_back_no_question_that_was_heard(store: Store) -> None:
     await asked(store, PHONE)
-    await tried(store, {"phone": Delivery.DELIVERED})
+    await tried(store, {"phone": DeliveryOutcome.DELIVERED})
 
     half = timedelta(minutes=8)
     await store.outbox.route([PHONE], now=NOW + half, most=10)
-    await tried(store, {"phone": Delivery.FAILED}, at=half)
+    await tried(store, {"phone": DeliveryOutcome.FAILED}, at=half)
 
     assert await unheard(store) is None
 
@@ -141,7 +141,7 @@ async def test_a_question_that_is_over_is_not_said_to_be_unheard(store: Store, d
     claimed = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
     await store.verdicts.close_approval(1, now=NOW)
 
-    failed = [Settled(id=each.id, result=Delivery.FAILED, again_at=AGAIN) for each in claimed]
+    failed = [Settled(id=each.id, result=DeliveryOutcome.FAILED, again_at=AGAIN) for each in claimed]
     await store.outbox.settle("phone", failed, now=NOW)
 
     assert (await unheard(store), raised(database)) == (None, [])
@@ -151,18 +151,18 @@ async def test_the_event_counts_each_question_and_ends_when_a_target_of_question
     store: Store, database: Database
 ) -> None:
     await asked(store, PHONE)
-    await tried(store, {"phone": Delivery.FAILED})
+    await tried(store, {"phone": DeliveryOutcome.FAILED})
     await asked(store, PHONE)
-    await tried(store, {"phone": Delivery.FAILED})
+    await tried(store, {"phone": DeliveryOutcome.FAILED})
     assert raised(database) == [("critical", 2, None)]
 
-    await store.outbox.tell(Notice(topic=Topic.SELF, level=Level.CRITICAL, text="disk", key="disk"), now=NOW)
+    await store.outbox.tell(Notice(topic=Topic.SELF, level=EventLevel.CRITICAL, text="disk", key="disk"), now=NOW)
     await store.outbox.route([DIGESTS], now=NOW, most=10)
-    await tried(store, {"digests": Delivery.DELIVERED})
+    await tried(store, {"digests": DeliveryOutcome.DELIVERED})
     assert raised(database) == [("critical", 2, None)]  # it never asks anybody anything
 
     await asked(store, PHONE)
-    await tried(store, {"phone": Delivery.DELIVERED}, at=timedelta(seconds=9))
+    await tried(store, {"phone": DeliveryOutcome.DELIVERED}, at=timedelta(seconds=9))
     assert raised(database) == [("critical", 2, NOW + timedelta(seconds=9))]
 
 
@@ -171,8 +171,8 @@ async def test_whoever_waits_in_this_process_is_told_once(database: Database) ->
     store = open_store(database.url, now=lambda: NOW, answered=told.append)
     try:
         await asked(store, PHONE)
-        await tried(store, {"phone": Delivery.FAILED})
-        await tried(store, {"phone": Delivery.FAILED})
+        await tried(store, {"phone": DeliveryOutcome.FAILED})
+        await tried(store, {"phone": DeliveryOutcome.FAILED})
     finally:
         await store.close()
 
@@ -182,27 +182,27 @@ async def test_whoever_waits_in_this_process_is_told_once(database: Database) ->
 async def test_a_question_that_may_have_arrived_waits_for_no_pause_before_its_second_try(store: Store) -> None:
     await asked(store, PHONE)
 
-    await tried(store, {"phone": Delivery.UNKNOWN})
+    await tried(store, {"phone": DeliveryOutcome.UNKNOWN})
     assert await store.outbox.asking(NOW) == {"phone"}
-    await tried(store, {"phone": Delivery.UNKNOWN})
+    await tried(store, {"phone": DeliveryOutcome.UNKNOWN})
 
     assert await store.outbox.asking(NOW) == frozenset()
 
 
 async def test_only_a_question_that_was_never_tried_waits_for_no_pause(store: Store) -> None:
     await asked(store, PHONE)
-    await store.outbox.tell(Notice(topic=Topic.SELF, level=Level.CRITICAL, text="disk", key="disk"), now=NOW)
+    await store.outbox.tell(Notice(topic=Topic.SELF, level=EventLevel.CRITICAL, text="disk", key="disk"), now=NOW)
     await store.outbox.route([PHONE], now=NOW, most=10)
 
     assert await store.outbox.asking(NOW) == {"phone"}
-    await tried(store, {"phone": Delivery.FAILED})
+    await tried(store, {"phone": DeliveryOutcome.FAILED})
 
     assert await store.outbox.asking(after(minutes=1)) == frozenset()
     assert "phone" in await store.outbox.waiting(after(minutes=1))
 
 
 async def test_quiet_hours_hold_back_no_question(store: Store) -> None:
-    quiet = Target(name="phone", quiet_hours=(read_window("00:00-23:59"),), min_level=Level.CRITICAL)
+    quiet = Target(name="phone", quiet_hours=(read_window("00:00-23:59"),), min_level=EventLevel.CRITICAL)
     await asked(store, quiet)
 
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)

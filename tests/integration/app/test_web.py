@@ -26,8 +26,8 @@ from claudeops.domain.access.logins import Role
 from claudeops.domain.access.tokens import SECRET_BYTES, NewToken, digest_of, written
 from claudeops.domain.access.users import NewUser
 from claudeops.store.store import Store
-from claudeops.web.endpoints import Call, Endpoint
-from claudeops.web.ports import Check
+from claudeops.web.endpoints import Endpoint, WebCall
+from claudeops.web.ports import ReadinessCheck
 from support.listening import CHAT_KEY, SHARED, HeldIntake, HeldSources
 from support.loopback_http import Answer, ask
 from support.settings_world import make_world
@@ -83,7 +83,7 @@ async def listening(
         log=logs.get_logger(),
         tokens=house.store.tokens,
         pings=house.store.probes,
-        readiness=lambda: [Check(name="disk", ok=True)],
+        readiness=lambda: [ReadinessCheck(name="disk", ok=True)],
         sources=HeldSources(),
         intake=house.intake,
         pages=pages,
@@ -117,7 +117,7 @@ async def test_a_token_made_in_the_shell_opens_its_source_and_its_use_is_on_reco
 
 
 async def test_the_operators_proxy_names_a_user_and_no_other_caller_does(house: House) -> None:
-    async def looked(call: Call) -> dict[str, str]:
+    async def looked(call: WebCall) -> dict[str, str]:
         assert call.caller is not None
         assert call.caller.login is not None
         return {"by": call.caller.login.name}

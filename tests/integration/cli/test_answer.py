@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.setting import MASK
 from support.migrated import write_migrated
 from support.store_values import (
@@ -262,7 +262,7 @@ async def test_status_says_in_which_chats_answers_do_not_arrive(
 ) -> None:
     message = "answers in ops are not received (Conflict\u202e): end the other program."
     async with opened(Database(f"sqlite:///{state / 'claudeops.db'}")) as store:
-        event = NewEvent(level=Level.CRITICAL, message=message, fingerprint="chat_deaf:ops")
+        event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint="chat_deaf:ops")
         await store.probes.note(event, over=False, now=NOW)
 
     assert told(capsys, "status")["chats_deaf"] == [message]

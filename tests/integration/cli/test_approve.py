@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from claudeops.domain.gate.approval import ApprovalStatus, NewApproval, Script
+from claudeops.domain.gate.approval import ApprovalStatus, CalledScript, NewApproval
 from claudeops.domain.sessions import Session
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.store.store import Store
@@ -28,7 +28,7 @@ def shell(
     return shell
 
 
-def question(session: Session, *, hidden: bool, scripts: tuple[Script, ...] = (), text: str = "x") -> NewApproval:
+def question(session: Session, *, hidden: bool, scripts: tuple[CalledScript, ...] = (), text: str = "x") -> NewApproval:
     return NewApproval(
         session=session,
         call=call("toolu_1"),
@@ -43,7 +43,7 @@ def question(session: Session, *, hidden: bool, scripts: tuple[Script, ...] = ()
     )
 
 
-def asked(shell: Shell, *, hidden: bool, scripts: tuple[Script, ...] = (), text: str = "x") -> None:
+def asked(shell: Shell, *, hidden: bool, scripts: tuple[CalledScript, ...] = (), text: str = "x") -> None:
     async def ask(store: Store) -> None:
         await store.verdicts.request_approval(
             question(await started(store, wanted(3)), hidden=hidden, scripts=scripts, text=text)
@@ -126,9 +126,9 @@ def test_a_row_of_an_earlier_version_is_whole_if_nothing_is_masked_in_it(shell: 
 
 def test_the_list_says_what_a_script_lacks(shell: Shell) -> None:
     scripts = (
-        Script(path="/work/a.sh", sha256="ab", text="a;token=[redacted]", hidden=True),
-        Script(path="/work/b.sh", sha256="ab", text="long", cut=True),
-        Script(path="/work/c.sh", sha256="ab", text="whole"),
+        CalledScript(path="/work/a.sh", sha256="ab", text="a;token=[redacted]", hidden=True),
+        CalledScript(path="/work/b.sh", sha256="ab", text="long", cut=True),
+        CalledScript(path="/work/c.sh", sha256="ab", text="whole"),
     )
     asked(shell, hidden=False, scripts=scripts)
 
@@ -141,7 +141,7 @@ def test_the_list_says_what_a_script_lacks(shell: Shell) -> None:
 
 def test_the_list_shows_every_sign_and_no_name_as_a_field(shell: Shell) -> None:
     path = "/work/a\nscript /work/b.sh (sha256 cd):"
-    asked(shell, hidden=False, scripts=(Script(path=path, sha256="ab"),), text="\u3164\u00a0\U000e0100")
+    asked(shell, hidden=False, scripts=(CalledScript(path=path, sha256="ab"),), text="\u3164\u00a0\U000e0100")
 
     listed = shell.call("list-approvals")[1]
     assert r"x\u3164\u00a0\U000e0100" in f"x{listed.partition('[redacted] ')[2]}"

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from claudeops.cli.doctor.finding import Case, Finding, Status
+from claudeops.cli.doctor.finding import DoctorContext, Finding, FindingStatus
 from claudeops.cli.doctor.people import alerts, nobody, notify
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import TargetKind
 from claudeops.scripted_api.telegram import ScriptedTelegram, serve_telegram
@@ -23,7 +23,7 @@ from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 
-CASE = cast("Case", None)
+CASE = cast("DoctorContext", None)
 UUID = "5bf66975-d4c7-4bf5-bcc8-b8d8a82ea278"
 
 
@@ -54,7 +54,11 @@ async def test_a_source_whose_signatures_all_fail_is_told(world: World) -> None:
         await sources(world, SIGNED, NEW_SECRET="a-secret-of-theirs", OLD_SECRET="another-secret"),
     )
 
-    assert [found.status for found in (nothing, half, whole)] == [Status.WARNING, Status.WARNING, Status.OK]
+    assert [found.status for found in (nothing, half, whole)] == [
+        FindingStatus.WARNING,
+        FindingStatus.WARNING,
+        FindingStatus.OK,
+    ]
     assert "scripts signs with NEW_SECRET, OLD_SECRET, which is not set: none of its signatures holds." in nothing.says
     assert "OLD_SECRET" in half.says
     assert whole.says.startswith("It declares 1 source, 0 rules, 0 heartbeats (1 generic).")
@@ -64,7 +68,7 @@ async def test_sources_before_a_closed_door_are_told(world: World) -> None:
     text = '[[source]]\nname = "am"\nkind = "alertmanager"\n'
 
     assert "CLAUDEOPS_LISTENER is off" in (await sources(world, text, CLAUDEOPS_LISTENER="off")).says
-    assert (await alerts(CASE, settings(world))).status is Status.OK  # there is no file
+    assert (await alerts(CASE, settings(world))).status is FindingStatus.OK  # there is no file
 
 
 # --- who is told ------------------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ async def test_an_address_that_apprise_does_not_know_is_found_before_the_night_a
         bad = await notify(CASE, settings(world, CLAUDEOPS_APPRISE_URLS=f"{phone.address},tgramm://a-secret/chat"))
         heard = list(phone.bodies)
 
-    assert (good.status, bad.status) == (Status.OK, Status.FAILED)
+    assert (good.status, bad.status) == (FindingStatus.OK, FindingStatus.FAILED)
     assert bad.says == "Apprise does not understand the address of apprise-2."
     assert "a-secret" not in bad.says + str(bad.remedy)
     assert heard == []
@@ -151,7 +155,14 @@ async def test_a_bot_that_cannot_hear_and_a_chat_that_refuses_are_failures_and_n
     away = await of_chats(world, TELEGRAM.format(chat=ROOM, api="http://127.0.0.1:9"), BOT=TOKEN)
 
     assert [found.status for found in (well, deaf, gone, moved, revoked, away)] == [
-        *(Status.OK, Status.FAILED, Status.FAILED, Status.WARNING, Status.FAILED, Status.WARNING)
+        *(
+            FindingStatus.OK,
+            FindingStatus.FAILED,
+            FindingStatus.FAILED,
+            FindingStatus.WARNING,
+            FindingStatus.FAILED,
+            FindingStatus.WARNING,
+        )
     ]
     assert "The bot of ops: a webhook takes what is pressed there; delete it" in deaf.says
     assert "Ops: HTTP status 400: Bad Request: chat not found; correct the chat's id" in gone.says
@@ -172,10 +183,14 @@ async def test_an_app_whose_tokens_do_not_hold_is_a_failure(world: World) -> Non
         passing = await of_chats(world, text, **tokens)
         assert served.messages == []
 
-    assert [found.status for found in (well, mute, deaf)] == [Status.OK, Status.FAILED, Status.FAILED]
+    assert [found.status for found in (well, mute, deaf)] == [
+        FindingStatus.OK,
+        FindingStatus.FAILED,
+        FindingStatus.FAILED,
+    ]
     assert "The app of room: Slack says invalid_auth; install the app" in mute.says
     assert "What is pressed in room would not arrive: Slack says token_revoked" in deaf.says
-    assert passing.status is not Status.FAILED
+    assert passing.status is not FindingStatus.FAILED
 
 
 async def test_what_the_daemon_has_noted_of_its_targets_is_a_failure_until_it_is_over(
@@ -183,17 +198,17 @@ async def test_what_the_daemon_has_noted_of_its_targets_is_a_failure_until_it_is
 ) -> None:
     with receiving() as phone:
         new = settings(world, CLAUDEOPS_APPRISE_URLS=phone.address)
-        assert (await notify(CASE, new)).status is Status.OK  # there is no database yet
+        assert (await notify(CASE, new)).status is FindingStatus.OK  # there is no database yet
         here = settings(world, CLAUDEOPS_APPRISE_URLS=phone.address, CLAUDEOPS_DATABASE_URL=sqlite.url)
         async with opened(sqlite) as store:
             for name in ("target_refused:apprise", "target_refused:gone", "chat_deaf:ops", "disk"):
-                event = NewEvent(level=Level.CRITICAL, message=f"it is {name}\u202e.", fingerprint=name)
+                event = NewEvent(level=EventLevel.CRITICAL, message=f"it is {name}\u202e.", fingerprint=name)
                 await store.probes.note(event, over=False, now=NOW)
             noted = await notify(CASE, here)
             for name in ("target_refused:apprise", "chat_deaf:ops"):
-                event = NewEvent(level=Level.CRITICAL, message="", fingerprint=name)
+                event = NewEvent(level=EventLevel.CRITICAL, message="", fingerprint=name)
                 await store.probes.note(event, over=True, now=NOW)
         over = await notify(CASE, here)
 
-    assert (noted.status, over.status) == (Status.FAILED, Status.OK)
+    assert (noted.status, over.status) == (FindingStatus.FAILED, FindingStatus.OK)
     assert noted.says == "it is chat_deaf:ops\\u202e. it is target_refused:apprise\\u202e."

@@ -8,14 +8,14 @@ from typing import Final, cast
 
 import pytest
 
-from claudeops.cli.doctor.finding import Case, Finding, Status
+from claudeops.cli.doctor.finding import DoctorContext, Finding, FindingStatus
 from claudeops.cli.doctor.probes import probes
 from claudeops.engine.probes import preconditions
 from support.settings_world import World, make_world
 
 pytestmark = pytest.mark.anyio
 
-CASE: Final = cast("Case", SimpleNamespace())
+CASE: Final = cast("DoctorContext", SimpleNamespace())
 """Not looked at by this check."""
 MANIFEST: Final = "# Services\n- shop: https://shop.example.org/\n- mailer\n- ledger\n"
 
@@ -66,7 +66,7 @@ async def test_a_probe_that_cannot_work_is_named_with_its_remedy(
 
     (line,) = finding.lines
     name = probe.split('"')[1]
-    assert finding.status is Status.WARNING
+    assert finding.status is FindingStatus.WARNING
     assert "1 cannot work here: " in finding.says
     assert line.startswith(f"{name} (probes.toml:6): ")
     assert why in line
@@ -83,7 +83,7 @@ async def test_what_works_is_no_finding(world: World) -> None:
     probe = SECRETIVE + declared("page", "command", 'command = "curl -s https://shop.example.org/"')
     finding = await found(world, probe, KEY="a-key-of-the-shop")
 
-    assert (finding.status, finding.lines) == (Status.OK, ())
+    assert (finding.status, finding.lines) == (FindingStatus.OK, ())
     assert finding.says == "3 are declared (1 command, 2 http)."
 
 
@@ -99,7 +99,7 @@ async def test_services_without_a_probe_are_named_and_what_that_means_for_the_ga
     assert finding.says.endswith(told)
     assert finding.document is not None
     assert (finding.document["probes"], finding.document["without_probe"]) == (2, ["ledger"])
-    assert finding.status is Status.WARNING
+    assert finding.status is FindingStatus.WARNING
 
 
 async def test_without_leave_to_ping_and_without_systemd_each_such_probe_is_named(

@@ -10,9 +10,9 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from claudeops.cli.tiers.stream import Exchange, Printer, Queued, read_frames, run_exchange
+from claudeops.cli.tiers.stream import Exchange, FramePrinter, Queued, read_frames, run_exchange
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, Suppressed
-from claudeops.formats.stream.exchange import INPUT_BYTES, Verdict
+from claudeops.formats.stream.exchange import INPUT_BYTES, ExchangeVerdict
 from support.store_values import running
 from support.streams import vectors
 from support.waiting import PATIENCE_SECONDS
@@ -60,10 +60,10 @@ async def chunks(*given: bytes) -> AsyncIterator[bytes]:
 
 async def exchanged(
     passes: Passes, *given: bytes, timeout_seconds: float = 30, stopped: anyio.Event | None = None
-) -> tuple[Verdict, list[dict[str, Any]]]:
+) -> tuple[ExchangeVerdict, list[dict[str, Any]]]:
     """Run an input; return how it ended, and the frames that were printed."""
     out = io.StringIO()
-    printer = Printer(as_frames=True, tier=1, out=out)
+    printer = FramePrinter(as_frames=True, tier=1, out=out)
     exchange = Exchange(
         runner=passes,
         printer=printer,
@@ -115,7 +115,7 @@ async def test_an_interrupt_stops_what_runs_and_the_next_frame_is_done_all_the_s
         yield USER % b"b"
         yield INTERRUPT
 
-    printer = Printer(as_frames=True, tier=1, out=io.StringIO())
+    printer = FramePrinter(as_frames=True, tier=1, out=io.StringIO())
     with anyio.fail_after(PATIENCE_SECONDS):
         exchange = Exchange(runner=passes, printer=printer, print_chain=nothing_to_print)
         verdict = await exchange.run(read_frames(typed()))
@@ -144,7 +144,7 @@ async def test_after_a_signal_nothing_further_begins_even_though_stdin_stays_ope
         stopped.set()
         await anyio.sleep_forever()
 
-    printer = Printer(as_frames=True, tier=1, out=io.StringIO())
+    printer = FramePrinter(as_frames=True, tier=1, out=io.StringIO())
     with anyio.fail_after(PATIENCE_SECONDS):
         exchange = Exchange(runner=passes, printer=printer, print_chain=nothing_to_print, stopped=stopped)
         verdict = await exchange.run(read_frames(typed()))

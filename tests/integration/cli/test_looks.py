@@ -16,9 +16,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.cli.text.layout import Looks
+from claudeops.cli.text.layout import Layout
 from claudeops.cli.text.screen import watch
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ReportedEvent
 from support.migrated import write_migrated
 from support.operating import COMMAND
@@ -37,7 +37,7 @@ async def state(tmp_path: Path) -> Path:
     url = f"sqlite:///{directory / 'claudeops.db'}"
     write_migrated(directory / "claudeops.db")
     messages = [f"the {number}. thing" for number in range(29)] + ["\x1b[2J" + "a long story " * 20]
-    events = tuple(ReportedEvent(level=Level.CRITICAL, message=message, service="web") for message in messages)
+    events = tuple(ReportedEvent(level=EventLevel.CRITICAL, message=message, service="web") for message in messages)
     async with opened(Database(url)) as store:
         await one_session(store, report(events=events))
     return directory
@@ -86,7 +86,7 @@ async def test_a_pipe_gets_everything_in_full(state: Path) -> None:
 def test_watching_prints_what_has_changed_until_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     states = iter(["one", "one", "two"])
 
-    def draw(_: Looks) -> Sequence[str]:
+    def draw(_: Layout) -> Sequence[str]:
         if (found := next(states, None)) is None:
             raise KeyboardInterrupt
         return [found]

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from claudeops.cli.tail import ChainsTail, Tail, current_roots
+from claudeops.cli.tail import ChainsTail, ChainTail, current_roots
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, ApprovalStatus, answer
 from claudeops.domain.live import (
@@ -25,7 +25,7 @@ from claudeops.domain.live import (
     SessionEnded,
 )
 from claudeops.domain.sessions import DecisionReason
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session_log import reader as old_logs
 from support.estate import Estate, deliver, look, report
@@ -63,7 +63,7 @@ async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, h
     session = await estate.store.records.session(session_id)
     assert session is not None
     heard = heard or Heard()
-    await Tail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=follow).run(
+    await ChainTail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=follow).run(
         session
     )
     return heard
@@ -73,7 +73,7 @@ async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, h
 async def following(estate: Estate) -> AsyncIterator[tuple[Heard, list[int]]]:
     """Follow whatever there is beside the block; give what was heard, and how much of it whenever nothing ran."""
     heard, idle = Heard(), list[int]()
-    tail = Tail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=True)
+    tail = ChainTail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ChainsTail(tail=tail, on_idle=lambda: idle.append(len(heard.facts))).run)
         yield heard, idle
@@ -223,7 +223,7 @@ async def test_following_waits_for_the_log_of_a_session_that_was_only_just_claim
         tasks.start_soon(follow)
         await until(lambda: bool(heard.of(SessionBegan)))
         await anyio.wait_all_tasks_blocked()  # it has looked for the log
-        await SessionRunner(context=estate.context).run(session, Control())
+        await SessionRunner(context=estate.context).run(session, StopControl())
         await until(lambda: bool(heard.of(AssistantSaid)))
         tasks.cancel_scope.cancel()
     assert heard.of(EventRaised) == []
@@ -260,7 +260,7 @@ async def test_a_secret_that_became_known_later_is_not_told(estate: Estate) -> N
     def redact(text: str) -> str:
         return text.replace("later-known", "[redacted]")
 
-    await Tail(records=estate.store.records, sink=heard, redact=redact, follow=False).run(session)
+    await ChainTail(records=estate.store.records, sink=heard, redact=redact, follow=False).run(session)
 
     assert "later-known" not in repr(heard.facts)
 
@@ -370,7 +370,7 @@ async def test_where_nothing_runs_the_newest_chain_is_told_whole_and_then_what_s
         await run_chain(estate, look(), deliver(report()), sessions=5)  # may be over before anybody looks
         await until(lambda: len(heard.of(SessionEnded)) == 4)
 
-    tail = Tail(records=estate.store.records, sink=Heard(), redact=str, follow=False)
+    tail = ChainTail(records=estate.store.records, sink=Heard(), redact=str, follow=False)
     assert [session.id for session in await current_roots(tail.records)] == [5]
 
 

@@ -12,9 +12,9 @@ import pytest
 from claudeops.domain.gate.approval import ApprovalStatus, answer
 from claudeops.domain.sessions import Session
 from claudeops.engine.meter.meter import MeterDeps
-from claudeops.engine.recovery.recovery import Recovery
+from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.metrics import Known, Metrics
+from claudeops.metrics import KnownSets, Metrics
 from support.asking import ASK, KEY
 from support.estate import Estate, deliver, look, report
 from support.metering import bench
@@ -38,7 +38,7 @@ class Counts:
 
 @pytest.fixture
 def counts() -> Counts:
-    return Counts(Metrics(Known(version="1", tiers=(1, 2, 3))))
+    return Counts(Metrics(KnownSets(version="1", tiers=(1, 2, 3))))
 
 
 async def asking(estate: Estate, counts: Counts) -> tuple[Supervisor, Session]:
@@ -112,7 +112,7 @@ async def test_what_a_dead_daemon_left_is_counted_by_the_next_one(
     estate.owner = replace(estate.owner, name=f"{estate.owner.name}+")
     now = estate.context.clock.now()
     orphans = await estate.store.recovery.reconcile(estate.owner, now=now, alive=lambda _: False)
-    await Recovery(context=estate.context).take_up(orphans)
+    await SessionRecovery(context=estate.context).take_up(orphans)
     assert counts.of("sessions_total", tier="1", trigger="manual", outcome=outcome) == 1
 
 

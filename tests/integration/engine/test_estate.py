@@ -19,7 +19,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.engine.estate import (
     MOST_BYTES,
     MOST_COMPOSE_FILES,
@@ -354,7 +354,7 @@ async def test_a_prohibition_in_prose_is_an_event_until_it_is_written_in_a_form(
     noted.away = False
     await keeper.note(reader.read(repos))
     (event,) = noted.open.values()
-    assert event.level is Level.WARNING
+    assert event.level is EventLevel.WARNING
     assert f"good/{FILE}:6" in event.message
     assert "write '- shop' in a list below '## Never'" in event.message
     assert "hunter2" not in event.message

@@ -16,7 +16,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.engine.library import MOST_FILES, Libraries
-from claudeops.formats.library import BUILT_IN, HEADINGS, Kind, Library
+from claudeops.formats.library import BUILT_IN, HEADINGS, Library, LibraryKind
 from claudeops.settings.files import library_dir
 from support.hung_disk import disk
 from support.library_texts import SHIPPED, file, shipped
@@ -37,7 +37,7 @@ class Repositories:
         repository, kind, name = path.split("/")
         target = self.root / repository / ".claude-ops" / kind / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(file(Path(name).stem, Kind(kind)) if content is None else content, encoding="utf-8")
+        target.write_text(file(Path(name).stem, LibraryKind(kind)) if content is None else content, encoding="utf-8")
         return target
 
     async def read(self) -> Library:
@@ -166,7 +166,7 @@ async def test_an_edit_counts_at_once_and_a_wrong_one_leaves_what_was_good(repos
     broken = await repositories.read()
     assert broken.texts == before
     assert len(broken.faults) == 1
-    path.write_text(file("web", body="".join(f"## {heading}\nNew.\n" for heading in HEADINGS[Kind.CHECK])))
+    path.write_text(file("web", body="".join(f"## {heading}\nNew.\n" for heading in HEADINGS[LibraryKind.CHECK])))
     mended = await repositories.read()
     assert "New." in mended.texts[0].text
     assert mended.faults == ()

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from claudeops import logs
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Target, Topic
 from claudeops.notify.delivery import Courier
 from claudeops.notify.outgoing import Outgoing
@@ -107,7 +107,9 @@ def sender(store: Store, clock: Clock, receivers: dict[str, Receiver], **courier
 
 async def tell(store: Store, *keys: str) -> None:
     for key in keys:
-        await store.outbox.tell(Notice(topic=Topic.EVENT, level=Level.WARNING, text=f"{key} is down", key=key), now=NOW)
+        await store.outbox.tell(
+            Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"{key} is down", key=key), now=NOW
+        )
 
 
 @pytest.mark.parametrize("rows", [40, pytest.param(ROWS, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])

@@ -11,11 +11,11 @@ import anyio
 import psutil
 import pytest
 
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import Delivery
-from claudeops.domain.notices.refusals import CONTENT, Refusal
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import DeliveryOutcome
+from claudeops.domain.notices.refusals import CONTENT, RefusalSubject
 from claudeops.notify.delivery import Courier, Told
-from claudeops.wording.notices.texts import Message
+from claudeops.wording.notices.texts import NoticeMessage
 from support.loop_time import loop_time
 from support.receivers import Receiver, receiving
 from support.waiting import until
@@ -29,9 +29,9 @@ def receiver() -> Iterator[Receiver]:
         yield served
 
 
-def messages(count: int) -> list[Message]:
+def messages(count: int) -> list[NoticeMessage]:
     return [
-        Message(title=f"CRITICAL · {number}", body="<b>it</b> is *down*", level=Level.CRITICAL)
+        NoticeMessage(title=f"CRITICAL · {number}", body="<b>it</b> is *down*", level=EventLevel.CRITICAL)
         for number in range(count)
     ]
 
@@ -45,7 +45,7 @@ async def delivered(address: str, count: int = 1, **courier: float) -> dict[int,
 async def test_messages_arrive_as_they_were_written(receiver: Receiver) -> None:
     told = await delivered(receiver.address, 3)
 
-    assert [told[number].result for number in range(3)] == [Delivery.DELIVERED] * 3
+    assert [told[number].result for number in range(3)] == [DeliveryOutcome.DELIVERED] * 3
     assert receiver.titles == ["CRITICAL · 0", "CRITICAL · 1", "CRITICAL · 2"]
     assert receiver.bodies == ["<b>it</b> is *down*"] * 3
     assert {said["type"] for said in receiver.heard} == {"failure"}
@@ -66,7 +66,7 @@ async def test_a_courier_goes_through_the_proxy_and_its_password_is_in_no_enviro
 
     assert "proxy-password" not in str(begun_with)
     assert "notifications.invalid" not in str(begun_with)
-    assert told == {0: Told(result=Delivery.DELIVERED)}
+    assert told == {0: Told(result=DeliveryOutcome.DELIVERED)}
 
 
 async def test_one_refused_message_does_not_stop_the_others(receiver: Receiver) -> None:
@@ -74,7 +74,11 @@ async def test_one_refused_message_does_not_stop_the_others(receiver: Receiver) 
 
     told = await delivered(receiver.address, 3)
 
-    assert [told[number].result for number in range(3)] == [Delivery.FAILED, Delivery.DELIVERED, Delivery.DELIVERED]
+    assert [told[number].result for number in range(3)] == [
+        DeliveryOutcome.FAILED,
+        DeliveryOutcome.DELIVERED,
+        DeliveryOutcome.DELIVERED,
+    ]
 
 
 async def test_a_target_that_fails_is_not_asked_to_the_end(receiver: Receiver) -> None:
@@ -82,7 +86,7 @@ async def test_a_target_that_fails_is_not_asked_to_the_end(receiver: Receiver) -
 
     told = await delivered(receiver.address, 5)
 
-    assert [each.result for each in told.values()] == [Delivery.FAILED] * 2
+    assert [each.result for each in told.values()] == [DeliveryOutcome.FAILED] * 2
     assert "500" in told[0].error
     assert "0123456789abcdef" not in told[0].error
 
@@ -91,7 +95,7 @@ async def test_a_target_that_fails_is_not_asked_to_the_end(receiver: Receiver) -
 async def test_an_address_that_leads_nowhere_is_a_failure(address: str) -> None:
     told = await delivered(address)
 
-    assert told[0].result is Delivery.FAILED
+    assert told[0].result is DeliveryOutcome.FAILED
     assert told[0].error
 
 
@@ -106,7 +110,9 @@ async def test_a_target_that_hangs_may_have_been_told_and_its_courier_is_gone_in
             await until(lambda: bool(receiver.heard))
             time.leap(LONG)
 
-    assert {index: each.result for index, each in told.items()} == {0: Delivery.UNKNOWN}  # the second was not tried
+    assert {index: each.result for index, each in told.items()} == {
+        0: DeliveryOutcome.UNKNOWN
+    }  # the second was not tried
 
 
 async def test_a_target_that_hangs_is_given_up_by_the_courier_itself(receiver: Receiver) -> None:
@@ -114,7 +120,7 @@ async def test_a_target_that_hangs_is_given_up_by_the_courier_itself(receiver: R
 
     told = await delivered(receiver.address, 2, message_seconds=1.0)
 
-    assert {index: each.result for index, each in told.items()} == {0: Delivery.UNKNOWN}
+    assert {index: each.result for index, each in told.items()} == {0: DeliveryOutcome.UNKNOWN}
 
 
 async def test_what_is_known_when_the_caller_is_cancelled_stands(receiver: Receiver) -> None:
@@ -122,7 +128,7 @@ async def test_what_is_known_when_the_caller_is_cancelled_stands(receiver: Recei
     with anyio.move_on_after(0.01):
         await Courier(environment={}).deliver(receiver.address, messages(1), told)
 
-    assert told.get(0) in {None, Told(result=Delivery.UNKNOWN, error="the courier ended before it knew")}
+    assert told.get(0) in {None, Told(result=DeliveryOutcome.UNKNOWN, error="the courier ended before it knew")}
 
 
 @pytest.mark.parametrize("binary", ["/bin/false", "/bin/true", "/bin/cat"])  # cat repeats the order, which is no report
@@ -136,7 +142,7 @@ async def test_a_courier_that_ends_without_a_word_has_failed_its_first_message(
 
     told = await delivered("json://127.0.0.1/0123456789abcdef", 3)
 
-    assert told == {0: Told(result=Delivery.FAILED, error="the courier ended before it had begun")}
+    assert told == {0: Told(result=DeliveryOutcome.FAILED, error="the courier ended before it had begun")}
 
 
 async def test_a_courier_that_is_stopped_with_its_daemon_has_failed_nothing() -> None:
@@ -156,13 +162,17 @@ async def test_messages_that_are_refused_for_what_they_say_keep_no_other_waiting
 
     told = await delivered(receiver.address, 5)
 
-    assert [told[number].result for number in range(5)] == [Delivery.FAILED] * 3 + [Delivery.DELIVERED] * 2
+    assert [told[number].result for number in range(5)] == [DeliveryOutcome.FAILED] * 3 + [
+        DeliveryOutcome.DELIVERED
+    ] * 2
     assert [told[number].cause for number in range(5)] == [CONTENT] * 3 + [None] * 2
 
 
-@pytest.mark.parametrize(("status", "cause"), [(401, Refusal.TARGET), (404, Refusal.TARGET), (429, None), (503, None)])
+@pytest.mark.parametrize(
+    ("status", "cause"), [(401, RefusalSubject.TARGET), (404, RefusalSubject.TARGET), (429, None), (503, None)]
+)
 async def test_a_server_that_takes_nothing_is_not_asked_to_the_end(
-    receiver: Receiver, status: int, cause: Refusal | None
+    receiver: Receiver, status: int, cause: RefusalSubject | None
 ) -> None:
     receiver.statuses = [status] * 5
 

@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.hearing import LASTING_SECONDS, Hearing
-from claudeops.scripted_api.telegram import Fault
+from claudeops.scripted_api.telegram import TelegramFault
 from claudeops.store.store import Store
 from support.chatting import ALICE, BOB, ROOM, Chat, ask, chatting
 from support.loop_time import loop_time
@@ -51,15 +51,23 @@ def events(database: Database, kind: str, *, open_: bool = True) -> list[Row]:
 
 
 async def tell(store: Store, key: str) -> None:
-    await store.outbox.tell(Notice(topic=Topic.EVENT, level=Level.WARNING, text=f"{key} is down", key=key), now=NOW)
+    await store.outbox.tell(
+        Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"{key} is down", key=key), now=NOW
+    )
 
 
 # --- Telegram, deaf -------------------------------------------------------------------------------------------
 
 REFUSALS = {
-    "webhook": (Fault(status=409, description="Conflict: can't use getUpdates while webhook is active"), "webhook"),
-    "poller": (Fault(status=409, description="Conflict: terminated by other getUpdates request"), "another program"),
-    "revoked": (Fault(status=401, description="Unauthorized"), "BotFather"),
+    "webhook": (
+        TelegramFault(status=409, description="Conflict: can't use getUpdates while webhook is active"),
+        "webhook",
+    ),
+    "poller": (
+        TelegramFault(status=409, description="Conflict: terminated by other getUpdates request"),
+        "another program",
+    ),
+    "revoked": (TelegramFault(status=401, description="Unauthorized"), "BotFather"),
 }
 
 
@@ -212,7 +220,7 @@ async def test_an_event_that_the_database_does_not_take_is_written_later_and_one
 
 async def test_what_is_gone_from_the_file_keeps_no_event(store: Store, database: Database) -> None:
     for name in ("target_refused:old", "target_refused:ops", "chat_deaf:old,ops", "chat_moved:old", "disk"):
-        event = NewEvent(level=Level.CRITICAL, message="it is so", fingerprint=name)
+        event = NewEvent(level=EventLevel.CRITICAL, message="it is so", fingerprint=name)
         await store.probes.note(event, over=False, now=NOW)
     async with chatting(store, run=False) as chat:
         chat.outgoing.standing = {"target_refused:ops", "chat_deaf:ops"}
@@ -303,14 +311,17 @@ def _stands(database: Database, kind: str, wanted_: bool) -> bool:
 @pytest.mark.parametrize(
     ("fault", "remedy"),
     [
-        (Fault(status=403, description="Forbidden: bot was kicked from the group chat"), "add the bot to the chat"),
-        (Fault(status=400, description="Bad Request: TOPIC_CLOSED"), "open the topic again"),
-        (Fault(status=401, description="Unauthorized"), "BotFather"),
+        (
+            TelegramFault(status=403, description="Forbidden: bot was kicked from the group chat"),
+            "add the bot to the chat",
+        ),
+        (TelegramFault(status=400, description="Bad Request: TOPIC_CLOSED"), "open the topic again"),
+        (TelegramFault(status=401, description="Unauthorized"), "BotFather"),
     ],
     ids=lambda value: getattr(value, "description", ""),
 )
 async def test_a_chat_that_refuses_for_good_is_an_event_that_others_are_told(
-    store: Store, database: Database, fault: Fault, remedy: str
+    store: Store, database: Database, fault: TelegramFault, remedy: str
 ) -> None:
     async with chatting(store) as chat:
         chat.telegram.sticks["sendMessage"] = fault
@@ -326,7 +337,7 @@ async def test_a_chat_that_refuses_for_good_is_an_event_that_others_are_told(
 
 
 async def test_a_message_that_telegram_does_not_take_keeps_no_other_waiting(store: Store, database: Database) -> None:
-    too_long = Fault(status=400, description="Bad Request: message is too long")
+    too_long = TelegramFault(status=400, description="Bad Request: message is too long")
     async with chatting(store, run=False) as chat:
         chat.telegram.faults["sendMessage"] = [too_long] * 3
         for key in ("a", "b", "c", "d", "e"):

@@ -14,14 +14,14 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import Delivery, Notice, Target, Topic
-from claudeops.domain.notices.refusals import CONTENT, Cause
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Target, Topic
+from claudeops.domain.notices.refusals import CONTENT, RefusalCause
 from claudeops.domain.notices.routing import DEAD_AFTER
 from claudeops.notify.delivery import Courier, Told
 from claudeops.notify.outgoing import LEASE, Outgoing
 from claudeops.store.store import Store
-from claudeops.wording.notices.texts import Message, Wording
+from claudeops.wording.notices.texts import NoticeMessage, Wording
 from support.answering import asked_of_people
 from support.store_values import NOW
 from support.stores import Database
@@ -47,7 +47,7 @@ class Clock:
 class Carrier:
     """Carries nothing anywhere, and records it."""
 
-    heard: list[tuple[str, Message]] = field(default_factory=list)
+    heard: list[tuple[str, NoticeMessage]] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)  # addresses
     hanging: set[str] = field(default_factory=set)
     faulty: set[str] = field(default_factory=set)
@@ -55,24 +55,24 @@ class Carrier:
     deaths: random.Random | None = None  # decides at which message the courier is killed
     killed: int = 0
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
         if address in self.hanging:
             await anyio.sleep_forever()
         if address in self.faulty:
             raise RuntimeError("a fault of ours")
         for index, message in enumerate(messages):
             if address in self.silent:
-                told[index] = Told(result=Delivery.UNKNOWN, error="no end")
+                told[index] = Told(result=DeliveryOutcome.UNKNOWN, error="no end")
                 continue
             if address in self.failing:
-                told[index] = Told(result=Delivery.FAILED, error="refused by secret-of-the-address")
+                told[index] = Told(result=DeliveryOutcome.FAILED, error="refused by secret-of-the-address")
                 return
             self.heard.append((address, message))
             if self.deaths is not None and self.deaths.random() < 0.1:
-                told[index] = Told(result=Delivery.UNKNOWN, error="killed")
+                told[index] = Told(result=DeliveryOutcome.UNKNOWN, error="killed")
                 self.killed += 1
                 return
-            told[index] = Told(result=Delivery.DELIVERED)
+            told[index] = Told(result=DeliveryOutcome.DELIVERED)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def sender(store: Store, carrier: Carrier, clock: Clock, *targets: Target) -> Ou
     )
 
 
-async def tell(store: Store, *keys: str, level: Level = Level.WARNING) -> None:
+async def tell(store: Store, *keys: str, level: EventLevel = EventLevel.WARNING) -> None:
     for key in keys:
         await store.outbox.tell(Notice(topic=Topic.EVENT, level=level, text=f"{key} is down", key=key), now=NOW)
 
@@ -108,7 +108,7 @@ async def tell(store: Store, *keys: str, level: Level = Level.WARNING) -> None:
 async def test_a_notice_is_told_to_every_target(store: Store, logged: io.StringIO) -> None:
     carrier = Carrier()
     outgoing = sender(store, carrier, Clock(), PHONE, TEAM)
-    counted: list[tuple[str, Delivery]] = []
+    counted: list[tuple[str, DeliveryOutcome]] = []
     outgoing.counted = lambda *about: counted.append(about)
     await tell(store, "shop")
 
@@ -117,7 +117,7 @@ async def test_a_notice_is_told_to_every_target(store: Store, logged: io.StringI
         await until(lambda: len(carrier.heard) == 2)
         tasks.cancel_scope.cancel()
 
-    assert counted == [("apprise", Delivery.DELIVERED)] * 2
+    assert counted == [("apprise", DeliveryOutcome.DELIVERED)] * 2
 
     assert sorted(address for address, _ in carrier.heard) == ["to phone", "to team"]
     assert "notification_failed" not in logged.getvalue()
@@ -196,7 +196,7 @@ async def test_whoever_is_told_nothing_for_a_quarter_of_an_hour_can_be_seen_from
 
 async def test_after_a_day_it_goes_another_way(store: Store, database: Database, logged: io.StringIO) -> None:
     clock, carrier = Clock(), Carrier(failing={"to phone"})
-    critical = Target(name="team", min_level=Level.CRITICAL)
+    critical = Target(name="team", min_level=EventLevel.CRITICAL)
     outgoing = sender(store, carrier, clock, PHONE, critical)
     await tell(store, "shop")
     await outgoing.look_once()
@@ -291,16 +291,16 @@ class Picky(Carrier):
     """Refuses whatever has one of these words in it, and stops at the second failure in a row, as couriers do."""
 
     words: tuple[str, ...] = ()
-    cause: Cause | None = None
+    cause: RefusalCause | None = None
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
         failures = 0
         for index, message in enumerate(messages):
             if not any(word in message.body for word in self.words):
                 self.heard.append((address, message))
-                told[index], failures = Told(result=Delivery.DELIVERED), 0
+                told[index], failures = Told(result=DeliveryOutcome.DELIVERED), 0
                 continue
-            told[index] = Told(result=Delivery.FAILED, error="no", cause=self.cause)
+            told[index] = Told(result=DeliveryOutcome.FAILED, error="no", cause=self.cause)
             failures += self.cause != CONTENT
             if failures == 2:
                 return
@@ -317,9 +317,9 @@ async def rounds(outgoing: Outgoing, clock: Clock, target: Target, count: int, *
 
 
 @pytest.mark.parametrize("cause", [None, CONTENT], ids=str)
-@pytest.mark.parametrize("level", [Level.WARNING, Level.CRITICAL])
+@pytest.mark.parametrize("level", [EventLevel.WARNING, EventLevel.CRITICAL])
 async def test_notices_that_are_always_refused_keep_no_others_waiting(
-    store: Store, logged: io.StringIO, cause: Cause | None, level: Level
+    store: Store, logged: io.StringIO, cause: RefusalCause | None, level: EventLevel
 ) -> None:
     carrier, clock = Picky(words=("spam",), cause=cause), Clock()
     outgoing = sender(store, carrier, clock, PHONE)
@@ -344,9 +344,9 @@ async def test_a_target_that_refuses_some_words_is_not_left_alone_for_that(store
     assert [message.body for _, message in carrier.heard] == ["shop is down"]
 
 
-@pytest.mark.parametrize("level", [Level.WARNING, Level.CRITICAL])
+@pytest.mark.parametrize("level", [EventLevel.WARNING, EventLevel.CRITICAL])
 async def test_one_refused_notice_takes_none_with_it_of_those_that_are_told_together(
-    store: Store, level: Level
+    store: Store, level: EventLevel
 ) -> None:
     carrier, clock = Picky(words=("spam",), cause=CONTENT), Clock()
     bounded = Target(name="phone", max_per_hour=1)
@@ -382,7 +382,7 @@ async def test_what_one_target_refuses_goes_another_way_within_minutes(store: St
 async def test_a_target_that_takes_nothing_any_more_is_an_event_with_the_remedy_until_it_does(
     store: Store, database: Database
 ) -> None:
-    cause = Cause(remedy="unarchive the channel")
+    cause = RefusalCause(remedy="unarchive the channel")
     carrier, clock = Picky(words=("down",), cause=cause), Clock()
     outgoing = sender(store, carrier, clock, PHONE, TEAM)
     outgoing.chats = {"team": Carrier()}

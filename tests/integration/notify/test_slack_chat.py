@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import ApprovalStatus, proven
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import Notice, TargetKind, Topic
@@ -23,7 +23,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
 from claudeops.store.acts.approvals import AnswerResult
 from claudeops.store.store import Store
-from claudeops.wording.notices.approving import NO, REFUSALS, YES, Refused, Tap, button_data
+from claudeops.wording.notices.approving import NO, REFUSALS, YES, ButtonTap, TapRefusal, button_data
 from support.chatting import KEY, SECRET, ask
 from support.loop_time import loop_time
 from support.slack import BOT_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack
@@ -56,7 +56,7 @@ def second() -> Iterator[SlackServer]:
 
 
 def alarm(text: str = "shop is down", key: str = "event:1") -> Notice:
-    return Notice(topic=Topic.EVENT, level=Level.CRITICAL, text=text, key=key)
+    return Notice(topic=Topic.EVENT, level=EventLevel.CRITICAL, text=text, key=key)
 
 
 # --- told ---------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: Store, lo
 
         for count, said in enumerate(("Yes", "No"), start=1):
             place.press(message, said, user=STRANGER)
-            assert await place.whispered(STRANGER, count) == REFUSALS[Refused.NOT_LISTED]
+            assert await place.whispered(STRANGER, count) == REFUSALS[TapRefusal.NOT_LISTED]
 
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
         assert message.edits == []
@@ -205,7 +205,7 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
 
         for user in ("U21", "U22"):
             place.press(message, "Yes", user=user)
-            assert await place.whispered(user) == REFUSALS[Refused.NOT_THEIRS]
+            assert await place.whispered(user) == REFUSALS[TapRefusal.NOT_THEIRS]
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
 
@@ -216,7 +216,7 @@ async def test_the_ids_of_telegram_are_nobodys_in_slack(store: Store) -> None:
         asked = await ask(store, session)
         place.press(await place.asked(asked), "Yes", user=ALICE)
 
-        assert await place.whispered(ALICE) == REFUSALS[Refused.NOT_LISTED]
+        assert await place.whispered(ALICE) == REFUSALS[TapRefusal.NOT_LISTED]
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
 
@@ -244,7 +244,7 @@ async def test_a_replay_changes_nothing(store: Store) -> None:
 
         for count, value in enumerate((no, yes), start=1):
             place.press(message, "", user=ALICE, value=value)
-            assert await place.whispered(ALICE, count) == REFUSALS[Refused.OVER]
+            assert await place.whispered(ALICE, count) == REFUSALS[TapRefusal.OVER]
         answered = await place.approval(asked)
         assert (answered.status, answered.decided_by) == (ApprovalStatus.DENIED, "slack:alice")
 
@@ -280,7 +280,7 @@ async def test_a_press_after_the_time_changes_nothing_and_the_message_says_so(st
 
         place.press(message, "", user=ALICE, value=yes)
 
-        assert await place.whispered(ALICE) == REFUSALS[Refused.OVER]
+        assert await place.whispered(ALICE) == REFUSALS[TapRefusal.OVER]
         await place.until(lambda: "OVER: nobody answered in time" in message.all_text)
         assert message.buttons == {}
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING  # whoever waits closes it
@@ -295,16 +295,16 @@ async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: St
         yes = mine.buttons["Yes"]["value"]
 
         place.press(theirs, "", user=ALICE, value=yes)
-        assert await place.whispered(ALICE, 1) == REFUSALS[Refused.OTHER_MESSAGE]
+        assert await place.whispered(ALICE, 1) == REFUSALS[TapRefusal.OTHER_MESSAGE]
         place.press(boss, "", user=ALICE, value=yes)
-        assert await place.whispered(ALICE, 2) == REFUSALS[Refused.UNKNOWN_TOKEN]
+        assert await place.whispered(ALICE, 2) == REFUSALS[TapRefusal.UNKNOWN_TOKEN]
         place.press(mine, "", user=ALICE, value=yes, channel=OTHER_CHANNEL)
-        assert await place.whispered(ALICE, 3) == REFUSALS[Refused.UNKNOWN_TOKEN]
+        assert await place.whispered(ALICE, 3) == REFUSALS[TapRefusal.UNKNOWN_TOKEN]
         place.press(mine, "", user=ALICE, value=yes, targets=["boss"])  # proven by another app's secret
         place.press(mine, "", user=ALICE, value=yes, targets=[])
-        await place.until(lambda: logged.getvalue().count(f'"{Refused.OTHER_MESSAGE}"') == 3)
+        await place.until(lambda: logged.getvalue().count(f'"{TapRefusal.OTHER_MESSAGE}"') == 3)
         place.press(mine, "", user=ALICE, value=f"{yes}x")
-        assert await place.whispered(ALICE, 4) == REFUSALS[Refused.UNKNOWN_TOKEN]
+        assert await place.whispered(ALICE, 4) == REFUSALS[TapRefusal.UNKNOWN_TOKEN]
 
         assert [(await place.approval(each)).status for each in (one, other)] == [ApprovalStatus.PENDING] * 2
 
@@ -318,7 +318,7 @@ async def test_guesses_are_no_answer(store: Store, count: int) -> None:
 
         for number in range(count):
             data = button_data(YES if number % 2 else NO, guesses.randbytes(16))
-            tap = Tap(
+            tap = ButtonTap(
                 kind=TargetKind.SLACK,
                 sender=ALICE,
                 chat=CHANNEL,
@@ -326,7 +326,7 @@ async def test_guesses_are_no_answer(store: Store, count: int) -> None:
                 data=data,
                 targets=frozenset({"ops"}),
             )
-            assert (await place.chat.asking.take(tap)).refused is Refused.UNKNOWN_TOKEN
+            assert (await place.chat.asking.take(tap)).refused is TapRefusal.UNKNOWN_TOKEN
 
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
@@ -439,7 +439,7 @@ async def test_the_first_of_two_is_counted_and_the_same_buttons_take_the_second(
             await place.until(lambda: all("1 of 2: alice said yes" in each.all_text for each in messages))
         assert [message.buttons["Yes"]["value"] for message in messages] == old
         place.press(messages[1], "Yes", user=ALICE)
-        assert await place.whispered(ALICE, 2) == REFUSALS[Refused.SAME_PERSON]
+        assert await place.whispered(ALICE, 2) == REFUSALS[TapRefusal.SAME_PERSON]
         place.press(messages[0], "", user=BOB, value=old[0])
         await place.until(lambda: all("YES: slack:alice and slack:bob" in each.all_text for each in messages))
         assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
@@ -491,7 +491,7 @@ async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(st
 
         place.chat.asking.answer = away
         place.press(message, "Yes", user=ALICE)
-        assert await place.whispered(ALICE) == REFUSALS[Refused.UNAVAILABLE]
+        assert await place.whispered(ALICE) == REFUSALS[TapRefusal.UNAVAILABLE]
         place.chat.asking.answer = answer
         place.press(message, "Yes", user=ALICE)
 
@@ -513,7 +513,7 @@ async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: Store
         place.press(message, "Yes", user=ALICE)
         await place.until(lambda: "chat_crashed" in logged.getvalue())
         place.press(message, "No", user=STRANGER)
-        assert await place.whispered(STRANGER) == REFUSALS[Refused.NOT_LISTED]
+        assert await place.whispered(STRANGER) == REFUSALS[TapRefusal.NOT_LISTED]
     assert SECRET not in logged.getvalue()
 
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from claudeops import logs
-from claudeops.notify.slack import Order, is_private
+from claudeops.notify.slack import SlackRequest, is_private
 from claudeops.notify.slack_link import SlackLink
 from support.slack import APP_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack
 from support.waiting import PATIENCE_SECONDS, until
@@ -209,7 +209,7 @@ async def test_the_end_leaves_no_process(server: SlackServer) -> None:
 
 
 async def test_the_process_ends_when_its_parent_is_gone(server: SlackServer) -> None:
-    order = Order(app_token=APP_TOKEN, api=server.api, patience_seconds=30.0)
+    order = SlackRequest(app_token=APP_TOKEN, api=server.api, patience_seconds=30.0)
     command = [sys.executable, "-I", "-m", "claudeops.notify.slack"]
     async with await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as child:
         assert child.stdin is not None

@@ -13,15 +13,15 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import Answer, Answered, ApprovalStatus, proven_yes
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import Notice, TargetKind, Topic
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.scripted_api.telegram import Fault
+from claudeops.scripted_api.telegram import TelegramFault
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import Store
-from claudeops.wording.notices.approving import REFUSALS, Refused, Tap, button_data
+from claudeops.wording.notices.approving import REFUSALS, ButtonTap, TapRefusal, button_data
 from support.chatting import ALICE, BOB, KEY, OTHER_ROOM, ROOM, SECRET, STRANGER, Chat, ask, chatting
 from support.loop_time import loop_time
 from support.store_values import NOW, started, wanted
@@ -94,7 +94,7 @@ async def test_a_foreigner_who_taps_changes_nothing_and_is_on_record(store: Stor
         message = await chat.asked(asked)
 
         for said in ("Yes", "No"):
-            assert await chat.tap(message, said, sender=STRANGER) == REFUSALS[Refused.NOT_LISTED]
+            assert await chat.tap(message, said, sender=STRANGER) == REFUSALS[TapRefusal.NOT_LISTED]
 
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
         assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."  # the tokens are as they were
@@ -116,7 +116,7 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
         message = await chat.asked(asked)
 
         for sender in (21, 22):
-            assert await chat.tap(message, "Yes", sender=sender) == REFUSALS[Refused.NOT_THEIRS]
+            assert await chat.tap(message, "Yes", sender=sender) == REFUSALS[TapRefusal.NOT_THEIRS]
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
         assert await chat.tap(message, "Yes", sender=23) == "Your yes is taken."
 
@@ -143,7 +143,7 @@ async def test_a_replayed_tap_changes_nothing(store: Store) -> None:
         await chat.tap(message, "No", sender=ALICE)
 
         for data in (no, yes):
-            assert await chat.heard(chat.telegram.forge(message, data, sender=ALICE)) == REFUSALS[Refused.OVER]
+            assert await chat.heard(chat.telegram.forge(message, data, sender=ALICE)) == REFUSALS[TapRefusal.OVER]
 
         answered = await chat.approval(asked)
         assert (answered.status, answered.decided_by) == (ApprovalStatus.DENIED, "telegram:alice")
@@ -159,7 +159,7 @@ async def test_of_two_taps_at_once_one_wins(store: Store) -> None:
 
         told = [await chat.heard(tap) for tap in taps]
 
-        assert told == ["Your yes is taken.", REFUSALS[Refused.OVER]]
+        assert told == ["Your yes is taken.", REFUSALS[TapRefusal.OVER]]
         await chat.until(lambda: all("YES: telegram:alice" in message.text for message in chat.messages))
         assert not any(message.buttons for message in chat.messages)
         assert (await chat.approval(asked)).decided_by == "telegram:alice"
@@ -187,8 +187,10 @@ async def test_two_answers_of_one_token_in_the_same_instant_have_one_winner(stor
         assert sum(text.startswith("Your") for text in told) == 1
 
 
-def tapped(sender: int, data: str, *, message: str = "1", chat: int = ROOM, targets: tuple[str, ...] = ("ops",)) -> Tap:
-    return Tap(
+def tapped(
+    sender: int, data: str, *, message: str = "1", chat: int = ROOM, targets: tuple[str, ...] = ("ops",)
+) -> ButtonTap:
+    return ButtonTap(
         kind=TargetKind.TELEGRAM,
         sender=str(sender),
         chat=str(chat),
@@ -206,7 +208,7 @@ async def test_a_tap_after_expiry_changes_nothing_and_the_message_says_so(store:
         yes = message.buttons["Yes"]
 
         chat.clock.at = asked.expires_at
-        assert await chat.heard(chat.telegram.forge(message, yes, sender=ALICE)) == REFUSALS[Refused.OVER]
+        assert await chat.heard(chat.telegram.forge(message, yes, sender=ALICE)) == REFUSALS[TapRefusal.OVER]
 
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
         await chat.until(lambda: "OVER: nobody answered in time" in message.text)
@@ -226,8 +228,8 @@ async def test_the_token_of_another_question_or_chat_opens_nothing(store: Store)
         other_message = await chat.heard(chat.telegram.forge(harmless, stolen, sender=ALICE))
         other_chat = await chat.heard(chat.telegram.forge(harmful, stolen, sender=ALICE, chat=OTHER_ROOM))
 
-        assert other_message == REFUSALS[Refused.OTHER_MESSAGE]
-        assert other_chat == REFUSALS[Refused.UNKNOWN_TOKEN]
+        assert other_message == REFUSALS[TapRefusal.OTHER_MESSAGE]
+        assert other_chat == REFUSALS[TapRefusal.UNKNOWN_TOKEN]
         for asked in (first, second):
             assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
 
@@ -247,10 +249,10 @@ async def test_guessed_tokens_open_nothing(store: Store, guesses: int) -> None:
         wrong = 0
         for number in range(guesses):
             data = button_data(verbs[number % 2], guess.randbytes(16))
-            wrong += (await chat.bot.asking.take(tapped(ALICE, data))).refused is not Refused.UNKNOWN_TOKEN
+            wrong += (await chat.bot.asking.take(tapped(ALICE, data))).refused is not TapRefusal.UNKNOWN_TOKEN
         yes = question.buttons.yes
         for data in ("", "approve:", "approve", yes[:-1], f"{yes} ", "x" * 5000, "\x00"):
-            wrong += (await chat.bot.asking.take(tapped(ALICE, data))).refused is not Refused.UNKNOWN_TOKEN
+            wrong += (await chat.bot.asking.take(tapped(ALICE, data))).refused is not TapRefusal.UNKNOWN_TOKEN
 
         assert wrong == 0
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
@@ -326,7 +328,7 @@ async def test_planted_secrets_are_in_no_payload(store: Store, logged: io.String
         )
         message = await chat.asked(asked)
         await store.outbox.tell(
-            Notice(topic=Topic.EVENT, level=Level.WARNING, text=f"the log says {SECRET}", key="k"), now=NOW
+            Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"the log says {SECRET}", key="k"), now=NOW
         )
         await chat.until(lambda: len(chat.messages) == 2)
         await chat.tap(message, "No", sender=ALICE)
@@ -390,7 +392,10 @@ async def test_an_edit_that_fails_is_made_again(store: Store, logged: io.StringI
     async with chatting(store) as chat:
         asked = await ask(store, session)
         message = await chat.asked(asked)
-        chat.telegram.faults["editMessageText"] = [Fault(status=500), Fault(status=429, retry_after=0.1)]
+        chat.telegram.faults["editMessageText"] = [
+            TelegramFault(status=500),
+            TelegramFault(status=429, retry_after=0.1),
+        ]
 
         await chat.tap(message, "No", sender=ALICE)
 
@@ -411,7 +416,9 @@ async def test_a_message_that_somebody_has_deleted_is_given_up_and_said_so(store
         await chat.heard(query)
         await chat.until(lambda: "chat_message_stale" in logged.getvalue())
         edits = sum(call.method == "editMessageText" for call in chat.telegram.calls)
-        await store.outbox.tell(Notice(topic=Topic.EVENT, level=Level.WARNING, text="a later one", key="k"), now=NOW)
+        await store.outbox.tell(
+            Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text="a later one", key="k"), now=NOW
+        )
         await chat.until(lambda: chat.messages)
         assert sum(call.method == "editMessageText" for call in chat.telegram.calls) == edits == 1
 
@@ -422,7 +429,7 @@ async def test_a_tap_on_a_message_of_which_nobody_knows_whether_it_arrived_count
     session = await started(store, wanted(3))
     with loop_time() as time:
         async with chatting(store, seconds=20) as chat:
-            chat.telegram.faults["sendMessage"] = [Fault(hangs=True, done=True)]
+            chat.telegram.faults["sendMessage"] = [TelegramFault(hangs=True, done=True)]
             asked = await ask(store, session)
             message = await chat.asked(asked)
             time.leap(20)  # less than any bound of the database
@@ -438,7 +445,7 @@ async def test_a_tap_on_a_message_of_which_nobody_knows_whether_it_arrived_count
 
 async def test_ordinary_notices_reach_the_chat(store: Store) -> None:
     async with chatting(store) as chat:
-        disk = Notice(topic=Topic.EVENT, level=Level.CRITICAL, text="disk full, says @root", key="k", service="db")
+        disk = Notice(topic=Topic.EVENT, level=EventLevel.CRITICAL, text="disk full, says @root", key="k", service="db")
         await store.outbox.tell(disk, now=NOW)
         await chat.until(lambda: chat.messages)
 
@@ -459,9 +466,18 @@ async def tried(chat: Chat, database: Database) -> Row:
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault(hangs=True), Fault(drips=True), Fault(status=500), Fault(status=429, retry_after=30)], ids=str
+    "fault",
+    [
+        TelegramFault(hangs=True),
+        TelegramFault(drips=True),
+        TelegramFault(status=500),
+        TelegramFault(status=429, retry_after=30),
+    ],
+    ids=str,
 )
-async def test_a_chat_that_misbehaves_delays_no_other_target(store: Store, database: Database, fault: Fault) -> None:
+async def test_a_chat_that_misbehaves_delays_no_other_target(
+    store: Store, database: Database, fault: TelegramFault
+) -> None:
     session = await started(store, wanted(3))
     is_silent = fault.hangs or fault.drips
     async with chatting(store, seconds=20 if is_silent else PATIENCE_SECONDS) as chat:
@@ -505,7 +521,7 @@ async def test_a_tap_that_telegram_tells_twice_is_taken_once(store: Store) -> No
         again = chat.telegram.forge(message, data, sender=ALICE)
 
         assert await chat.heard(first) == "Your no is taken."
-        assert await chat.heard(again) == REFUSALS[Refused.OVER]
+        assert await chat.heard(again) == REFUSALS[TapRefusal.OVER]
 
 
 async def test_a_bot_with_two_chats_is_polled_by_one(store: Store, logged: io.StringIO) -> None:
@@ -547,7 +563,7 @@ async def test_one_yes_of_two_is_shown_everywhere_and_another_person_uses_any_of
         assert one.buttons == before
 
         for message in (one, other):
-            assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[Refused.SAME_PERSON]
+            assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[TapRefusal.SAME_PERSON]
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
 
         assert await chat.tap(one, "Yes", sender=BOB) == "Your yes is taken."
@@ -561,9 +577,13 @@ async def arrived(chat: Chat, database: Database, count: int) -> None:
     await chat.until(lambda: sum(row["external_id"] is not None for row in database.rows("approval_messages")) == count)
 
 
-@pytest.mark.parametrize("fault", [Fault(status=429, retry_after=3600), Fault(status=400), Fault(hangs=True)], ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [TelegramFault(status=429, retry_after=3600), TelegramFault(status=400), TelegramFault(hangs=True)],
+    ids=str,
+)
 async def test_a_card_that_cannot_be_edited_takes_the_other_persons_answer(
-    store: Store, database: Database, fault: Fault
+    store: Store, database: Database, fault: TelegramFault
 ) -> None:
     session = await started(store, wanted(3))
     async with chatting(store, seconds=1 if fault.hangs else PATIENCE_SECONDS) as chat:
@@ -616,7 +636,7 @@ async def test_a_call_whose_yes_needs_a_passkey_has_no_yes_in_a_chat(store: Stor
         assert list(message.buttons) == ["No"]
         assert f"yes, with a passkey alone: https://ops.example/approvals/{asked.id}" in message.text
         forged = chat.telegram.forge(message, message.buttons["No"].replace("deny:", "approve:"), sender=ALICE)
-        assert await chat.heard(forged) == REFUSALS[Refused.UNKNOWN_TOKEN]
+        assert await chat.heard(forged) == REFUSALS[TapRefusal.UNKNOWN_TOKEN]
 
 
 async def test_a_button_that_is_older_than_the_demand_gives_no_yes(store: Store, database: Database) -> None:
@@ -626,7 +646,7 @@ async def test_a_button_that_is_older_than_the_demand_gives_no_yes(store: Store,
         message = await chat.asked(asked)
         database.execute("UPDATE approvals SET passkey = true")
 
-        assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[Refused.NEEDS_PASSKEY]
+        assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[TapRefusal.NEEDS_PASSKEY]
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
         assert await chat.tap(message, "No", sender=ALICE) == "Your no is taken."
 
@@ -644,7 +664,7 @@ async def test_a_call_that_is_not_shown_whole_has_no_yes(store: Store) -> None:
             "Bash (not whole: parts that look like secrets are hidden, and run too): python3" in chat.elsewhere.heard[0]
         )
         forged = chat.telegram.forge(message, message.buttons["No"].replace("deny:", "approve:"), sender=ALICE)
-        assert await chat.heard(forged) == REFUSALS[Refused.UNKNOWN_TOKEN]
+        assert await chat.heard(forged) == REFUSALS[TapRefusal.UNKNOWN_TOKEN]
 
 
 async def test_whose_services_are_limited_does_not_answer_for_what_nobody_understands(store: Store) -> None:
@@ -657,8 +677,8 @@ async def test_whose_services_are_limited_does_not_answer_for_what_nobody_unders
         asked = await ask(store, session, services=None)
         message = await chat.asked(asked)
 
-        assert await chat.tap(message, "Yes", sender=BOB) == REFUSALS[Refused.NOT_THEIRS]
-        assert await chat.tap(message, "No", sender=BOB) == REFUSALS[Refused.NOT_THEIRS]
+        assert await chat.tap(message, "Yes", sender=BOB) == REFUSALS[TapRefusal.NOT_THEIRS]
+        assert await chat.tap(message, "No", sender=BOB) == REFUSALS[TapRefusal.NOT_THEIRS]
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
         assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."
 
@@ -688,7 +708,7 @@ async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: S
         asked = await ask(store, session)
         message = await chat.asked(asked)
         chat.bot.asking.answer = away
-        assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[Refused.UNAVAILABLE]
+        assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[TapRefusal.UNAVAILABLE]
 
         chat.bot.asking.answer = answer_question
         assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."
@@ -714,7 +734,7 @@ async def test_a_tap_is_taken_whole_or_not_at_all_and_may_be_repeated(
         database.execute(FULL.format(at))
         database.execute(STILL_FULL)  # nothing can be put right afterwards, as when the daemon is killed in between
         for _ in range(2):
-            assert await chat.tap(message, said, sender=ALICE) == REFUSALS[Refused.UNAVAILABLE]
+            assert await chat.tap(message, said, sender=ALICE) == REFUSALS[TapRefusal.UNAVAILABLE]
         assert database.rows("approval_answers") == []
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
 

@@ -21,7 +21,7 @@ from claudeops.errors import RehearsalError
 from claudeops.formats.probes.declaration import read_probes
 from claudeops.rehearsal.course import Course
 from claudeops.rehearsal.environment import get_status
-from claudeops.rehearsal.scenario import Expired, Silent, State, Stopped
+from claudeops.rehearsal.scenario import ExpiredCertificate, ServiceState, Silent, Stopped
 from claudeops.rehearsal.scenario_file import scenario_of
 from claudeops.rehearsal.stage import Stage, set_up
 from support.waiting import PATIENCE_SECONDS
@@ -58,12 +58,12 @@ async def test_a_stopped_service_refuses_until_a_command_restarts_it_on_the_same
     fault = {"service": "web", "kind": "stopped", "log": ["out of memory"]}
     async with stage(tmp_path, {"web": {"answers": "hello"}, "other": {}}, [fault]) as standing:
         web = standing.environment.services["web"]
-        assert await standing.environment.states() == {"web": State.DOWN, "other": State.UP}
+        assert await standing.environment.states() == {"web": ServiceState.DOWN, "other": ServiceState.UP}
         assert "out of memory" in (await run(standing, "docker logs --tail 5 web"))[1]
         assert (await run(standing, "docker inspect --format '{{.State.Status}}' web"))[1] == "exited\n"
         url = web.url
         assert await run(standing, "docker restart web") == (0, "web\n", "")
-        assert await standing.environment.states() == {"web": State.UP, "other": State.UP}
+        assert await standing.environment.states() == {"web": ServiceState.UP, "other": ServiceState.UP}
         assert (web.url, await get_status(url)) == (url, 200)
         assert (await run(standing, "docker inspect --format '{{.State.Status}} {{.RestartCount}}' web"))[
             1
@@ -133,10 +133,10 @@ async def test_a_certificate_is_valid_for_as_long_as_the_scenario_says(tmp_path:
 async def test_a_service_answers_503_for_as_long_as_one_that_it_needs_does_not(tmp_path: Path) -> None:
     fault = {"service": "db", "kind": "stopped"}
     async with stage(tmp_path, {"db": {}, "shop": {"needs": ["db"]}}, [fault]) as standing:
-        assert await standing.environment.states() == {"db": State.DOWN, "shop": State.FAILING}
+        assert await standing.environment.states() == {"db": ServiceState.DOWN, "shop": ServiceState.FAILING}
         assert "ERROR db does not answer" in (await run(standing, "docker logs --tail 3 shop"))[1]
         await run(standing, "docker restart db")
-        assert await standing.environment.states() == {"db": State.UP, "shop": State.UP}
+        assert await standing.environment.states() == {"db": ServiceState.UP, "shop": ServiceState.UP}
 
 
 async def test_a_fault_that_comes_later_goes_and_comes_again_until_it_is_cured(tmp_path: Path) -> None:
@@ -144,20 +144,20 @@ async def test_a_fault_that_comes_later_goes_and_comes_again_until_it_is_cured(t
     fault = Stopped(service="web", after_seconds=1, lasts_seconds=1, times=9, log=("out of memory",))
     async with stage(tmp_path, {"web": {}}, [{"service": "web", "kind": "stopped", **later}]) as standing:
         web = standing.environment.services["web"]
-        assert await standing.environment.states() == {"web": State.UP}
+        assert await standing.environment.states() == {"web": ServiceState.UP}
         before = datetime.now(UTC)
         began_at = await web.strike(fault)
         assert began_at is not None
         assert began_at >= before
-        assert await standing.environment.states() == {"web": State.DOWN}
+        assert await standing.environment.states() == {"web": ServiceState.DOWN}
         assert await web.recover(fault)
-        assert await standing.environment.states() == {"web": State.UP}
+        assert await standing.environment.states() == {"web": ServiceState.UP}
         assert await web.strike(fault, again=True) is not None
         assert await web.recover(fault)
         await run(standing, "docker restart web")
         assert await web.strike(fault, again=True) is None
         assert not await web.recover(fault)
-        assert await standing.environment.states() == {"web": State.UP}
+        assert await standing.environment.states() == {"web": ServiceState.UP}
         assert web.restarts == 1
 
 
@@ -165,7 +165,7 @@ async def test_a_service_shows_an_expired_certificate_until_it_is_restarted(tmp_
     async with stage(tmp_path, {"site": {"tls": True}}) as standing:
         site = standing.environment.services["site"]
         shown = f"openssl s_client -connect 127.0.0.1:{site.port} </dev/null 2>/dev/null | openssl x509 -noout"
-        await site.strike(Expired(service="site", log=("not loaded",)))
+        await site.strike(ExpiredCertificate(service="site", log=("not loaded",)))
         assert "will expire" in (await run(standing, f"{shown} -checkend 0"))[1]
         assert site.log_lines()[-2].endswith("not loaded")
         await run(standing, "docker restart site")
@@ -178,14 +178,14 @@ async def test_a_silent_service_runs_on_as_the_same_process_and_only_stops_beati
         assert job.beats
         await job.strike(Silent(service="job"))
         assert (job.beats, pid_of(standing, "job")) == (False, before)
-        assert await standing.environment.states() == {"job": State.UP}
+        assert await standing.environment.states() == {"job": ServiceState.UP}
         await run(standing, "systemctl restart job")
         assert job.beats
 
 
 async def test_what_comes_and_goes_waits_for_what_the_probes_see(tmp_path: Path) -> None:
     fault = Stopped(service="web", after_seconds=0, lasts_seconds=0, times=3)
-    seen: list[tuple[bool, State]] = []
+    seen: list[tuple[bool, ServiceState]] = []
     async with stage(tmp_path, {"web": {}}) as standing:
 
         async def until_seen(service: str, *, unwell: bool) -> None:
@@ -195,7 +195,7 @@ async def test_what_comes_and_goes_waits_for_what_the_probes_see(tmp_path: Path)
         await course.run()
     assert course.is_over
     assert [struck.service for struck in course.struck] == ["web"] * 3
-    assert seen == [(True, State.DOWN), (False, State.UP)] * 3
+    assert seen == [(True, ServiceState.DOWN), (False, ServiceState.UP)] * 3
 
 
 async def test_probes_of_a_scenario_are_a_file_that_the_daemon_reads(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_what_a_stand_in_does_not_know_it_refuses_and_says_so(tmp_path: Pa
             status, out, err = await run(standing, command)
             assert (status != 0, out) == (True, ""), command
             assert complaint in err, command
-        assert set((await standing.environment.states()).values()) == {State.UP}
+        assert set((await standing.environment.states()).values()) == {ServiceState.UP}
 
 
 async def test_nobody_without_the_token_gives_orders(tmp_path: Path) -> None:

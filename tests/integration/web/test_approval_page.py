@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
-from claudeops.domain.looks import Address, Look
+from claudeops.domain.looks import Address, EvidenceLook
 from claudeops.policy.judge import TierVerdict, tier_verdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
-from claudeops.policy.tiers import Judgement
+from claudeops.policy.tiers import PolicyJudgement
 from support.hostile import MARK, TEXTS
 from support.listening import bearer
 from support.lived_in import question
@@ -35,9 +35,9 @@ class Knowing:
     async def judged(self, command: str, tier: int) -> TierVerdict | str:
         """Return what a gate would say."""
         self.asked += 1
-        look = Look(hosts=frozenset({"nas"}), addresses=frozenset({Address(host="web.example", port=80)}))
+        look = EvidenceLook(hosts=frozenset({"nas"}), addresses=frozenset({Address(host="web.example", port=80)}))
         verdict = Verdict(kind=VerdictKind.ASK, reason=f"{command} {tier}", actions=(restart(),), look=look)
-        return tier_verdict(tier, Judgement(verdict=verdict))
+        return tier_verdict(tier, PolicyJudgement(verdict=verdict))
 
     async def replay(
         self, text: str, calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]], count: ReplayCount

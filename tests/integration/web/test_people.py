@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.domain.access.logins import Role
 from claudeops.web.connection import ConnectionRules
-from claudeops.web.endpoints import Call, Endpoint, Table
+from claudeops.web.endpoints import Endpoint, EndpointTable, WebCall
 from claudeops.web.password_login import TRIES
 from claudeops.web.passwords import AT_ONCE, MOST_WAITING, NO_PASSWORD, Passwords, hash_of, is_right
 from claudeops.web.problems import RefusedError
@@ -32,14 +32,14 @@ PROXY = {"x-claudeops-proxy-secret": PROXY_SECRET}
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
     async with site_door(tmp_path) as made:
-        made.door.listener.table = Table((*made.door.listener.table.rows, *deeds()))
+        made.door.listener.table = EndpointTable((*made.door.listener.table.rows, *deeds()))
         yield made
 
 
 def deeds() -> list[Endpoint]:
     """Return endpoints that change something: one for each scope that a role may bring."""
 
-    async def done(call: Call) -> dict[str, str]:
+    async def done(call: WebCall) -> dict[str, str]:
         assert "x-claudeops-proxy-secret" not in call.headers
         return {"by": "" if call.caller is None or call.caller.login is None else call.caller.login.name}
 
@@ -221,7 +221,7 @@ async def test_a_stream_ends_with_the_login_that_opened_it(site: SiteDoor) -> No
     await site.user("bea", Role.ADMIN, password=PASSWORD)
     cookie = cookie_of(await try_password(site, "bea", PASSWORD))
     streams = Streams(live=site.door.hub, logs=site.site.logs, heartbeat_seconds=0.01)
-    site.door.listener.table = Table(stream_endpoints(streams))
+    site.door.listener.table = EndpointTable(stream_endpoints(streams))
     done: list[Answered] = []
 
     async def read() -> None:

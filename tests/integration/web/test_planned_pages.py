@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.access.logins import Role
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import Delivery, Notice, Topic, encoded
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Topic, encoded
 from claudeops.domain.schedules import Cron, Interval, Schedule
-from claudeops.domain.schedules.plan import Overlap, Plan
+from claudeops.domain.schedules.plan import Overlap, SchedulePlan
 from support.listening import bearer
 from support.lived_in import something_of_everything
 from support.paged import SiteDoor, site_door
@@ -21,7 +21,7 @@ from support.store_values import NOW
 from support.stores import Database
 
 AT = "2026-03-01 12:00:00.000000"
-NIGHTLY = Plan(
+NIGHTLY = SchedulePlan(
     schedule=Schedule(name="default", cadence=Cron(expr="0 3 * * *", timezone="Europe/Berlin")),
     tier=2,
     prompt="Look at the backups.",
@@ -83,7 +83,7 @@ async def test_a_schedule_says_what_it_is_and_that_its_last_look_was_left_out_an
 async def test_a_schedule_links_the_chain_of_its_last_fire_with_how_that_ended(
     site: SiteDoor, database: Database
 ) -> None:
-    site.site.plans = lambda: [Plan(schedule=Schedule(name="default", cadence=Interval(seconds=5400)))]
+    site.site.plans = lambda: [SchedulePlan(schedule=Schedule(name="default", cadence=Interval(seconds=5400)))]
     fire(database, AT, session=1)
     text = await text_of(site, "/schedule")
     assert "every 1h 30m" in text
@@ -95,8 +95,8 @@ async def test_a_schedule_links_the_chain_of_its_last_fire_with_how_that_ended(
     assert (found["name"], found["last"]["chain"], found["last"]["outcome"]) == ("default", 1, "success")
 
 
-def notice(database: Database, text: str, *, target: str, result: Delivery | None, error: str | None) -> None:
-    payload = encoded(Notice(topic=Topic.EVENT, level=Level.CRITICAL, text=text, key=text))
+def notice(database: Database, text: str, *, target: str, result: DeliveryOutcome | None, error: str | None) -> None:
+    payload = encoded(Notice(topic=Topic.EVENT, level=EventLevel.CRITICAL, text=text, key=text))
     database.execute(
         "INSERT INTO outbox (target, payload, created_at, attempts, topic, result, error, delivered_at)"
         " VALUES (:target, :payload, :at, 3, 'event', :result, :error, :over)",
@@ -110,8 +110,8 @@ def notice(database: Database, text: str, *, target: str, result: Delivery | Non
 
 
 async def test_a_notice_that_failed_says_at_which_target_and_why(site: SiteDoor, database: Database) -> None:
-    notice(database, "the disk is full", target="phone", result=Delivery.FAILED, error="401: no such bot")
-    notice(database, "the proxy is down", target="mail", result=Delivery.DELIVERED, error=None)
+    notice(database, "the disk is full", target="phone", result=DeliveryOutcome.FAILED, error="401: no such bot")
+    notice(database, "the proxy is down", target="mail", result=DeliveryOutcome.DELIVERED, error=None)
     notice(database, "the roof leaks", target="mail", result=None, error="connection refused")
     text = await text_of(site, "/notifications?target=phone")
     assert "the disk is full" in text
@@ -124,14 +124,14 @@ async def test_a_notice_that_failed_says_at_which_target_and_why(site: SiteDoor,
 
 async def test_a_notice_that_nobody_gets_waits_for_no_target(site: SiteDoor, database: Database) -> None:
     database.execute("DELETE FROM outbox")
-    notice(database, "the roof leaks", target="", result=Delivery.SUPPRESSED, error="no target wants it")
+    notice(database, "the roof leaks", target="", result=DeliveryOutcome.SUPPRESSED, error="no target wants it")
     text = await text_of(site, "/notifications")
     assert "no target wants it" in text
     assert "not chosen yet" not in text
 
 
 async def test_a_row_that_is_no_notice_hides_no_other(site: SiteDoor, database: Database) -> None:
-    notice(database, "the disk is full", target="phone", result=Delivery.FAILED, error="401")
+    notice(database, "the disk is full", target="phone", result=DeliveryOutcome.FAILED, error="401")
     database.execute("UPDATE outbox SET payload = 'nonsense' WHERE target = ''")
     assert "the disk is full" in await text_of(site, "/notifications")
     items = (await site.door.ask("GET", "/api/v1/notifications", headers=bearer(2))).json["items"]

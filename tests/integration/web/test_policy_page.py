@@ -16,8 +16,8 @@ import anyio.to_thread
 import psutil
 import pytest
 
-from claudeops.app.policy import PolicyInForce, policy_text, read_policy_text
-from claudeops.cli.policy import Question, print_verdicts
+from claudeops.app.policy import LoadedPolicy, policy_text, read_policy_text
+from claudeops.cli.policy import PolicyQuestion, print_verdicts
 from claudeops.domain.answers import plain
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.policy_file import in_force
@@ -69,7 +69,9 @@ async def test_the_page_shows_all_that_the_command_prints(
     assert policy is not None
     found = await policy.judged(command, tier)
     assert isinstance(found, TierVerdict)
-    question = Question(command=command, tool="Bash", given=None, tier=tier, expect=None, dry_run=False, file=None)
+    question = PolicyQuestion(
+        command=command, tool="Bash", given=None, tier=tier, expect=None, dry_run=False, file=None
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLAUDEOPS_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("CLAUDEOPS_ISOLATION", "none")
@@ -85,7 +87,7 @@ async def test_the_page_shows_all_that_the_command_prints(
 
 async def test_a_command_that_is_never_judged_costs_its_process_and_nothing_else(site: SiteDoor) -> None:
     policy = site.site.policy
-    assert isinstance(policy, PolicyInForce)
+    assert isinstance(policy, LoadedPolicy)
     policy.seconds = 0.5
     policy.setups = {1: replace(policy.setups[1], explain=EndlessExplanation())}
     assert "could not be judged" in await tried(site, "docker ps", 1)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from claudeops.app import policy as in_force
-from claudeops.app.policy import PolicyInForce
+from claudeops.app.policy import LoadedPolicy
 from claudeops.domain.access.logins import Role
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.policy.judge import TierVerdict
@@ -178,7 +178,7 @@ async def test_very_many_calls_are_cut_at_the_newest(
 async def test_a_replay_whose_time_is_over_ends_and_leaves_no_process(site: SiteDoor, database: Database) -> None:
     put(database, "docker ps")
     policy = site.site.policy
-    assert isinstance(policy, PolicyInForce)
+    assert isinstance(policy, LoadedPolicy)
     policy.setups = {1: replace(policy.setups[1], judge=Endless())}
     policy.replay_seconds = 0.5
     answer = await send(site, WITHOUT_DF)
@@ -191,7 +191,7 @@ async def test_a_replay_whose_time_is_over_ends_and_leaves_no_process(site: Site
 async def test_a_call_of_a_tier_that_is_gone_is_not_judged(site: SiteDoor, database: Database) -> None:
     put(database, "docker ps")
     policy = site.site.policy
-    assert isinstance(policy, PolicyInForce)
+    assert isinstance(policy, LoadedPolicy)
     policy.setups = {2: policy.setups[2]}
     assert counts(await send(site, WITHOUT_DF)) == {"not_judged": 1}
 

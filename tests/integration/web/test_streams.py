@@ -24,7 +24,7 @@ from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.http_server import ConnectionLimits, Crowd, listen
 from claudeops.store.reading.calls import CallVerdict
-from claudeops.web.endpoints import Table
+from claudeops.web.endpoints import EndpointTable
 from claudeops.web.sse import SEND_SECONDS
 from claudeops.web.streams import MOST_OF_ONE, MOST_STREAMS, Streams, stream_endpoints
 from claudeops.web.table import Rooms, table_of
@@ -109,7 +109,7 @@ class World:
         door = Door()
         door.tokens.kept |= {number: token_for(number, "read") for number in range(10, 30)}
         rooms = Rooms(readiness=list, pings=door.pings, sources=door.sources, pages=stream_endpoints(self.streams))
-        door.listener.table = Table(table_of(rooms))
+        door.listener.table = EndpointTable(table_of(rooms))
         async with listen(
             door.listener, host="127.0.0.1", port=0, closing=self.streams.closing, crowd=self.crowd
         ) as url:

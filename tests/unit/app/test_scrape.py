@@ -12,11 +12,11 @@ import pytest
 from claudeops.app.metrics import Scrape
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.figures import Figures
 from claudeops.domain.spending.budget import Budgets
 from claudeops.errors import DatabaseUnavailableError, StoreError
-from claudeops.metrics import Known, Metrics
+from claudeops.metrics import KnownSets, Metrics
 from claudeops.store.reading.scraped import FiguresReader
 from support.store_values import NOW, RULES
 
@@ -25,7 +25,7 @@ FIGURES = Figures(
     queued=2,
     queued_since=None,
     approvals=0,
-    incidents=dict.fromkeys(Level, 0),
+    incidents=dict.fromkeys(EventLevel, 0),
     outbox=0,
     outbox_since=None,
     memories=0,
@@ -66,7 +66,7 @@ async def hangs() -> Figures:
 
 
 def scrape(reader: Reader, rules: EscalationRules = RULES) -> Scrape:
-    return Scrape(metrics=Metrics(Known(version="1")), figures=reader, rules=rules, clock=Clock())
+    return Scrape(metrics=Metrics(KnownSets(version="1")), figures=reader, rules=rules, clock=Clock())
 
 
 async def test_what_the_database_knows_is_there_while_it_answers() -> None:

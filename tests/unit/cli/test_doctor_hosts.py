@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from claudeops.cli.doctor.sessions import unheld
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 
-SOURCE = Source(path="CLAUDE-OPS.md", line=1)
+SOURCE = StatementSource(path="CLAUDE-OPS.md", line=1)
 
 
 def on(*hosts: str) -> Estate:

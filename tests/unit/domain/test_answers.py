@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from claudeops.domain.answers import document, plain
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "web\u202e\x1b[31m"
@@ -22,7 +22,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     number: int
-    level: Level
+    level: EventLevel
 
 
 class Whole(Head, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Older:
 
 WHOLE = Whole(
     number=1,
-    level=Level.CRITICAL,
+    level=EventLevel.CRITICAL,
     parts=(Part(zone=HOSTILE, at=AT), Part(zone="", at=None)),
     counts={HOSTILE: [HOSTILE, 1, None]},
 )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Reference, duration, levels_from, moment, reference
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ def test_a_length_of_time_is_no_date() -> None:
 
 
 def test_a_level_stands_for_itself_and_what_is_worse() -> None:
-    assert levels_from(Level.WARNING) == (Level.WARNING, Level.CRITICAL)
+    assert levels_from(EventLevel.WARNING) == (EventLevel.WARNING, EventLevel.CRITICAL)
 
 
 @pytest.mark.parametrize(

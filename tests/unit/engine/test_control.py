@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.engine.control import Clocks, Control, Timeouts
+from claudeops.engine.control import Clocks, StopControl, Timeouts
 from claudeops.formats.stream import TextSaid, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
 from support.streams import DATA, RECORDINGS
 
@@ -218,7 +218,7 @@ def test_the_slowest_healthy_session_is_never_stopped(recording: Path, clocks: C
 
 
 def test_the_first_cause_to_stop_is_the_one_that_counts() -> None:
-    control = Control()
+    control = StopControl()
     control.stop(StopCause.STALLED)
     control.stop(StopCause.CANCELLED)
     assert control.cause is StopCause.STALLED

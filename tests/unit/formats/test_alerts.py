@@ -9,7 +9,7 @@ import pytest
 from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import read_matcher, read_matchers
 from claudeops.domain.alerts.rules import Rules, SenderKind
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.formats.alerts import read_rules
 from claudeops.text.toml_file import TomlFault
 
@@ -87,10 +87,10 @@ def test_a_whole_file_is_read() -> None:
     assert (am.kind, am.service_label, am.severity) == (
         SenderKind.ALERTMANAGER,
         ("app",),
-        {"katastrophe": Level.CRITICAL},
+        {"katastrophe": EventLevel.CRITICAL},
     )
     assert (am.grouping.by, am.grouping.wait, am.tier) == (("namespace", "app"), timedelta(seconds=10), 2)
-    assert (kuma.tier, kuma.default_severity, own.default_severity) == (1, Level.CRITICAL, Level.INFO)
+    assert (kuma.tier, kuma.default_severity, own.default_severity) == (1, EventLevel.CRITICAL, EventLevel.INFO)
     assert own.secret_env == ("OWN_SECRET", "OWN_SECRET_OLD")
     assert am.origin == "alerts.toml:17"
     assert found.self_inflicted == timedelta(seconds=90)
@@ -119,7 +119,7 @@ def test_the_first_rule_that_fits_changes_how_an_alert_is_treated() -> None:
 
 
 def test_a_source_that_is_gone_is_treated_by_what_holds_without_settings() -> None:
-    assert rules().source("gone").min_severity is Level.WARNING
+    assert rules().source("gone").min_severity is EventLevel.WARNING
     assert rules().source(PROBES).grouping.wait == timedelta(0)
 
 

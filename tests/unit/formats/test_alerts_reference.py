@@ -7,18 +7,18 @@ import re
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import HANDLED, TEMPORARY, Decision
+from claudeops.domain.alerts.alert import HANDLED, TEMPORARY, AlertDecision
 from claudeops.domain.alerts.decide import SETTLING, STORM_WAIT
 from claudeops.domain.alerts.machine import LATE, SAME
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Rules, SenderKind, StormRules
 from claudeops.formats.alerts import (
+    AlertDefaults,
+    DeclaredSource,
     FlappingEntry,
     General,
     HeartbeatEntry,
     InhibitEntry,
     RuleEntry,
-    Settings,
-    SourceEntry,
     StormEntry,
     read_rules,
 )
@@ -30,15 +30,15 @@ from support.checkout import ROOT
 REFERENCE = (ROOT / "docs" / "reference" / "alerts.md").read_text(encoding="utf-8")
 TABLES: dict[str, type[msgspec.Struct]] = {
     "## Above all tables": General,
-    "## `[defaults]`": Settings,
-    "## `[[source]]`": SourceEntry,
+    "## `[defaults]`": AlertDefaults,
+    "## `[[source]]`": DeclaredSource,
     "## `[[rule]]`": RuleEntry,
     "## `[[inhibit]]`": InhibitEntry,
     "## `[[heartbeat]]`": HeartbeatEntry,
     "## `[flapping]`": FlappingEntry,
     "## `[storm]`": StormEntry,
 }
-SHARED = {field.name for field in msgspec.structs.fields(Settings)}
+SHARED = {field.name for field in msgspec.structs.fields(AlertDefaults)}
 
 
 def section(heading: str) -> str:
@@ -68,15 +68,15 @@ def written(field: msgspec.structs.FieldInfo) -> str:
 @pytest.mark.parametrize("heading", TABLES)
 def test_every_key_and_its_default_are_those_of_the_code(heading: str) -> None:
     kind = TABLES[heading]
-    own = [field for field in msgspec.structs.fields(kind) if kind is not SourceEntry or field.name not in SHARED]
+    own = [field for field in msgspec.structs.fields(kind) if kind is not DeclaredSource or field.name not in SHARED]
 
     assert described(heading) == {field.name: written(field) for field in own}
 
 
 def test_every_kind_and_every_decision_is_described_and_no_other() -> None:
     assert re.findall(r"^\| `([\w-]+)` \|", section("## Senders"), flags=re.MULTILINE) == list(SenderKind)
-    assert re.findall(r"^\| `(\w+)` \|", section("## Decisions"), flags=re.MULTILINE) == list(Decision)
-    assert set(_PHRASES) == set(Decision)
+    assert re.findall(r"^\| `(\w+)` \|", section("## Decisions"), flags=re.MULTILINE) == list(AlertDecision)
+    assert set(_PHRASES) == set(AlertDecision)
 
 
 def test_the_example_can_be_used() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.formats.estate.structured import UnreadableError
-from claudeops.formats.kubeconfig import Filtered, Source, filtered, read_kubeconfig
+from claudeops.formats.kubeconfig import Filtered, KubeconfigText, filtered, read_kubeconfig
 
 PEM: Final = "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n"
 
@@ -34,22 +34,22 @@ def config(user: str, cluster: str = "server: https://k8s.example:6443", context
 def test_a_token_a_file_and_a_certificate_are_served() -> None:
     [token] = read_kubeconfig(("", config("token: t-hunter2", context=", namespace: shop"))).served
     assert (token.context, token.namespace, token.server) == ("prod", "shop", "https://k8s.example:6443")
-    assert token.token == Source(text="t-hunter2")
+    assert token.token == KubeconfigText(text="t-hunter2")
     assert "hunter2" not in repr(token)
 
     [file] = read_kubeconfig(("", config("tokenFile: token", cluster="server: 'http://[::1]:8001/k8s/c-1'"))).served
-    assert (file.token, file.server) == (Source(file="token"), "http://[::1]:8001/k8s/c-1")
+    assert (file.token, file.server) == (KubeconfigText(file="token"), "http://[::1]:8001/k8s/c-1")
 
     inline = f"client-certificate-data: {in_base64(PEM)}, client-key-data: {in_base64(PEM)}, client-key: other"
     [certificate] = read_kubeconfig(("", config(inline))).served
-    assert (certificate.certificate, certificate.key) == (Source(text=PEM), Source(text=PEM))
+    assert (certificate.certificate, certificate.key) == (KubeconfigText(text=PEM), KubeconfigText(text=PEM))
     assert not certificate.token
 
     tls = "certificate-authority: ca.pem, tls-server-name: k8s, insecure-skip-tls-verify: true"
     files = f"server: https://k8s.example, {tls}"
     [named] = read_kubeconfig(("", config("client-certificate: a.pem, client-key: a.key", cluster=files))).served
-    assert (named.authority, named.tls_name, named.verifies) == (Source(file="ca.pem"), "k8s", False)
-    assert (named.certificate, named.key) == (Source(file="a.pem"), Source(file="a.key"))
+    assert (named.authority, named.tls_name, named.verifies) == (KubeconfigText(file="ca.pem"), "k8s", False)
+    assert (named.certificate, named.key) == (KubeconfigText(file="a.pem"), KubeconfigText(file="a.key"))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_kubeconfig_of_a_session_leads_to_the_filter_alone() -> None:
         ("x: y", "", "https://127.0.0.1:4001"),
     ]
     assert [one.token.text for one in read.served] == ["own", "other"]
-    assert all(one.authority == Source(text=PEM) for one in read.served)
+    assert all(one.authority == KubeconfigText(text=PEM) for one in read.served)
     assert yaml.safe_load(filtered(contexts, current="gone", port=4001, authority=PEM))["current-context"] == ""
 
 

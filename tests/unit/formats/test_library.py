@@ -12,8 +12,8 @@ from claudeops.formats.library import (
     HEADINGS,
     MOST_BYTES,
     NO_LIBRARY,
-    Kind,
     Library,
+    LibraryKind,
     LibraryText,
     choose,
     combine,
@@ -28,11 +28,11 @@ from support.library_texts import file, library, service, shipped, shipped_files
 PLENTY = 1_000_000
 
 
-def read(content: str, kind: Kind = Kind.CHECK, origin: str = "media") -> Library:
+def read(content: str, kind: LibraryKind = LibraryKind.CHECK, origin: str = "media") -> Library:
     return parse(content, kind=kind, origin=origin, path="media/.claude-ops/checks/web.md")
 
 
-def fault(content: str, kind: Kind = Kind.CHECK) -> str:
+def fault(content: str, kind: LibraryKind = LibraryKind.CHECK) -> str:
     """Return the one fault of a file that cannot be used."""
     found = read(content, kind)
     assert found.texts == ()
@@ -76,7 +76,7 @@ def test_every_built_in_text_is_usable_short_and_called_like_its_file() -> None:
 )
 def test_a_service_gets_the_checks_of_what_it_is(given: Service, wanted: set[str]) -> None:
     chosen = choose(shipped(), tier=1, services=[given], budget_tokens=PLENTY)
-    assert {text.name for text in chosen if text.kind is Kind.CHECK} == wanted
+    assert {text.name for text in chosen if text.kind is LibraryKind.CHECK} == wanted
 
 
 def test_hosts_elsewhere_are_read_by_ssh_and_this_machine_is_not() -> None:
@@ -91,7 +91,7 @@ def test_hosts_elsewhere_are_read_by_ssh_and_this_machine_is_not() -> None:
 def test_a_text_is_taken_with_all_that_it_says() -> None:
     content = file("jellyfin", front='tier = 2\nabout = ["Jellyfin", "http", "http"]\n')
     (text,) = read(content).texts
-    assert (text.kind, text.name, text.tier, text.origin) == (Kind.CHECK, "media/jellyfin", 2, "media")
+    assert (text.kind, text.name, text.tier, text.origin) == (LibraryKind.CHECK, "media/jellyfin", 2, "media")
     assert text.about == ("jellyfin", "http")
     assert text.text.startswith("## When\n")
     assert "+++" not in text.text
@@ -110,16 +110,16 @@ def test_an_editor_of_windows_makes_the_same_text() -> None:
 
 def test_headings_within_code_are_code() -> None:
     body = "## When\nx\n## How\n```\n# not a heading\n```\n"
-    assert len(read(file(kind=Kind.SKILL, body=body), Kind.SKILL).texts) == 1
+    assert len(read(file(kind=LibraryKind.SKILL, body=body), LibraryKind.SKILL).texts) == 1
 
 
-@pytest.mark.parametrize("kind", [Kind.CHECK, Kind.PLAYBOOK, Kind.SKILL])
-def test_the_tier_of_a_kind_cannot_be_lowered(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [LibraryKind.CHECK, LibraryKind.PLAYBOOK, LibraryKind.SKILL])
+def test_the_tier_of_a_kind_cannot_be_lowered(kind: LibraryKind) -> None:
     found = read(file(kind=kind, front="tier = 1\n"), kind)
     (text,) = found.texts
-    assert text.tier == (2 if kind is Kind.PLAYBOOK else 1)
+    assert text.tier == (2 if kind is LibraryKind.PLAYBOOK else 1)
     said = ["3: playbooks are for tier 2 and above, not for tier 1: it counts from tier 2 on"]
-    assert [str(one).rpartition("web.md:")[2] for one in found.faults] == (said if kind is Kind.PLAYBOOK else [])
+    assert [str(one).rpartition("web.md:")[2] for one in found.faults] == (said if kind is LibraryKind.PLAYBOOK else [])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_tier_of_a_kind_cannot_be_lowered(kind: Kind) -> None:
             ":11: nothing stands below ## Otherwise",
         ),
         "one more part": (
-            file(body="".join(f"## {heading}\nx\n" for heading in (*HEADINGS[Kind.CHECK], "Also"))),
+            file(body="".join(f"## {heading}\nx\n" for heading in (*HEADINGS[LibraryKind.CHECK], "Also"))),
             ":13: 'Also' is a heading where no further heading belongs",
         ),
         "too long": (file(body="## When\n" + "x" * MOST_BYTES), ":1: it is longer than 4096 bytes"),
@@ -162,14 +162,14 @@ def test_what_cannot_be_used_is_said_with_its_line(content: str, words: str) -> 
     assert words in fault(content)
 
 
-@given(st.text(max_size=200), st.sampled_from(list(Kind)))
-def test_no_text_breaks_the_reader(content: str, kind: Kind) -> None:
+@given(st.text(max_size=200), st.sampled_from(list(LibraryKind)))
+def test_no_text_breaks_the_reader(content: str, kind: LibraryKind) -> None:
     assert read(content, kind).texts == ()
 
 
 @given(
     front=st.text(max_size=120),
-    body=st.lists(st.sampled_from([*(f"## {name}" for name in HEADINGS[Kind.CHECK]), "x", "```", "\x00", ""])),
+    body=st.lists(st.sampled_from([*(f"## {name}" for name in HEADINGS[LibraryKind.CHECK]), "x", "```", "\x00", ""])),
 )
 def test_whatever_a_repository_writes_is_a_text_or_a_fault(front: str, body: list[str]) -> None:
     found = read("\n".join(("+++", front, "+++", *body)))
@@ -199,13 +199,13 @@ def test_a_repositorys_text_stands_beside_the_built_in_one() -> None:
 
 
 def test_the_tier_of_a_built_in_text_holds_for_its_namesakes() -> None:
-    builtin = library("redeploy", kind=Kind.PLAYBOOK, front="tier = 3\n")
-    theirs = library("redeploy", kind=Kind.PLAYBOOK, origin="media", front="tier = 2\n")
+    builtin = library("redeploy", kind=LibraryKind.PLAYBOOK, front="tier = 3\n")
+    theirs = library("redeploy", kind=LibraryKind.PLAYBOOK, origin="media", front="tier = 2\n")
     assert {text.tier for text in combine(builtin, [theirs]).texts} == {3}
 
 
 def test_the_same_name_for_another_kind_is_no_namesake() -> None:
-    builtin = library("web", kind=Kind.PLAYBOOK, front="tier = 3\n")
+    builtin = library("web", kind=LibraryKind.PLAYBOOK, front="tier = 3\n")
     texts = combine(builtin, [library("web", origin="media")]).texts
     assert {text.origin: text.tier for text in texts} == {"media": 1, BUILT_IN: 3}
 
@@ -234,7 +234,7 @@ def test_most_repositories_have_a_plain_name() -> None:
 
 def test_the_listing_names_what_a_tier_may_use_in_one_line() -> None:
     found = combine(
-        merge([library("web", "dns"), library("restart", kind=Kind.PLAYBOOK)]), [library("own", origin="media")]
+        merge([library("web", "dns"), library("restart", kind=LibraryKind.PLAYBOOK)]), [library("own", origin="media")]
     )
     assert listing(found, 1) == "checks: dns, media/own, web"
     assert listing(found, 2) == "checks: dns, media/own, web; playbooks: restart"
@@ -263,7 +263,7 @@ def test_a_tier_gets_nothing_from_above_it() -> None:
     for tier in (1, 2, 3):
         chosen = choose(shipped(), tier=tier, services=services, budget_tokens=PLENTY)
         assert all(text.tier <= tier for text in chosen)
-        assert {text.kind for text in chosen} == set(Kind) - ({Kind.PLAYBOOK} if tier == 1 else set())
+        assert {text.kind for text in chosen} == set(LibraryKind) - ({LibraryKind.PLAYBOOK} if tier == 1 else set())
 
 
 def test_what_is_about_the_service_by_name_comes_first() -> None:
@@ -280,7 +280,7 @@ def test_what_is_about_the_service_by_name_comes_first() -> None:
 
 
 def test_the_services_of_the_chain_come_first_then_what_everybody_needs() -> None:
-    found = merge([library("redis", "http"), library("hand-over", kind=Kind.SKILL, front='about = ["any"]\n')])
+    found = merge([library("redis", "http"), library("hand-over", kind=LibraryKind.SKILL, front='about = ["any"]\n')])
     services = [service("web", kind="http"), service("cache", kind="redis")]
 
     def order(*chain: str) -> list[str]:
@@ -303,8 +303,10 @@ def test_the_budget_is_never_passed_and_the_choice_is_always_the_same(budget: in
 
 
 def test_a_text_that_has_no_room_lets_a_shorter_one_in() -> None:
-    long = merge([parse(file("a", body="".join(f"## {h}\n{'x' * 400}\n" for h in HEADINGS[Kind.CHECK]),
-                             front='about = ["web"]\n'), kind=Kind.CHECK, origin=BUILT_IN, path="a")])  # fmt: skip
+    body = "".join(f"## {h}\n{'x' * 400}\n" for h in HEADINGS[LibraryKind.CHECK])
+    text = file("a", body=body, front='about = ["web"]\n')
+    long = merge([parse(text, kind=LibraryKind.CHECK, origin=BUILT_IN, path="a")])
+
     short = library("b", front='about = ["web"]\n')
     room = short.texts[0].tokens
     chosen = choose(merge([long, short]), tier=1, services=[service("web")], budget_tokens=room)

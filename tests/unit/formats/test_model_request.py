@@ -19,7 +19,7 @@ from claudeops.formats.model_request import (
     PROMPT_TOKENS,
     TOOL_TOKENS,
     ModelRequest,
-    Objection,
+    RequestObjection,
     read_request,
     unknown_betas,
 )
@@ -31,7 +31,7 @@ SEARCH: Final = {"type": "web_search_20250305", "name": "web_search", "max_uses"
 
 def read(
     changes: Mapping[str, object] | None = None, *, searching: bool = False, counting: bool = False
-) -> ModelRequest | Objection:
+) -> ModelRequest | RequestObjection:
     body = msgspec.json.encode({**ASKED, **(changes or {})})
     return read_request(body, serves=lambda _: None, searching=searching, counting=counting)
 
@@ -44,7 +44,7 @@ def taken(changes: Mapping[str, object] | None = None, *, searching: bool = Fals
 
 def refused(changes: Mapping[str, object], *, searching: bool = False) -> str:
     objection = read(changes, searching=searching)
-    assert isinstance(objection, Objection), objection
+    assert isinstance(objection, RequestObjection), objection
     return objection.message
 
 
@@ -73,15 +73,15 @@ def test_output_is_a_number_that_the_model_can_give(tokens: object) -> None:
 def test_output_that_is_not_bounded_is_refused() -> None:
     body = msgspec.json.encode({"model": MODEL, "messages": []})
     objection = read_request(body, serves=lambda _: None, searching=False)
-    assert isinstance(objection, Objection)
+    assert isinstance(objection, RequestObjection)
     assert objection.message.startswith("max_tokens must be")
 
 
 def test_tokens_that_are_only_counted_need_no_bound() -> None:
     body = msgspec.json.encode({"model": MODEL, "messages": []})
     assert isinstance(read_request(body, serves=lambda _: None, searching=False, counting=True), ModelRequest)
-    assert isinstance(read({"max_tokens": -1}, counting=True), Objection)
-    assert isinstance(read({"container": "x"}, counting=True), Objection)
+    assert isinstance(read({"max_tokens": -1}, counting=True), RequestObjection)
+    assert isinstance(read({"container": "x"}, counting=True), RequestObjection)
 
 
 def test_what_may_be_thought_counts_where_that_is_more() -> None:
@@ -126,13 +126,13 @@ def test_a_sentence_can_be_said_whatever_the_session_has_written() -> None:
     for field in ("\ud800", "x" * 1_000_000, "\n\x00"):
         body = json.dumps({**ASKED, field: 1}).encode()
         objection = read_request(body, serves=lambda _: None, searching=False)
-        assert isinstance(objection, Objection)
+        assert isinstance(objection, RequestObjection)
         assert len(objection.message.encode()) < 200
 
 
 def test_a_model_has_a_name_of_a_models_length() -> None:
     objection = read({"model": f"{MODEL}[{'m' * 100}]"})
-    assert isinstance(objection, Objection)
+    assert isinstance(objection, RequestObjection)
     assert objection.model
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import Target, TargetKind, Topic
 from claudeops.domain.schedules.windows import read_window
-from claudeops.formats.notices import Place, read_document
+from claudeops.formats.notices import SecretPlace, read_document
 from claudeops.text.toml_file import TomlFault
 
 WHOLE = """
@@ -33,13 +33,13 @@ def test_a_file_says_who_is_told_what_and_when() -> None:
     phone, team = read_document(WHOLE, timezone="UTC").targets
 
     assert phone.target == Target(
-        name="phone", topics=frozenset({Topic.INCIDENT, Topic.APPROVAL}), min_level=Level.CRITICAL
+        name="phone", topics=frozenset({Topic.INCIDENT, Topic.APPROVAL}), min_level=EventLevel.CRITICAL
     )
-    assert (dict(phone.secrets), phone.line) == ({"url": Place(variable="PHONE_URL")}, 2)
+    assert (dict(phone.secrets), phone.line) == ({"url": SecretPlace(variable="PHONE_URL")}, 2)
     assert team.target == Target(
         name="team", quiet_hours=(read_window("22:00-07:00"),), timezone="Europe/Berlin", max_per_hour=12
     )
-    assert dict(team.secrets) == {"url": Place(file="team.url")}
+    assert dict(team.secrets) == {"url": SecretPlace(file="team.url")}
 
 
 CHATS = """
@@ -80,9 +80,12 @@ def test_chats_and_those_who_may_answer_in_them_are_named() -> None:
         "-1001234567890",
         "https://api.telegram.org",
     )
-    assert dict(ops.secrets) == {"token": Place(variable="BOT_TOKEN")}
+    assert dict(ops.secrets) == {"token": SecretPlace(variable="BOT_TOKEN")}
     assert (room.target.kind, room.chat, room.api) == (TargetKind.SLACK, "C0123456789", "http://127.0.0.1:9/api")
-    assert dict(room.secrets) == {"bot_token": Place(file="bot.token"), "app_token": Place(variable="APP_TOKEN")}
+    assert dict(room.secrets) == {
+        "bot_token": SecretPlace(file="bot.token"),
+        "app_token": SecretPlace(variable="APP_TOKEN"),
+    }
     assert document.approvers == (
         Approver(name="alice", telegram_id="4711", slack_user_id="U0123456789"),
         Approver(name="bob", telegram_id="4712", tiers=frozenset({2}), services=("shop-*",)),

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from claudeops.domain.schedules import Cron, Interval, Schedule
-from claudeops.domain.schedules.plan import Overlap, Plan
+from claudeops.domain.schedules.plan import Overlap, SchedulePlan
 from claudeops.domain.schedules.windows import read_window
 from claudeops.formats.schedules import Surroundings, read_plans
 from claudeops.text.toml_file import TomlFault
@@ -44,12 +44,12 @@ AROUND: Final = Surroundings(
 
 def test_every_key_has_its_meaning_and_its_default() -> None:
     hourly, nightly = read_plans(WHOLE, AROUND)
-    assert hourly == Plan(
+    assert hourly == SchedulePlan(
         schedule=Schedule(name="hourly", cadence=Interval(seconds=3600), jitter_seconds=300, site="one"),
         timezone="America/New_York",
         origin="/etc/schedules.toml:2",
     )
-    assert nightly == Plan(
+    assert nightly == SchedulePlan(
         schedule=Schedule(
             name="nightly-db", cadence=Cron(expr="30 3 * * mon-fri", timezone="Europe/Berlin"), site="one"
         ),

@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import CredentialKind, GateCancelled, GateRequest, InitMismatch, Question
+from claudeops.harness.protocol import CredentialKind, GateCancelled, GateRequest, InitMismatch, QuestionWay
 from support.specs import SPEC
 
 HARNESS = ClaudeHarness()
@@ -127,7 +127,7 @@ def test_a_permission_question_is_answered_with_the_input_that_was_judged() -> N
     }
     signal = HARNESS.signal(frame, SPEC)
     assert isinstance(signal, GateRequest)
-    assert signal.question is Question.PERMISSION
+    assert signal.question is QuestionWay.PERMISSION
     (answer,) = lines(HARNESS.answer(signal, ALLOW))
     assert answer["response"]["response"] == {"behavior": "allow", "updatedInput": {"command": "ls"}}
     (answer,) = lines(HARNESS.answer(signal, DENY))
@@ -154,7 +154,7 @@ def test_a_verdict_that_asks_is_never_a_yes() -> None:
     assert isinstance(request, GateRequest)
     ask = Verdict(kind=VerdictKind.ASK, reason="needs approval")
     assert b'"permissionDecision":"ask"' in HARNESS.answer(request, ask)
-    asked_again = replace(request, question=Question.PERMISSION)
+    asked_again = replace(request, question=QuestionWay.PERMISSION)
     assert b'"behavior":"deny"' in HARNESS.answer(asked_again, ask)
 
 

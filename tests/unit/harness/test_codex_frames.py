@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.chains.outcome import Exit, judge
+from claudeops.domain.chains.outcome import ProcessExit, judge
 from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.formats.stream import (
-    Frame,
     LineMalformed,
     Other,
     ResultSeen,
     SessionStarted,
+    StreamFrame,
     TextSaid,
     ToolDenied,
     ToolEnded,
@@ -67,7 +67,7 @@ def test_codex(vector: dict[str, Any]) -> None:
     before = list(vector["lines"])
     transcript = read(*lines, last=vector.get("last"))
     stderr = kept(vector.get("stderr", ""))
-    exited = Exit(
+    exited = ProcessExit(
         code=vector.get("rc", 0),
         stderr_tail=stderr,
         stderr_is_noted=HARNESS.stderr_is_noted,
@@ -186,7 +186,7 @@ def test_usage_of_the_last_turn_counts_and_the_first_thread_id() -> None:
 
 
 def verdict(transcript: Transcript, code: int | None = 0, stderr: str = "") -> tuple[Outcome, FailureKind | None]:
-    exited = Exit(code=code, stderr_tail=stderr)
+    exited = ProcessExit(code=code, stderr_tail=stderr)
     judgement = judge(transcript, exited, heuristics=True, has_report=False, background_tasks_disabled=False)
     return judgement.outcome, judgement.failure_kind
 
@@ -305,7 +305,9 @@ def test_report_in_the_file_counts_like_one_in_the_stream() -> None:
 def test_last_message_survives_a_flood_of_commands() -> None:
     reader = HARNESS.reader()
     for number in range(3):
-        reader.feed(Frame(type="item.completed", subtype="", body=command(f"c{number}"), size=RETAINED_BYTES // 2))
+        reader.feed(
+            StreamFrame(type="item.completed", subtype="", body=command(f"c{number}"), size=RETAINED_BYTES // 2)
+        )
     for line in (item("agent_message", text='{"summary":"s"}'), DONE):
         reader.feed(decode(as_line(line)))
     transcript = reader.close()
@@ -321,7 +323,7 @@ def test_long_outputs_do_not_use_up_the_room() -> None:
     output = "x" * (RETAINED_BYTES // 2)
     for number in range(3):
         body = command(f"c{number}", aggregated_output=output)
-        reader.feed(Frame(type="item.completed", subtype="", body=body, size=len(output) + 100))
+        reader.feed(StreamFrame(type="item.completed", subtype="", body=body, size=len(output) + 100))
     assert [warning.partition(" ")[0] for warning in reader.close().warnings] == ["command_execution"]
 
 
@@ -373,7 +375,7 @@ def test_notice_of_deprecation_is_one_line_that_says_both(stderr: str, notes: in
 
 
 def test_stderr_of_a_failed_start_is_the_error() -> None:
-    exited = Exit(code=1, stderr_tail="error: no such flag\n", stderr_is_noted=True)
+    exited = ProcessExit(code=1, stderr_tail="error: no such flag\n", stderr_is_noted=True)
     judgement = judge(read(), exited, heuristics=True, has_report=False, background_tasks_disabled=False)
     assert (judgement.outcome, judgement.error) == (Outcome.NO_OUTPUT, "error: no such flag\n")
     assert "error: no such flag" not in judgement.warnings

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.calls import ToolCall, VerdictKind
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
-from claudeops.policy.reach import Reach, refuse_url
-from claudeops.policy.tiers import PolicyFault, Scope, TierPolicy, explain, judge, parse_policy, tier_policy
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
+from claudeops.policy.reach import TierReach, refuse_url
+from claudeops.policy.tiers import JudgeScope, PolicyFault, TierPolicy, explain, judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash, judged
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK
-HERE = Source(path="shop/CLAUDE-OPS.md", line=3)
+HERE = StatementSource(path="shop/CLAUDE-OPS.md", line=3)
 OURS = Estate(
     manifests=(
         Manifest(repository="shop", services=(Service(name="Cart", aliases=("basket", "b.example.org"), source=HERE),)),
@@ -27,7 +27,7 @@ OURS = Estate(
 PLACE = replace(SCOPE, estate=OURS)
 
 
-def verdicts(command: str, scope: Scope = PLACE) -> str:
+def verdicts(command: str, scope: JudgeScope = PLACE) -> str:
     """Return the verdicts of the three tiers by their first letters; ``?`` stands for ask."""
     kinds = [judged(command, tier, scope).kind for tier in (1, 2, 3)]
     return " ".join({ALLOW: "a", DENY: "d", ASK: "?"}[kind] for kind in kinds)
@@ -385,7 +385,7 @@ PIECES = st.sampled_from([*NAMES, *MARKS])
 @given(st.lists(PIECES, min_size=1, max_size=8).map("".join))
 def test_whatever_is_allowed_leads_to_the_estate_as_others_read_it(url: str) -> None:
     """Read by another parser too: no spelling shows one of them a host of ours and the other a stranger."""
-    reach = Reach(urls=("{estate}",), estate=OURS)
+    reach = TierReach(urls=("{estate}",), estate=OURS)
     if refuse_url(url) or reach.refuse_url(url):
         return
     read = urlsplit(url if "://" in url else f"http://{url}")

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolCall, VerdictKind
-from claudeops.policy.tiers import Scope, explain, judge, tier_policy
+from claudeops.policy.tiers import JudgeScope, explain, judge, tier_policy
 from support.policy_cases import POLICY, SCOPE, TIERS, bash, judged
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
 
 
-def ran(command: str, scope: Scope = SCOPE) -> list[str]:
+def ran(command: str, scope: JudgeScope = SCOPE) -> list[str]:
     """Return the words that run; programs without their directory."""
     found = explain(bash(command), tier=tier_policy(POLICY, 1), scope=scope)
     assert found.verdict.kind is ALLOW, found.verdict.reason

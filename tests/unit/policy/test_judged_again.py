@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.policy.tiers import Judgement, explain, tier_policy
+from claudeops.policy.tiers import PolicyJudgement, explain, tier_policy
 from support.policy_cases import POLICY, SCOPE, bash, rows
 
 COMMAND = {"tiers.txt": 1, "actions.txt": 1, "environments.txt": 1, "instead.txt": 2}
@@ -15,11 +15,11 @@ TABLES = (*COMMAND, "harmless.txt", "forms-1.txt", "forms-2.txt", "forms-3.txt")
 HIGHEST = tier_policy(POLICY, 3)
 
 
-def said(command: str) -> Judgement:
+def said(command: str) -> PolicyJudgement:
     return explain(bash(command), tier=HIGHEST, scope=SCOPE)
 
 
-def allowed(table: str) -> dict[str, Judgement]:
+def allowed(table: str) -> dict[str, PolicyJudgement]:
     """Return the commands of a table that are allowed; what the daemon runs as a look of its own has no such text."""
     commands = [row.split("\t")[COMMAND.get(table, 0)] for row in rows(table)]
     found = {command: said(command) for command in commands}

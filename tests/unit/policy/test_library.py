@@ -7,16 +7,16 @@ import re
 import pytest
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
-from claudeops.formats.library import Kind, LibraryText
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
+from claudeops.formats.library import LibraryKind, LibraryText
 from claudeops.policy.programs.network import PROGRAMS
-from claudeops.policy.tiers import Scope
+from claudeops.policy.tiers import JudgeScope
 from support.library_texts import shipped
 from support.policy_cases import judged
 
-SERVICE = Service(name="web", source=Source(path="estate/CLAUDE-OPS.md", line=1))
+SERVICE = Service(name="web", source=StatementSource(path="estate/CLAUDE-OPS.md", line=1))
 ESTATE = Estate(manifests=(Manifest(repository="estate", services=(SERVICE,)),), hosts=("host1", "web.example.org"))
-SCOPE = Scope(
+SCOPE = JudgeScope(
     repos_dir="/repos",
     workdir="/w/1/work",
     tmpdir="/w/1/tmp",
@@ -69,7 +69,7 @@ def test_nearly_every_text_teaches_commands() -> None:
 @pytest.mark.parametrize(("text", "command"), taught(), ids=lambda value: getattr(value, "name", value))
 def test_what_the_library_teaches_the_tier_may_do(text: LibraryText, command: str) -> None:
     verdict = judged(written_out(command), text.tier, SCOPE)
-    allowed = {VerdictKind.ALLOW, VerdictKind.ASK} if text.kind is Kind.PLAYBOOK else {VerdictKind.ALLOW}
+    allowed = {VerdictKind.ALLOW, VerdictKind.ASK} if text.kind is LibraryKind.PLAYBOOK else {VerdictKind.ALLOW}
     assert verdict.kind in allowed, verdict.reason
-    if text.kind is not Kind.PLAYBOOK:
+    if text.kind is not LibraryKind.PLAYBOOK:
         assert not verdict.actions

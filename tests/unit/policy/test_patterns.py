@@ -9,24 +9,24 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.policy.tiers import Judgement, Scope, explain, tier_policy
+from claudeops.policy.tiers import JudgeScope, PolicyJudgement, explain, tier_policy
 from support.policy_cases import POLICY, SCOPE, bash
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
 NAMES = ("/srv/logs/-rf", "/srv/logs/a b.log", "/srv/logs/it's.log", "/srv/logs/new\nline.log", "/srv/logs/x*y.log")
 
 
-def said(command: str, scope: Scope = SCOPE, tier: int = 1) -> Judgement:
+def said(command: str, scope: JudgeScope = SCOPE, tier: int = 1) -> PolicyJudgement:
     return explain(bash(command), tier=tier_policy(POLICY, tier), scope=scope)
 
 
-def words(command: str, scope: Scope = SCOPE) -> list[str]:
+def words(command: str, scope: JudgeScope = SCOPE) -> list[str]:
     found = said(command, scope)
     assert found.verdict.kind is ALLOW, found.verdict.reason
     return [word.removeprefix("/usr/bin/") for word in shlex.split(found.runs)]
 
 
-def finding(found: Mapping[str, tuple[str, ...] | None]) -> Scope:
+def finding(found: Mapping[str, tuple[str, ...] | None]) -> JudgeScope:
     return replace(SCOPE, expand=lambda pattern: found.get(pattern, ()))
 
 

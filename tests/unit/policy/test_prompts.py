@@ -8,12 +8,12 @@ import pytest
 
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.programs.network import PROGRAMS
-from claudeops.policy.tiers import Scope, judge, tier_policy
+from claudeops.policy.tiers import JudgeScope, judge, tier_policy
 from support.checkout import ROOT
 from support.policy_cases import NAMED, POLICY
 
 PROMPTS = ROOT / "prompts"
-SCOPE = Scope(
+SCOPE = JudgeScope(
     repos_dir="/repos",
     workdir="/w/1/work",
     tmpdir="/w/1/tmp",

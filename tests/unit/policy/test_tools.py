@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
-from claudeops.policy.tiers import Policy, Scope, TierPolicy, judge, narrow, parse_policy, tier_policy
+from claudeops.policy.tiers import JudgeScope, Policy, TierPolicy, judge, narrow, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
@@ -20,11 +20,13 @@ EVERY_TOOL = parse_policy(
 )
 
 
-def said(name: str, given: Mapping[str, object], tier: TierPolicy, scope: Scope = SCOPE) -> Verdict:
+def said(name: str, given: Mapping[str, object], tier: TierPolicy, scope: JudgeScope = SCOPE) -> Verdict:
     return judge(ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier, scope=scope)
 
 
-def asked(name: str, tier: int = 3, /, *, policy: Policy = EVERY_TOOL, scope: Scope = SCOPE, **given: str) -> Verdict:
+def asked(
+    name: str, tier: int = 3, /, *, policy: Policy = EVERY_TOOL, scope: JudgeScope = SCOPE, **given: str
+) -> Verdict:
     return said(name, given, tier_policy(policy, tier), scope)
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
-from claudeops.domain.estate.estate import Estate, Manifest, Prohibition, Service, Source
+from claudeops.domain.estate.estate import Estate, Manifest, Prohibition, Service, StatementSource
 from claudeops.policy.identity import pod_owners
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
-HERE = Source(path="media/CLAUDE-OPS.md", line=3)
+HERE = StatementSource(path="media/CLAUDE-OPS.md", line=3)
 TASK = "k3v9q2m8x7w5t1r6p4n0b2c7d"  # as swarm names one
 
 

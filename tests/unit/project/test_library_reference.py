@@ -7,8 +7,8 @@ import re
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.estate.estate import Estate
 from claudeops.engine.library import MOST_FILES
-from claudeops.formats.library import HEADINGS, LOWEST_TIER, MOST_BYTES, Kind, choose, parse
-from claudeops.policy.tiers import Scope
+from claudeops.formats.library import HEADINGS, LOWEST_TIER, MOST_BYTES, LibraryKind, choose, parse
+from claudeops.policy.tiers import JudgeScope
 from support.checkout import ROOT
 from support.library_texts import service, shipped
 from support.policy_cases import judged
@@ -32,7 +32,7 @@ def test_every_built_in_text_is_listed_with_its_tier_and_words() -> None:
             str(text.tier),
             ", ".join(f"`{word}`" for word in text.about),
         ]
-        for kind in Kind
+        for kind in LibraryKind
         for text in sorted(shipped().texts, key=lambda text: text.name)
         if text.kind is kind
     ]
@@ -40,7 +40,7 @@ def test_every_built_in_text_is_listed_with_its_tier_and_words() -> None:
 
 def test_the_kinds_are_those_of_the_code() -> None:
     listed = [(row[0].strip("`"), tuple(row[2].split(", ")), int(row[3])) for row in rows("Kinds")]
-    assert listed == [(kind.value, HEADINGS[kind], LOWEST_TIER[kind]) for kind in Kind]
+    assert listed == [(kind.value, HEADINGS[kind], LOWEST_TIER[kind]) for kind in LibraryKind]
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
@@ -50,7 +50,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
 
 def test_the_example_of_the_how_to_is_taken_and_given_to_its_service() -> None:
     assert EXAMPLE is not None
-    found = parse(EXAMPLE[1], kind=Kind.CHECK, origin="shop", path="orders.md")
+    found = parse(EXAMPLE[1], kind=LibraryKind.CHECK, origin="shop", path="orders.md")
     assert found.faults == ()
     (text,) = choose(found, tier=1, services=[service("shop")], budget_tokens=1_000)
     assert text.name == "shop/orders"
@@ -59,7 +59,7 @@ def test_the_example_of_the_how_to_is_taken_and_given_to_its_service() -> None:
 def test_the_commands_of_the_example_are_allowed() -> None:
     assert EXAMPLE is not None
     commands = re.findall(r"^- `([^`]+)`$", EXAMPLE[1], flags=re.MULTILINE)
-    scope = Scope(
+    scope = JudgeScope(
         repos_dir="/repos", workdir="/w", tmpdir="/t", home="/h", estate=Estate(hosts=("web1", "shop.example.org"))
     )
     assert [judged(command, 1, scope).kind for command in commands] == [VerdictKind.ALLOW] * 2

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
-from claudeops.metrics import DECLARED, Declared, Kind, Known, Metrics
+from claudeops.metrics import DECLARED, DeclaredMetric, KnownSets, MetricKind, Metrics
 from support.checkout import ROOT
 
 PAGE: Final = ROOT / "docs" / "reference" / "metrics.md"
@@ -21,11 +21,11 @@ OF_TARGETS: Final = {"instance", "job", "le"}
 OF_PROCESSES: Final = {"process_start_time_seconds", "process_resident_memory_bytes"}
 
 
-def series() -> dict[str, Declared]:
+def series() -> dict[str, DeclaredMetric]:
     """Return what is declared, by the names that an expression may have."""
-    found: dict[str, Declared] = {}
+    found: dict[str, DeclaredMetric] = {}
     for each in DECLARED:
-        names = [each.name + ending for ending in OF_HISTOGRAMS] if each.kind is Kind.HISTOGRAM else [each.name]
+        names = [each.name + ending for ending in OF_HISTOGRAMS] if each.kind is MetricKind.HISTOGRAM else [each.name]
         found |= dict.fromkeys(names, each)
     return found
 
@@ -62,7 +62,7 @@ def test_every_metric_has_its_row_and_every_row_its_metric() -> None:
 
 
 def test_the_registry_has_what_is_declared_and_what_the_process_is() -> None:
-    registry = Metrics(Known(version="1")).registry
+    registry = Metrics(KnownSets(version="1")).registry
     known = {name for each in registry.collect() for name in (each.name, f"{each.name}_total")}
     registered = set(registry._names_to_collectors)
     assert set(series()) <= registered

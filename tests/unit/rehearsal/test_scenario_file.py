@@ -9,18 +9,18 @@ import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.scenario import (
-    Alerts,
     Chat,
     DiskFull,
-    Expected,
     ExpectedChat,
-    Expired,
+    ExpectedOutcome,
+    ExpiredCertificate,
     Failing,
-    Service,
+    ScenarioAlerts,
+    ScenarioService,
+    ScenarioStep,
+    ScenarioTap,
     Silent,
-    Step,
     Stopped,
-    Tap,
     Within,
 )
 from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
@@ -286,8 +286,8 @@ def test_at_least_the_promised_scenarios_are_shipped() -> None:
 
 
 SHAPES = [
-    *(Alerts, Service, Stopped, Failing, DiskFull, Silent, Expired),
-    *(Step, Expected, Within, Chat, Tap, ExpectedChat),
+    *(ScenarioAlerts, ScenarioService, Stopped, Failing, DiskFull, Silent, ExpiredCertificate),
+    *(ScenarioStep, ExpectedOutcome, Within, Chat, ScenarioTap, ExpectedChat),
 ]
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
-from claudeops.domain.probes.probe import State as ProbeState
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, Trigger
 from claudeops.rehearsal.course import Struck
-from claudeops.rehearsal.scenario import Expected, ExpectedChat, ExpectedEvent, State, Within
+from claudeops.rehearsal.scenario import ExpectedChat, ExpectedEvent, ExpectedOutcome, ServiceState, Within
 from claudeops.rehearsal.verdict import ProbeTurn, Record, Times, describe_call, may_still_come, shortfalls, times_of
 
 
@@ -55,18 +55,18 @@ RECORD = Record(
     account=ChainRecord(
         calls=(call('{"command":"docker restart web"}'), call('{"command":"rm -rf /data"}', VerdictKind.DENY)),
         actions=(KnownAction(session_id=2, kind="restart", service="web", success=True),),
-        events=(KnownEvent(session_id=1, level=Level.CRITICAL, service="web", message="web refuses connections"),),
+        events=(KnownEvent(session_id=1, level=EventLevel.CRITICAL, service="web", message="web refuses connections"),),
     ),
-    states={"web": State.UP},
+    states={"web": ServiceState.UP},
 )
-EXPECTED = Expected(
+EXPECTED = ExpectedOutcome(
     decision=DecisionReason.HEALTHY,
     tiers=(1, 2),
     actions=("restart web",),
     allowed=("docker restart web",),
     denied=("rm -rf",),
-    events=(ExpectedEvent(level=Level.CRITICAL, contains="refuses", service="web"),),
-    services={"web": State.UP},
+    events=(ExpectedEvent(level=EventLevel.CRITICAL, contains="refuses", service="web"),),
+    services={"web": ServiceState.UP},
 )
 
 
@@ -74,9 +74,9 @@ def test_what_came_as_expected_has_no_shortfall() -> None:
     assert shortfalls(RECORD, EXPECTED) == ()
 
 
-def of(**changes: object) -> Expected:
-    given: dict[str, object] = {name: getattr(EXPECTED, name) for name in Expected.__struct_fields__} | changes
-    return Expected(**given)  # type: ignore[arg-type]
+def of(**changes: object) -> ExpectedOutcome:
+    given: dict[str, object] = {name: getattr(EXPECTED, name) for name in ExpectedOutcome.__struct_fields__} | changes
+    return ExpectedOutcome(**given)  # type: ignore[arg-type]
 
 
 UNFULFILLED = {
@@ -109,22 +109,22 @@ UNFULFILLED = {
         "this call was not expected to be denied: rm -rf /data (so it is)",
     ),
     "an event of another weight": (
-        of(events=(ExpectedEvent(level=Level.WARNING, contains="refuses"),)),
+        of(events=(ExpectedEvent(level=EventLevel.WARNING, contains="refuses"),)),
         "a warning event with 'refuses' was expected, but there is none",
     ),
     "an event about another service": (
-        of(events=(ExpectedEvent(level=Level.CRITICAL, contains="refuses", service="shop"),)),
+        of(events=(ExpectedEvent(level=EventLevel.CRITICAL, contains="refuses", service="shop"),)),
         "a critical event about shop with 'refuses' was expected, but there is none",
     ),
     "a service in another state": (
-        of(services={"web": State.DOWN}),
+        of(services={"web": ServiceState.DOWN}),
         "web was expected to be down at the end, but it is up",
     ),
 }
 
 
 @pytest.mark.parametrize(("expected", "sentence"), UNFULFILLED.values(), ids=UNFULFILLED)
-def test_each_expectation_can_fail_by_itself(expected: Expected, sentence: str) -> None:
+def test_each_expectation_can_fail_by_itself(expected: ExpectedOutcome, sentence: str) -> None:
     assert shortfalls(RECORD, expected) == (sentence,)
 
 
@@ -203,7 +203,7 @@ FOUND = replace(
         ("web", ProbeState.UP, -3), ("db", ProbeState.UP, -2), ("web", ProbeState.DOWN, 2.5), ("web", ProbeState.UP, 14)
     ),
     own_events=[
-        EventRaised(at=after(2.5), level=Level.CRITICAL, service="web", message="web is down", session_id=None)
+        EventRaised(at=after(2.5), level=EventLevel.CRITICAL, service="web", message="web is down", session_id=None)
     ],
 )
 
@@ -226,7 +226,7 @@ def test_what_nobody_noticed_has_no_times() -> None:
 def test_what_probes_found_in_time_has_no_shortfall() -> None:
     expected = of(
         trigger=Trigger.SCHEDULED,
-        events=(ExpectedEvent(level=Level.CRITICAL, contains="web is down", service="web"),),
+        events=(ExpectedEvent(level=EventLevel.CRITICAL, contains="web is down", service="web"),),
         probes={"web": ProbeState.UP, "db": ProbeState.UP},
         within_seconds=Within(noticed=2.5, session_started=10, repaired=20),
     )
@@ -252,7 +252,7 @@ NOT_FOUND = {
 
 
 @pytest.mark.parametrize(("expected", "sentence"), NOT_FOUND.values(), ids=NOT_FOUND)
-def test_what_probes_did_not_find_as_expected_is_a_sentence(expected: Expected, sentence: str) -> None:
+def test_what_probes_did_not_find_as_expected_is_a_sentence(expected: ExpectedOutcome, sentence: str) -> None:
     assert shortfalls(FOUND, expected) == (sentence,)
 
 
@@ -263,7 +263,7 @@ def test_a_repair_that_never_came_is_a_sentence() -> None:
 
 
 def test_where_no_session_is_expected_each_one_is_too_many() -> None:
-    none = Expected(tiers=(), events=(ExpectedEvent(level=Level.CRITICAL, contains="web is down"),))
+    none = ExpectedOutcome(tiers=(), events=(ExpectedEvent(level=EventLevel.CRITICAL, contains="web is down"),))
     alone = replace(FOUND, sessions=[], account=ChainRecord())
     assert shortfalls(alone, none) == ()
     assert not may_still_come(alone, none)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from claudeops.scripted_api.requests import NO_BODY, Kind, Recorded, one_line, session_key, without_credentials
+from claudeops.scripted_api.requests import NO_BODY, Recorded, RequestKind, one_line, session_key, without_credentials
 
 REMINDER = "\n\n<system-reminder>\n<total_tokens>14993628 tokens left</total_tokens>\n</system-reminder>"
 
 
 def recorded(body: object) -> Recorded:
     raw = msgspec.Raw(msgspec.json.encode(body))
-    return Recorded(number=1, kind=Kind.MAIN, method="POST", path="/v1/messages", headers={}, raw=raw)
+    return Recorded(number=1, kind=RequestKind.MAIN, method="POST", path="/v1/messages", headers={}, raw=raw)
 
 
 def result(tool_use_id: str, content: object, **more: object) -> dict[str, object]:

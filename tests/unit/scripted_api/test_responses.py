@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from claudeops.scripted_api import responses
-from claudeops.scripted_api.player import Finish, Player, Reply
-from claudeops.scripted_api.requests import Kind, Recorded
-from claudeops.scripted_api.responses import Message, TextBlock, ToolUseBlock, compose
-from claudeops.scripted_api.script import ApiError, Script, Step, ToolUse, Usage
+from claudeops.scripted_api.player import Finish, Player, ScriptedReply
+from claudeops.scripted_api.requests import Recorded, RequestKind
+from claudeops.scripted_api.responses import ModelMessage, TextBlock, ToolUseBlock, compose
+from claudeops.scripted_api.script import Script, ScriptedError, ScriptedToolUse, ScriptStep, Usage
 
-MESSAGE = Message(
+MESSAGE = ModelMessage(
     id="msg_1",
     model="claude-haiku-4-5",
     content=(TextBlock(text="I look ä🙂"), ToolUseBlock(id="toolu_1", name="Bash", input={"command": "df\n"})),
@@ -52,7 +52,7 @@ def see(played: Player, *, method: str = "POST", path: str = "/v1/messages?beta=
     return played.see(method=method, path=path, headers=SESSION, body=msgspec.json.encode(asked))
 
 
-def error_of(reply: Reply) -> dict[str, str]:
+def error_of(reply: ScriptedReply) -> dict[str, str]:
     body = msgspec.json.decode(reply.pieces[0])
     assert body["type"] == "error"
     error: dict[str, str] = body["error"]
@@ -106,20 +106,31 @@ def test_without_a_stream_the_same_message_is_one_object() -> None:
 @pytest.mark.parametrize(
     ("step", "stop_reason", "blocks"),
     [
-        pytest.param(Step(text="done"), "end_turn", ["TextBlock"], id="text_ends_the_turn"),
-        pytest.param(Step(text=""), "end_turn", [], id="silent_model"),
-        pytest.param(Step(text="a", tool=ToolUse(name="Bash")), "tool_use", ["TextBlock", "Bash"], id="text_and_tool"),
+        pytest.param(ScriptStep(text="done"), "end_turn", ["TextBlock"], id="text_ends_the_turn"),
+        pytest.param(ScriptStep(text=""), "end_turn", [], id="silent_model"),
         pytest.param(
-            Step(tools=(ToolUse(name="Bash"), ToolUse(name="Read"))), "tool_use", ["Bash", "Read"], id="parallel"
+            ScriptStep(text="a", tool=ScriptedToolUse(name="Bash")),
+            "tool_use",
+            ["TextBlock", "Bash"],
+            id="text_and_tool",
         ),
-        pytest.param(Step(report={}), "tool_use", ["StructuredOutput"], id="empty_report"),
         pytest.param(
-            Step(tool=ToolUse(name="Bash"), report={}), "tool_use", ["Bash", "StructuredOutput"], id="report_comes_last"
+            ScriptStep(tools=(ScriptedToolUse(name="Bash"), ScriptedToolUse(name="Read"))),
+            "tool_use",
+            ["Bash", "Read"],
+            id="parallel",
         ),
-        pytest.param(Step(text="a", stop_reason="max_tokens"), "max_tokens", ["TextBlock"], id="as_scripted"),
+        pytest.param(ScriptStep(report={}), "tool_use", ["StructuredOutput"], id="empty_report"),
+        pytest.param(
+            ScriptStep(tool=ScriptedToolUse(name="Bash"), report={}),
+            "tool_use",
+            ["Bash", "StructuredOutput"],
+            id="report_comes_last",
+        ),
+        pytest.param(ScriptStep(text="a", stop_reason="max_tokens"), "max_tokens", ["TextBlock"], id="as_scripted"),
     ],
 )
-def test_a_step_becomes_a_message_of_its_kind(step: Step, stop_reason: str, blocks: list[str]) -> None:
+def test_a_step_becomes_a_message_of_its_kind(step: ScriptStep, stop_reason: str, blocks: list[str]) -> None:
     message = compose(step, model="m", seed="x", last_result="")
     assert message.stop_reason == stop_reason
     assert [getattr(block, "name", "TextBlock") for block in message.content] == blocks
@@ -127,9 +138,9 @@ def test_a_step_becomes_a_message_of_its_kind(step: Step, stop_reason: str, bloc
 
 def test_the_last_result_goes_into_texts_and_reports_but_never_into_commands() -> None:
     mark = "<{{last_result}}>"
-    step = Step(
+    step = ScriptStep(
         text=mark,
-        tool=ToolUse(name="Bash", input={"command": f"echo {mark}"}),
+        tool=ScriptedToolUse(name="Bash", input={"command": f"echo {mark}"}),
         report={"summary": mark, "events": [{"message": mark, "count": 1}]},
     )
     text, tool, report = compose(step, model="m", seed="x", last_result="; rm -rf /").content
@@ -155,7 +166,7 @@ def test_no_two_tool_calls_of_a_session_share_an_id() -> None:
 def test_a_side_request_gets_short_text_and_uses_no_step() -> None:
     played = player({"text": "step"})
     side = see(played, tools=[])
-    assert side.kind is Kind.SIDE
+    assert side.kind is RequestKind.SIDE
     assert joined(decoded(played.reply(side).pieces)) == ["aside"]
     assert joined(decoded(played.reply(see(played)).pieces)) == ["step"]
 
@@ -181,7 +192,7 @@ def test_everything_else_is_not_found_in_the_shape_of_the_api(method: str, path:
     played = player({"text": "step"})
     seen = see(played, method=method, path=path)
     reply = played.reply(seen)
-    assert (seen.kind, reply.status, reply.problem) == (Kind.OTHER, status, None)
+    assert (seen.kind, reply.status, reply.problem) == (RequestKind.OTHER, status, None)
     if status == 404:
         assert error_of(reply) == {"type": "not_found_error", "message": f"no such endpoint: {method} {path}"}
 
@@ -254,6 +265,6 @@ def test_a_model_without_a_tier_is_a_problem() -> None:
 
 
 def test_the_error_body_is_that_of_the_api() -> None:
-    body = responses.error_body(error_type=ApiError(status=400).error_type, message="no", request_id="req_1")
+    body = responses.error_body(error_type=ScriptedError(status=400).error_type, message="no", request_id="req_1")
     error = {"type": "invalid_request_error", "message": "no"}
     assert msgspec.json.decode(body) == {"type": "error", "error": error, "request_id": "req_1"}

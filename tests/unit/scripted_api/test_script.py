@@ -7,7 +7,16 @@ import tomllib
 import pytest
 
 from claudeops.errors import ConfigurationError
-from claudeops.scripted_api.script import ApiError, Script, SessionScript, Step, Tier, ToolUse, Usage, When
+from claudeops.scripted_api.script import (
+    Script,
+    ScriptedError,
+    ScriptedToolUse,
+    ScriptStep,
+    ScriptTier,
+    SessionScript,
+    Usage,
+    When,
+)
 
 EVERY_KEY = """
 side_text = "aside"
@@ -36,21 +45,21 @@ steps = [{ tools = [{ name = "Read", input = { file_path = "/a" } }, { name = "R
 
 
 def test_a_toml_file_maps_onto_the_values_one_to_one() -> None:
-    looks = Step(text="I look.", tool=ToolUse(name="Bash", input={"command": "df -h /"}))
+    looks = ScriptStep(text="I look.", tool=ScriptedToolUse(name="Bash", input={"command": "df -h /"}))
     when = When(contains="100%", not_contains="tmpfs")
-    reports = Step(when=when, report={"summary": "full: {{last_result}}"})
-    limited = Step(error=ApiError(status=429, message="slow down", headers={"retry-after": "1"}), times=2)
-    slow = Step(delay_seconds=0.5, text="done", stop_reason="max_tokens", usage=Usage(output_tokens=7))
-    broken = (Step(text="I go", cut=True), Step(hang=True))
-    reads = tuple(ToolUse(name="Read", input={"file_path": path}) for path in ("/a", "/b"))
+    reports = ScriptStep(when=when, report={"summary": "full: {{last_result}}"})
+    limited = ScriptStep(error=ScriptedError(status=429, message="slow down", headers={"retry-after": "1"}), times=2)
+    slow = ScriptStep(delay_seconds=0.5, text="done", stop_reason="max_tokens", usage=Usage(output_tokens=7))
+    broken = (ScriptStep(text="I go", cut=True), ScriptStep(hang=True))
+    reads = tuple(ScriptedToolUse(name="Read", input={"file_path": path}) for path in ("/a", "/b"))
     assert Script.from_mapping(tomllib.loads(EVERY_KEY)) == Script(
         side_text="aside",
         tiers={
-            "haiku": Tier(
+            "haiku": ScriptTier(
                 repeat_last=True,
                 sessions=(SessionScript(steps=(looks, reports)), SessionScript(steps=(limited, slow, *broken))),
             ),
-            "strong": Tier(model="opus", steps=(Step(tools=reads),)),
+            "strong": ScriptTier(model="opus", steps=(ScriptStep(tools=reads),)),
         },
     )
 
@@ -195,6 +204,6 @@ def test_a_condition_is_about_the_last_results(when: When, text: str, holds: boo
 
 
 def test_an_error_has_the_type_that_the_api_gives_its_status() -> None:
-    assert ApiError(status=529).error_type == "overloaded_error"
-    assert ApiError(status=502).error_type == "api_error"
-    assert ApiError(status=429, type="custom").error_type == "custom"
+    assert ScriptedError(status=529).error_type == "overloaded_error"
+    assert ScriptedError(status=502).error_type == "api_error"
+    assert ScriptedError(status=429, type="custom").error_type == "custom"

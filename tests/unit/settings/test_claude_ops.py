@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings import load_settings
-from claudeops.settings.claude_ops import GONE, RENAMED, Fate, Verdict, read_set_up, sentence_for
+from claudeops.settings.claude_ops import GONE, RENAMED, Fate, LineVerdict, read_set_up, sentence_for
 from claudeops.settings.model import KNOWN
 from claudeops.settings.variables import WITHOUT_EFFECT
 from support.settings_world import make_world
@@ -113,4 +113,4 @@ def test_a_name_that_is_gone_is_refused_with_a_sentence_that_helps(tmp_path: Pat
 def test_a_verdict_is_a_value() -> None:
     (verdict,) = read_set_up("CLAUDEOPS_VERBOSE=1")
     new, note = RENAMED["CLAUDEOPS_VERBOSE"]
-    assert verdict == Verdict(line=1, subject="CLAUDEOPS_VERBOSE", fate=Fate.RENAMED, says=f"now {new}: {note}")
+    assert verdict == LineVerdict(line=1, subject="CLAUDEOPS_VERBOSE", fate=Fate.RENAMED, says=f"now {new}: {note}")

@@ -14,7 +14,7 @@ from claudeops.settings import prepare_directories, require_repos
 from claudeops.settings.files import packaged
 from claudeops.settings.model import KNOWN
 from claudeops.settings.places import read_places, unusable
-from claudeops.settings.reader import Reader
+from claudeops.settings.reader import VariableReader
 from support.settings_world import World
 
 
@@ -45,7 +45,7 @@ def test_mount_that_cannot_be_written_is_not_passed_over_in_silence(world: World
     def may(path: Path, _access: int) -> bool:
         return path != world.root / "state"
 
-    places, warnings = read_places(Reader({}, KNOWN, cwd=world.cwd), cwd=world.cwd, root=world.root, may=may)
+    places, warnings = read_places(VariableReader({}, KNOWN, cwd=world.cwd), cwd=world.cwd, root=world.root, may=may)
 
     assert (places.state_dir, places.results_dir) == (world.cwd / ".claudeops" / "state", world.root / "results")
     (warning,) = warnings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from claudeops.web.sse import HEARTBEAT, EventStream, Write, frame, natural, number_after, opening
-from claudeops.web.tail import Line, plain
+from claudeops.web.tail import TailLine, plain
 from claudeops.wording.stream import ShownKind, ShownLine
 from support.streaming import Event, EventReader
 from support.waiting import PATIENCE_SECONDS
@@ -80,7 +80,7 @@ def test_a_hostile_line_is_shown_as_text_and_acts_in_no_page(text: str) -> None:
     html = plain([line], {})
 
     assert html.count("<") == 2 + 2  # the item and its text, each begun and ended
-    (event,) = read(Line(line, {}).frame(7, plain)).events
+    (event,) = read(TailLine(line, {}).frame(7, plain)).events
     assert event.id == "7.1"
 
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.probes.probe import Verb
+from claudeops.domain.probes.probe import PingVerb
 from claudeops.errors import StoreError
 from claudeops.web.endpoints import Endpoint
-from claudeops.web.listener import CALLS_AT_ONCE, MOST_AT_ONCE, MOST_BYTES, Hosts
-from claudeops.web.ports import Check
+from claudeops.web.listener import CALLS_AT_ONCE, MOST_AT_ONCE, MOST_BYTES, AllowedHosts
+from claudeops.web.ports import ReadinessCheck
 from support.listening import CHAT_KEY, HOST, NOON, PLANTED, SHARED, Door, TestClock, bearer, secret_of, token_for
 
 ALERTS = "/api/v1/alerts/prometheus"
@@ -121,7 +121,7 @@ async def test_a_head_request_is_answered_where_nothing_is_done(door: Door) -> N
     ["localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:8080", "[::1]", "ops.example.com.", "10.1.2.3:80", "[fe80::1]"],
 )
 def test_we_know_our_own_names_and_addresses_are_no_names(host: str) -> None:
-    assert Hosts.of(["OPS.example.com"]).has(host)
+    assert AllowedHosts.of(["OPS.example.com"]).has(host)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_we_know_our_own_names_and_addresses_are_no_names(host: str) -> None:
     ],
 )
 def test_no_other_name_leads_here(host: str) -> None:
-    assert not Hosts.of(["ops.example.com"]).has(host)
+    assert not AllowedHosts.of(["ops.example.com"]).has(host)
 
 
 @pytest.mark.parametrize("host", ["[", "a/b?c", "localhost:x/y", "localhost:99999999", "[::1", "\u00e9"])
@@ -385,7 +385,7 @@ async def test_the_last_use_is_written_in_the_end_at_the_latest(door: Door) -> N
 
 async def test_health_needs_neither_database_nor_checks(door: Door) -> None:
     door.tokens.away = True
-    door.checks = [Check(name="database_writes", ok=False, detail="the disk of nas is full.")]
+    door.checks = [ReadinessCheck(name="database_writes", ok=False, detail="the disk of nas is full.")]
     alive, ready = (
         await door.ask("GET", "/healthz", headers=bearer(1)),
         await door.ask("GET", "/readyz", headers=bearer(1)),
@@ -397,7 +397,10 @@ async def test_health_needs_neither_database_nor_checks(door: Door) -> None:
 
 
 async def test_why_it_is_not_ready_is_for_those_who_may_read(door: Door) -> None:
-    door.checks = [Check(name="meter", ok=True), Check(name="disk", ok=False, detail="the disk of nas is full.")]
+    door.checks = [
+        ReadinessCheck(name="meter", ok=True),
+        ReadinessCheck(name="disk", ok=False, detail="the disk of nas is full."),
+    ]
     answers = [await door.ask("GET", "/readyz", headers=headers) for headers in ({}, bearer(1), bearer(2))]
 
     assert [answer.status for answer in answers] == [503] * 3
@@ -405,9 +408,9 @@ async def test_why_it_is_not_ready_is_for_those_who_may_read(door: Door) -> None
 
 
 @pytest.mark.parametrize(
-    ("ending", "verb"), [("", Verb.SUCCESS), ("/start", Verb.START), ("/fail", Verb.FAIL), ("/log", None)]
+    ("ending", "verb"), [("", PingVerb.SUCCESS), ("/start", PingVerb.START), ("/fail", PingVerb.FAIL), ("/log", None)]
 )
-async def test_a_heartbeat_is_heard_by_either_method(door: Door, ending: str, verb: Verb | None) -> None:
+async def test_a_heartbeat_is_heard_by_either_method(door: Door, ending: str, verb: PingVerb | None) -> None:
     target = f"/api/v1/heartbeats/backup{ending}"
     got = await door.ask("GET", f"{target}?rid=1", headers=bearer(1))
     posted = await door.ask("POST", target, b"42 files\n\xff done" + b"x" * 20_000, headers=bearer(1))

@@ -10,14 +10,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claudeops.web.news import AT_ONCE, News
+from claudeops.web.news import AT_ONCE, NewsFeed
 from support.waiting import until
 
 MANY = 10 * AT_ONCE + 3
 
 
 @asynccontextmanager
-async def waiting(news: News, woken: list[int], count: int = MANY) -> AsyncIterator[None]:
+async def waiting(news: NewsFeed, woken: list[int], count: int = MANY) -> AsyncIterator[None]:
     """Have so many wait, each of whom writes down that it was woken."""
 
     async def wait(number: int) -> None:
@@ -41,7 +41,7 @@ async def steps(woken: list[int], count: int) -> list[int]:
 
 
 async def test_what_else_is_to_be_done_comes_between_those_who_are_woken() -> None:
-    news, woken = News(), list[int]()
+    news, woken = NewsFeed(), list[int]()
     async with waiting(news, woken):
         news.tell()
         assert max(await steps(woken, MANY)) <= AT_ONCE
@@ -49,7 +49,7 @@ async def test_what_else_is_to_be_done_comes_between_those_who_are_woken() -> No
 
 
 async def test_news_while_some_are_still_to_be_woken_wakes_each_once_and_those_who_came_since() -> None:
-    news, woken = News(), list[int]()
+    news, woken = NewsFeed(), list[int]()
     async with waiting(news, woken):
         news.tell()
         async with waiting(news, woken):
@@ -60,7 +60,7 @@ async def test_news_while_some_are_still_to_be_woken_wakes_each_once_and_those_w
 
 
 async def test_whoever_comes_after_the_news_waits_for_the_next() -> None:
-    news, woken = News(), list[int]()
+    news, woken = NewsFeed(), list[int]()
     news.tell()
     async with waiting(news, woken, count=1):
         assert woken == []
@@ -70,7 +70,7 @@ async def test_whoever_comes_after_the_news_waits_for_the_next() -> None:
 
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_one_who_has_gone_is_not_waited_for(is_told: bool) -> None:
-    news, woken = News(), list[int]()
+    news, woken = NewsFeed(), list[int]()
     async with waiting(news, woken, count=AT_ONCE), anyio.create_task_group() as leaving:
         leaving.start_soon(news.wait)
         await anyio.wait_all_tasks_blocked()
@@ -82,7 +82,7 @@ async def test_one_who_has_gone_is_not_waited_for(is_told: bool) -> None:
 
 
 async def test_the_one_who_is_woken_is_not_one_who_has_gone() -> None:
-    news, woken = News(), list[int]()
+    news, woken = NewsFeed(), list[int]()
     with anyio.move_on_after(0):
         await news.wait()
     async with waiting(news, woken, count=1):
@@ -91,7 +91,7 @@ async def test_the_one_who_is_woken_is_not_one_who_has_gone() -> None:
 
 
 async def test_one_alone_is_woken_the_first_who_came() -> None:
-    news, woken = News(), list[int]()
+    news, woken = NewsFeed(), list[int]()
     async with waiting(news, woken, count=3):
         news.tell_one()
         await until(lambda: bool(woken))

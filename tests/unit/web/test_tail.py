@@ -9,14 +9,14 @@ import anyio.lowlevel
 import pytest
 
 from claudeops.web.sse import Write
-from claudeops.web.tail import BATCH, SHARED, LinesReader, Tail
+from claudeops.web.tail import BATCH, SHARED, LinesReader, SessionTail
 from support.loop_time import loop_time
 from support.streaming import EventReader, HeldLog
 from support.waiting import PATIENCE_SECONDS, until
 
 
-def reader_of(log: HeldLog, tail: Tail, write: Write) -> LinesReader:
-    async def join(_: int) -> Tail:
+def reader_of(log: HeldLog, tail: SessionTail, write: Write) -> LinesReader:
+    async def join(_: int) -> SessionTail:
         return tail
 
     return LinesReader(session_id=7, log=log, at=0, render=None, write=write, join=join)
@@ -28,7 +28,7 @@ def lines(events: EventReader) -> list[int]:
 
 async def test_a_reader_that_falls_behind_what_is_shared_still_gets_every_line() -> None:
     log, quick, slow, may = HeldLog(["first"]), EventReader(), EventReader(), anyio.Event()
-    tail = Tail(log, last=1)
+    tail = SessionTail(log, last=1)
 
     async def at_once(content: bytes) -> None:
         quick.feed(content)
@@ -57,7 +57,7 @@ async def test_a_reader_that_falls_behind_what_is_shared_still_gets_every_line()
 
 async def test_a_log_that_cannot_be_read_any_more_ends_the_reading() -> None:
     log = HeldLog(["first"])
-    tail = Tail(log, last=1)
+    tail = SessionTail(log, last=1)
 
     async def write(_: bytes) -> None:
         log.error = OSError("the disk is away")
@@ -74,7 +74,7 @@ async def turns() -> None:
 
 async def test_when_the_one_who_looks_for_all_has_gone_another_looks_at_once() -> None:
     log, stays = HeldLog(["first"]), EventReader()
-    tail = Tail(log, last=1)
+    tail = SessionTail(log, last=1)
 
     async def write(content: bytes) -> None:
         stays.feed(content)
@@ -100,7 +100,7 @@ async def test_when_the_one_who_looks_for_all_has_gone_another_looks_at_once() -
 
 async def test_many_readers_look_no_more_often_than_one() -> None:
     log, readers = HeldLog(["first"]), [EventReader() for _ in range(30)]
-    tail = Tail(log, last=1)
+    tail = SessionTail(log, last=1)
 
     async def feed(events: EventReader, content: bytes) -> None:
         events.feed(content)

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.alerts.alert import Alert, AlertState, Decision, Key, Silence
+from claudeops.domain.alerts.alert import Alert, AlertDecision, AlertState, Key, Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Ruling
 from claudeops.domain.alerts.rules import Grouping
 from claudeops.domain.alerts.suppression import preview
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.wording.alert_brief import MOST_BYTES, brief, chain_fingerprint, handover, note, sentence
 from support.alerts import NOON, SOURCE, World, alert, minutes, over, rules_of
@@ -31,7 +31,7 @@ def told(*alerts: Alert) -> tuple[str, World]:
 def test_a_brief_says_what_fires_since_when_and_in_the_senders_words() -> None:
     text, _ = told(
         alert("Down", starts_at=NOON - minutes(3), annotations={"summary": "no answer"}, labels={"instance": "web1"}),
-        alert("Slow", "cart", severity=Level.WARNING),
+        alert("Slow", "cart", severity=EventLevel.WARNING),
     )
     assert text == (
         "Incident 1 (critical), open since 2026-03-01 12:00:00 UTC: 2 alerts about 2 services came by 12:00:00 UTC. "
@@ -75,7 +75,7 @@ def test_a_brief_never_has_more_than_four_kilobytes(count: int) -> None:
 
 
 def test_the_most_severe_stand_first_and_what_is_left_out_is_counted() -> None:
-    alerts = [alert(f"W{n}", f"s{n}", severity=Level.WARNING) for n in range(60)]
+    alerts = [alert(f"W{n}", f"s{n}", severity=EventLevel.WARNING) for n in range(60)]
     text, _ = told(*alerts, alert("Down", "db"))
     assert text.splitlines()[2].startswith("- Down of db (critical")
     assert "left out" in text or "more alerts" in text
@@ -94,7 +94,7 @@ def test_a_running_chain_is_told_what_joined_it() -> None:
 
 def test_a_queued_session_carries_the_same() -> None:
     world = World(rules=rules_of(TOGETHER))
-    world.say(alert("Down"), alert("Slow", "cart", severity=Level.WARNING))
+    world.say(alert("Down"), alert("Slow", "cart", severity=EventLevel.WARNING))
     start = world.starts[0]
     carried = handover(start, world.states, incident=world.incidents[1], now=world.now)
     assert carried.reason == "2 alerts from am about shop, cart"
@@ -107,8 +107,8 @@ def test_a_queued_session_carries_the_same() -> None:
     assert chain_fingerprint(start).startswith("alert:")
 
 
-@pytest.mark.parametrize("decision", Decision)
-def test_every_decision_is_told_in_one_sentence(decision: Decision) -> None:
+@pytest.mark.parametrize("decision", AlertDecision)
+def test_every_decision_is_told_in_one_sentence(decision: AlertDecision) -> None:
     world = World()
     world.say(alert("Down\u202e", "shop"))
     state: AlertState = next(iter(world.states.values()))

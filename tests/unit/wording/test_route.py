@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.probes.probe import Probe, TcpLook
-from claudeops.formats.library import Kind, LibraryText
-from claudeops.wording.route import Candidate, Match, What, of_probe, of_text, of_tier, route, stems
+from claudeops.formats.library import LibraryKind, LibraryText
+from claudeops.wording.route import Candidate, RoutedCandidate, What, of_probe, of_text, of_tier, route, stems
 
 
-def text(kind: Kind, name: str, tier: int, when: str, *about: str) -> LibraryText:
+def text(kind: LibraryKind, name: str, tier: int, when: str, *about: str) -> LibraryText:
     body = f"## When\n{when}\n\n## Look\nSee what is there."
     return LibraryText(kind=kind, name=name, tier=tier, about=about, origin="built-in", text=body, digest="")
 
@@ -21,15 +21,17 @@ TIERS = (
     of_tier(3, "remediate", "t3.md", ("restart", "redeployment")),
 )
 TEXTS = (
-    of_text(text(Kind.CHECK, "disk", 1, "Logs grow on a host.", "host", "disk"), "checks/disk.md"),
-    of_text(text(Kind.PLAYBOOK, "free-disk", 3, "A file system is nearly full.", "disk", "host"), "playbooks/free.md"),
-    of_text(text(Kind.SKILL, "read-http", 1, "A page answers with a code.", "http"), "skills/http.md"),
+    of_text(text(LibraryKind.CHECK, "disk", 1, "Logs grow on a host.", "host", "disk"), "checks/disk.md"),
+    of_text(
+        text(LibraryKind.PLAYBOOK, "free-disk", 3, "A file system is nearly full.", "disk", "host"), "playbooks/free.md"
+    ),
+    of_text(text(LibraryKind.SKILL, "read-http", 1, "A page answers with a code.", "http"), "skills/http.md"),
 )
 PROBE = of_probe(Probe(name="shop-port", service="shop", look=TcpLook(host="10.0.0.9", port=443), origin="probes:1"))
 ALL = (*TIERS, *TEXTS, PROBE)
 
 
-def names(found: tuple[Match, ...]) -> list[str]:
+def names(found: tuple[RoutedCandidate, ...]) -> list[str]:
     return [match.candidate.name for match in found]
 
 

@@ -12,7 +12,7 @@ from claudeops.cli.commands.filters import SESSION, filters, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
     from claudeops.domain.listing import Listing, Reference
 
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # help and mistakes are answered without the model
 @click.option("--all", "everything", is_flag=True, help="Also those that were answered, were used or have expired.")
 @filters("service", "level", "outcome")
 @shaped()
-def list_approvals(everything: bool, wanted: Listing, shape: Shape) -> int:  # noqa: FBT001 - click
+def list_approvals(everything: bool, wanted: Listing, shape: AnswerShape) -> int:  # noqa: FBT001 - click
     """Show the tool calls that wait for a person's approval, in full."""
     from claudeops.cli.approvals import print_approvals
 

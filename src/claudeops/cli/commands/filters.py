@@ -17,7 +17,7 @@ import click
 from claudeops.cli.commands.options import OUTPUT_FORMAT
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
     from claudeops.domain.listing import Listing, Reference
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -148,19 +148,21 @@ def shaped(*, watched: bool = True) -> Callable[[Command], Command]:
 
 
 def _listing(given: dict[str, Any]) -> Listing:
-    from claudeops.domain.events import Level
+    from claudeops.domain.events import EventLevel
     from claudeops.domain.listing import Listing
     from claudeops.domain.sessions import Outcome
 
-    kinds = {"level": Level, "outcome": Outcome}
+    kinds = {"level": EventLevel, "outcome": Outcome}
     members: dict[str, Any] = {
         name: kind(value) for name, kind in kinds.items() if (value := given.get(name)) is not None
     }
     return Listing(**{**given, **members})
 
 
-def _shape(given: dict[str, Any]) -> Shape:
+def _shape(given: dict[str, Any]) -> AnswerShape:
     """Take the options out of ``given`` and return them as one value."""
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
 
-    return Shape(as_json=given.pop("output_format") == "json", utc=given.pop("utc"), watch=given.pop("watch", False))
+    return AnswerShape(
+        as_json=given.pop("output_format") == "json", utc=given.pop("utc"), watch=given.pop("watch", False)
+    )

@@ -14,13 +14,13 @@ from claudeops.cli.commands.filters import LENGTH, LIMIT, MOMENT, SESSION, SINCE
 from claudeops.cli.commands.options import examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
     from claudeops.domain.listing import Listing, Reference
 
 
 @click.command(epilog=examples("claudeops status", "claudeops status --watch"))
 @shaped()
-def status(shape: Shape) -> int:
+def status(shape: AnswerShape) -> int:
     """Show in one screen whether the daemon lives, what runs and waits, today's money, and what is open.
 
     Answers also while the database is away, from the daemon's status file. Exit status: 0 the daemon lives, 1 it does
@@ -34,7 +34,7 @@ def status(shape: Shape) -> int:
 @click.command(epilog=examples("claudeops chain 12", "claudeops chain 12 --output-format json"))
 @click.argument("session", type=SESSION, metavar="ID")
 @shaped()
-def chain(session: tuple[str, Reference], shape: Shape) -> int:
+def chain(session: tuple[str, Reference], shape: AnswerShape) -> int:
     """Show the chain of a session as a tree: verdicts, actions, findings, cost, and why it went on or ended.
 
     ID is the number of any of its sessions, or four or more characters of the CLI's own session id. Exit status: 0, or
@@ -52,7 +52,7 @@ def chain(session: tuple[str, Reference], shape: Shape) -> int:
 @click.argument("first", type=SESSION, metavar="ID")
 @click.argument("second", type=SESSION, metavar="OTHER")
 @shaped(watched=False)
-def diff_chains(first: tuple[str, Reference], second: tuple[str, Reference], shape: Shape) -> int:
+def diff_chains(first: tuple[str, Reference], second: tuple[str, Reference], shape: AnswerShape) -> int:
     """Show the calls of two chains beside each other, and the first one in which they part.
 
     ID and OTHER are numbers of any of their sessions. Exit status: 0, or 1 when there is no such session.
@@ -72,7 +72,7 @@ def diff_chains(first: tuple[str, Reference], second: tuple[str, Reference], sha
 )
 @LIMIT
 @shaped()
-def why(service: str | None, at: datetime | None, within: timedelta, limit: int, shape: Shape) -> int:
+def why(service: str | None, at: datetime | None, within: timedelta, limit: int, shape: AnswerShape) -> int:
     """Say why nothing was done about SERVICE, by every reason on record, in their order; without SERVICE, about all.
 
     Fires of schedules that started nothing, decisions about alerts, silences, holds, limits, refused calls, questions
@@ -93,7 +93,7 @@ def why(service: str | None, at: datetime | None, within: timedelta, limit: int,
 @filters()
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not resolved.")
 @shaped()
-def list_events(only_open: bool, wanted: Listing, shape: Shape) -> int:
+def list_events(only_open: bool, wanted: Listing, shape: AnswerShape) -> int:
     """List what sessions and the daemon itself have raised, newest first."""
     from claudeops.cli.lists import print_events
 
@@ -107,7 +107,7 @@ def list_events(only_open: bool, wanted: Listing, shape: Shape) -> int:
 @click.argument("service", required=False)
 @filters("service", "level")
 @shaped()
-def list_checks(service: str | None, wanted: Listing, shape: Shape) -> int:
+def list_checks(service: str | None, wanted: Listing, shape: AnswerShape) -> int:
     """List how SERVICE was seen by sessions and probes, newest first; without SERVICE, all services.
 
     Exit status: 0, or 1 when nobody has looked at SERVICE.
@@ -122,7 +122,7 @@ def list_checks(service: str | None, wanted: Listing, shape: Shape) -> int:
 )
 @filters("level")
 @shaped()
-def list_actions(wanted: Listing, shape: Shape) -> int:
+def list_actions(wanted: Listing, shape: AnswerShape) -> int:
     """List restarts and other actions, whether they held, and what is left of each limit."""
     from claudeops.cli.lists import print_actions
 
@@ -138,7 +138,7 @@ def list_actions(wanted: Listing, shape: Shape) -> int:
 )
 @LIMIT
 @shaped()
-def spend(since: datetime | None, by: str | None, limit: int, shape: Shape) -> int:
+def spend(since: datetime | None, by: str | None, limit: int, shape: AnswerShape) -> int:
     """Show what was spent in the last 7 days, by day, tier, model, service, verdict and chain, and what is reserved."""
     from claudeops.cli.spend import print_spend
 
@@ -148,7 +148,7 @@ def spend(since: datetime | None, by: str | None, limit: int, shape: Shape) -> i
 @click.command(epilog=examples("claudeops stats", "claudeops stats --since 30d --output-format json"))
 @SINCE
 @shaped()
-def stats(since: datetime | None, shape: Shape) -> int:
+def stats(since: datetime | None, shape: AnswerShape) -> int:
     """Show how the sessions of the last 7 days went: outcomes, decisions, calls, actions and whether they held."""
     from claudeops.cli.spend import print_stats
 
@@ -159,7 +159,7 @@ def stats(since: datetime | None, shape: Shape) -> int:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--set", "only_set", is_flag=True, help="Only what is not at its default.")
 @shaped(watched=False)
-def config(names: tuple[str, ...], only_set: bool, shape: Shape) -> int:
+def config(names: tuple[str, ...], only_set: bool, shape: AnswerShape) -> int:
     """Show the settings in effect, each with where it comes from; secrets are masked.
 
     NAME is a part of a variable's name. Exit status: 0, 1 no such setting, 78 the configuration is wrong.

@@ -14,7 +14,7 @@ from claudeops.cli.commands.filters import LENGTH, filters, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
     from claudeops.domain.listing import Listing
 
 
@@ -27,7 +27,7 @@ _NUMBER: Final = click.argument("number", type=click.IntRange(1, 2**31 - 1), met
 @click.option("--all", "everything", is_flag=True, help="Also those that are over.")
 @filters("tier", "outcome")
 @shaped()
-def list_incidents(everything: bool, wanted: Listing, shape: Shape) -> int:
+def list_incidents(everything: bool, wanted: Listing, shape: AnswerShape) -> int:
     """List what is wrong: incidents that are open, newest first."""
     from claudeops.cli.incidents import print_incidents
 
@@ -37,7 +37,7 @@ def list_incidents(everything: bool, wanted: Listing, shape: Shape) -> int:
 @click.command(epilog=examples("claudeops incident 3", "claudeops incident 3 -o json"))
 @_NUMBER
 @shaped()
-def incident(number: int, shape: Shape) -> int:
+def incident(number: int, shape: AnswerShape) -> int:
     """Show one incident: its alerts and what became of them, its sessions, what they did, and who says it is over.
 
     Exit status: 0, or 1 when there is no such incident.
@@ -115,7 +115,7 @@ def end_silence(number: int, output_format: str) -> int:
 @click.command("list-silences", epilog=examples("claudeops list-silences", "claudeops list-silences --all -o json"))
 @click.option("--all", "everything", is_flag=True, help="Also those that are over.")
 @shaped()
-def list_silences(everything: bool, shape: Shape) -> int:
+def list_silences(everything: bool, shape: AnswerShape) -> int:
     """List the silences that hold, who wants them and why, and how many alerts they have held back."""
     from claudeops.cli.incidents import print_silences
 
@@ -124,7 +124,7 @@ def list_silences(everything: bool, shape: Shape) -> int:
 
 @click.command("list-sources", epilog=examples("claudeops list-sources", "claudeops list-sources -o json"))
 @shaped()
-def list_sources(shape: Shape) -> int:
+def list_sources(shape: AnswerShape) -> int:
     """List who sends alerts: how much, when last, and what could not be read of it and why.
 
     Also sources that are declared and were never heard of.

@@ -14,7 +14,7 @@ from claudeops.cli.commands.filters import MOMENT, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, POLICY_FILE, WholeHelp, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
 
 
 @click.group(cls=WholeHelp)
@@ -52,9 +52,11 @@ def test_policy(  # noqa: PLR0917 - click hands its options over by name
     Also shows the commands that the text was split into, and the actions with their services. Exit status: 0
     answered, 1 not as expected, 64 usage, 78 configuration.
     """
-    from claudeops.cli.policy import Question, print_verdicts
+    from claudeops.cli.policy import PolicyQuestion, print_verdicts
 
-    question = Question(command=command, tool=tool, given=given, tier=tier, expect=expect, dry_run=dry_run, file=file)
+    question = PolicyQuestion(
+        command=command, tool=tool, given=given, tier=tier, expect=expect, dry_run=dry_run, file=file
+    )
     return print_verdicts(question, as_json=output_format == "json")
 
 
@@ -106,7 +108,7 @@ def list_fragments(output_format: str) -> int:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--since", type=MOMENT, metavar="WHEN", default="30d", show_default=True, help="Calls since then.")
 @shaped(watched=False)
-def replay_policy(file: Path, since: datetime, shape: Shape) -> int:
+def replay_policy(file: Path, since: datetime, shape: AnswerShape) -> int:
     """Show which calls on record would get another verdict by the policy in FILE; puts nothing in force.
 
     The newest 5000 calls at most, for 20 seconds at most. Exit status: 0 replayed, 78 not a policy, or no such file.

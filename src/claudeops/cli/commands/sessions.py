@@ -13,7 +13,7 @@ from claudeops.cli.commands.filters import filters, shaped
 from claudeops.cli.commands.options import OUTPUT_FORMAT, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
-    from claudeops.cli.answer import Shape
+    from claudeops.cli.answer import AnswerShape
     from claudeops.domain.listing import Listing
 
 _SESSION = click.argument("session_id", metavar="SESSION_ID")
@@ -29,7 +29,7 @@ _SESSION = click.argument("session_id", metavar="SESSION_ID")
 )
 @filters()
 @shaped()
-def list_sessions(wanted: Listing, shape: Shape) -> int:
+def list_sessions(wanted: Listing, shape: AnswerShape) -> int:
     """List sessions, newest first; --service asks for those that checked it, --level for those with such events.
 
     Exit status: 0 listed, also when there are none, 69 the database cannot be reached, 78 configuration.
@@ -42,7 +42,7 @@ def list_sessions(wanted: Listing, shape: Shape) -> int:
 @click.command("load-session", epilog=examples("claudeops load-session 12", "claudeops load-session 3fa8c1 -o json"))
 @_SESSION
 @shaped()
-def load_session(session_id: str, shape: Shape) -> int:
+def load_session(session_id: str, shape: AnswerShape) -> int:
     """Show everything that is on record about a session: its row, chain, events, calls, actions, memories.
 
     A SESSION_ID is its number, or four or more characters of the id that its CLI has. Exit status: 0 shown, 1 there is

@@ -73,15 +73,15 @@ def exec_command(  # noqa: PLR0917 - click hands its options over by name
     run, 64 usage, 66 nothing on stdin, 75 out of turns or held, 78 configuration, 124 out of time or stopped, 137 out
     of money.
     """
-    from claudeops.cli.tiers.execute import Order, execute, stream
+    from claudeops.cli.tiers.execute import ExecuteRequest, execute, stream
 
     if "stream-json" in {output_format, input_format}:
         if output_format == "json":
             raise click.UsageError("Frames on stdin are answered with text or frames: leave --output-format json away.")
-        order = Order(name=name, prompt=prompt or "", timeout=timeout)
+        order = ExecuteRequest(name=name, prompt=prompt or "", timeout=timeout)
         return stream(order, inline=prompt, input_format=input_format, output_format=output_format)
     live = sys.stderr.isatty() if live is None else live
-    order = Order(name=name, prompt=prompt or "", wait=wait, timeout=timeout, live=live)
+    order = ExecuteRequest(name=name, prompt=prompt or "", wait=wait, timeout=timeout, live=live)
     return execute(order, as_json=output_format == "json")
 
 

@@ -143,7 +143,7 @@ def ping(name: str, verb: str | None, line: str | None, output_format: str) -> i
     1 no heartbeat of this name is known, 69 the database cannot be reached, 78 configuration.
     """
     from claudeops.cli.probe import send_ping
-    from claudeops.domain.probes.probe import Verb
+    from claudeops.domain.probes.probe import PingVerb
 
-    said = None if verb is None and line is not None else Verb(verb or "success")
+    said = None if verb is None and line is not None else PingVerb(verb or "success")
     return send_ping(name, said, line or "", as_json=output_format == "json")

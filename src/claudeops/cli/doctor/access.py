@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from claudeops.app.meter import upstream
 from claudeops.app.wiring import model_access
-from claudeops.cli.doctor.finding import Answer, Case, Finding, doubtful, failed, failed_with, fine
+from claudeops.cli.doctor.finding import DoctorContext, Finding, ModelAnswer, doubtful, failed, failed_with, fine
 from claudeops.cli.reply import ErrorKind, Exit
 from claudeops.domain.spending.prices import AS_OF, concrete, price_of
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
@@ -50,7 +50,7 @@ _METERED = "claude"
 # --- the listener ------------------------------------------------------------------------------------
 
 
-async def listener(_case: Case, settings: Settings) -> Finding:
+async def listener(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that senders of alerts can reach the daemon, or that it listens nowhere on purpose."""
     if (lacking := _lacks_passkeys(settings)) is not None:
         return lacking
@@ -131,9 +131,9 @@ class AskedOnce:
     settings: Settings
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
     _asked: bool = False
-    _answer: Answer | None = None
+    _answer: ModelAnswer | None = None
 
-    async def __call__(self) -> Answer | None:
+    async def __call__(self) -> ModelAnswer | None:
         """Return the answer; ``None`` when no tier needs the API, or no credentials are set."""
         async with self._turn:
             needed = any(tier.asks_messages_api for tier in self.settings.tiers)
@@ -143,7 +143,7 @@ class AskedOnce:
         return self._answer
 
 
-async def credentials(case: Case, settings: Settings) -> Finding:
+async def credentials(case: DoctorContext, settings: Settings) -> Finding:
     """Check that the model API accepts our credentials."""
     if (lacking := _lacking(settings)) is not None:
         return failed_with(lacking, kind=ErrorKind.AUTH)
@@ -153,7 +153,7 @@ async def credentials(case: Case, settings: Settings) -> Finding:
     return _judged(answer, settings)
 
 
-def _judged(answer: Answer, settings: Settings) -> Finding:
+def _judged(answer: ModelAnswer, settings: Settings) -> Finding:
     place = "The endpoint in ANTHROPIC_BASE_URL" if settings.access.base_url is not None else _OWN_ADDRESS
     if answer.status is None:
         return failed(
@@ -194,7 +194,7 @@ def _variable(settings: Settings) -> str:
     return "CLAUDE_CODE_OAUTH_TOKEN" if settings.access.oauth_token is not None else "ANTHROPIC_API_KEY"
 
 
-def _ask(settings: Settings) -> Answer:
+def _ask(settings: Settings) -> ModelAnswer:
     opener = urllib.request.build_opener(_NoRedirect(), urllib.request.HTTPSHandler(context=_tls(settings)))
     answer = _call(opener, settings, "GET", _MODELS, None)
     if answer.status not in _UNSUPPORTED:
@@ -205,7 +205,7 @@ def _ask(settings: Settings) -> Answer:
 
 def _call(
     opener: urllib.request.OpenerDirector, settings: Settings, method: str, path: str, body: bytes | None
-) -> Answer:
+) -> ModelAnswer:
     base = settings.access.base_url or _OWN_ADDRESS
     asked = f"{method} {path.partition('?')[0]}"
     request = urllib.request.Request(base + path, method=method, data=body, headers=_headers(settings))  # noqa: S310 - the settings take http and https only
@@ -216,19 +216,19 @@ def _call(
         error.close()
         return _answer(asked, error.code, error.headers.get("date"))
     except urllib.error.URLError as error:
-        return Answer(asked=asked, status=None, error=str(error.reason))
+        return ModelAnswer(asked=asked, status=None, error=str(error.reason))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Answer(asked=asked, status=None, error=str(error) or type(error).__name__)
+        return ModelAnswer(asked=asked, status=None, error=str(error) or type(error).__name__)
 
 
-def _answer(asked: str, status: int, date: str | None) -> Answer:
+def _answer(asked: str, status: int, date: str | None) -> ModelAnswer:
     try:
         server_date = None if date is None else email.utils.parsedate_to_datetime(date)
     except ValueError:
         server_date = None
     if server_date is not None and server_date.tzinfo is None:
         server_date = server_date.replace(tzinfo=UTC)
-    return Answer(asked=asked, status=status, date=server_date, heard_at=datetime.now(UTC))
+    return ModelAnswer(asked=asked, status=status, date=server_date, heard_at=datetime.now(UTC))
 
 
 def _headers(settings: Settings) -> dict[str, str]:
@@ -261,7 +261,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 # --- meter, database and daemon ----------------------------------------------------------------------
 
 
-async def meter(_case: Case, settings: Settings) -> Finding:
+async def meter(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the meter is on, has usable proxy and certificates, and knows the price of every model."""
     models = [tier.model for tier in settings.tiers if tier.harness == _METERED]
     if not models:
@@ -286,7 +286,7 @@ async def meter(_case: Case, settings: Settings) -> Finding:
     return fine(f"Every model call is counted and limited, at the prices of {AS_OF}.")
 
 
-async def database(_case: Case, settings: Settings) -> Finding:
+async def database(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the database can be written, leaving nothing behind, and has the tables of this version."""
     try:
         found = await anyio.to_thread.run_sync(
@@ -308,7 +308,7 @@ async def database(_case: Case, settings: Settings) -> Finding:
     return fine(f"Writable, at revision {found.head}.")
 
 
-async def daemon(_case: Case, settings: Settings) -> Finding:
+async def daemon(_case: DoctorContext, settings: Settings) -> Finding:
     """Check whether a daemon runs here, and whether one with another state directory holds the database."""
     found = look(settings.places.state_dir / STATUS_FILE, alive=alive, monotonic=time.monotonic())
     if found.lives:

@@ -17,8 +17,8 @@ import msgspec
 
 from claudeops.app.notify import bots_of, rooms_of
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.notices.notice import DEAF, Delivery
-from claudeops.domain.notices.refusals import Refusal, of_slack, of_telegram, slack_deafness
+from claudeops.domain.notices.notice import DEAF, DeliveryOutcome
+from claudeops.domain.notices.refusals import RefusalSubject, of_slack, of_telegram, slack_deafness
 from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.notify.bot_api import BotApi, Came
 from claudeops.notify.slack_api import SlackApi
@@ -120,7 +120,7 @@ async def _look_at_chat(api: BotApi, name: str, chat: str, faults: ChatFaults) -
         faults.doubtful.append(_refused(name, "its group became a supergroup", f'write chat = "{reply.moved_to}"'))
         return
     cause = of_telegram(reply.status, reply.description)
-    if cause is not None and cause.refusal is Refusal.TARGET:
+    if cause is not None and cause.refusal is RefusalSubject.TARGET:
         faults.certain.append(_refused(name, reply.error, cause.remedy))
 
 
@@ -158,7 +158,7 @@ async def _look_at_token(
     remedy = remedy_of(reply.word)
     if remedy:
         faults.certain.append(_refused(what, reply.error, remedy))
-    elif not reply.word or reply.result is Delivery.UNKNOWN:
+    elif not reply.word or reply.result is DeliveryOutcome.UNKNOWN:
         faults.doubtful.append(_refused(what, reply.error, ""))
 
 

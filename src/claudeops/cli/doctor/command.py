@@ -24,7 +24,17 @@ from claudeops.cli import reply
 from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.docker import docker
 from claudeops.cli.doctor.estate import estate
-from claudeops.cli.doctor.finding import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
+from claudeops.cli.doctor.finding import (
+    Check,
+    DoctorContext,
+    Finding,
+    FindingStatus,
+    doubtful,
+    failed,
+    failed_with,
+    fine,
+    skipped,
+)
 from claudeops.cli.doctor.kubernetes import kubernetes
 from claudeops.cli.doctor.login_provider import login_provider
 from claudeops.cli.doctor.network import headers, network
@@ -47,15 +57,15 @@ _TOGETHER: Final = ("CLAUDEOPS_OIDC_",)
 
 _WORST_FIRST: Final = (Exit.CONFIGURATION, Exit.UNAVAILABLE, Exit.TRY_LATER)
 
-_STATUS_WORDS: Final[Mapping[Status, str]] = {
-    Status.OK: "ok",
-    Status.WARNING: "warning",
-    Status.FAILED: "FAILED",
-    Status.SKIPPED: "skipped",
+_STATUS_WORDS: Final[Mapping[FindingStatus, str]] = {
+    FindingStatus.OK: "ok",
+    FindingStatus.WARNING: "warning",
+    FindingStatus.FAILED: "FAILED",
+    FindingStatus.SKIPPED: "skipped",
 }
 
 
-async def _settings(case: Case, settings: Settings) -> Finding:
+async def _settings(case: DoctorContext, settings: Settings) -> Finding:
     elsewhere = machine.nothing_to_watch(settings.places.repos_dir)  # the check of the repositories reports it
     if warnings := [sentence for sentence in case.warnings if sentence != elsewhere]:
         return doubtful(" ".join(warnings), "Correct or unset what has no effect.")
@@ -131,7 +141,7 @@ def examine(*, as_json: bool) -> int:
     return print_document(_NAME, _body(found, redact), sysexit, at=now)
 
 
-def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> Case:
+def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> DoctorContext:
     """Return the settings, without the variables that make them invalid.
 
     The settings report only the first fault. To find the variable behind it, each one is left out in turn until the
@@ -145,13 +155,15 @@ def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> Case:
         except ConfigurationError as error:
             culprit = _culprit(left, str(error), cwd=cwd)
             if culprit is None:
-                return Case(settings=None, fault=str(error), refused=refused, warnings=(), now=now)
+                return DoctorContext(settings=None, fault=str(error), refused=refused, warnings=(), now=now)
             refused[culprit] = str(error)
             del left[culprit]
             together = tuple(begin for begin in _TOGETHER if culprit.startswith(begin))
             left = {name: value for name, value in left.items() if not name.startswith(together)}
         else:
-            return Case(settings=loaded.settings, fault=None, refused=refused, warnings=loaded.warnings, now=now)
+            return DoctorContext(
+                settings=loaded.settings, fault=None, refused=refused, warnings=loaded.warnings, now=now
+            )
 
 
 def _culprit(environ: Mapping[str, str], sentence: str, *, cwd: Path) -> str | None:
@@ -171,12 +183,12 @@ def _culprit(environ: Mapping[str, str], sentence: str, *, cwd: Path) -> str | N
 # --- running the checks ------------------------------------------------------------------------------
 
 
-async def _examine(case: Case, on_finding: Callable[[Check, Finding], None]) -> dict[str, Finding]:
+async def _examine(case: DoctorContext, on_finding: Callable[[Check, Finding], None]) -> dict[str, Finding]:
     """Run the checks concurrently; report each in order, as soon as it and those before it are done."""
     found: dict[str, Finding] = {}
     done = {check.name: anyio.Event() for check in CHECKS}
 
-    async def look(check: Check, case: Case) -> None:
+    async def look(check: Check, case: DoctorContext) -> None:
         found[check.name] = await run_check(check, case)
         done[check.name].set()
 
@@ -192,7 +204,7 @@ async def _examine(case: Case, on_finding: Callable[[Check, Finding], None]) -> 
     return {check.name: found[check.name] for check in CHECKS}
 
 
-async def run_check(check: Check, case: Case) -> Finding:
+async def run_check(check: Check, case: DoctorContext) -> Finding:
     """Run one check; its faults, and a look that takes too long, are findings."""
     refused = _refused(check, case)
     if refused:
@@ -213,7 +225,7 @@ async def run_check(check: Check, case: Case) -> Finding:
     return found
 
 
-def _refused(check: Check, case: Case) -> list[str]:
+def _refused(check: Check, case: DoctorContext) -> list[str]:
     """Return the faults of a check's variables; the first check gets those that no other one claims."""
     if check is not CHECKS[0]:
         return [sentence for name, sentence in case.refused.items() if _claims(check, name)]
@@ -238,8 +250,8 @@ def _line(check: Check, finding: Finding, redact: Callable[[str], str]) -> str:
 
 def _summary(found: Mapping[str, Finding]) -> str:
     count = Counter(finding.status for finding in found.values())
-    wrong = [f"{count[status]} {status}" for status in list(Status)[1:] if count[status]]
-    return f"{count[Status.OK]} of {len(found)} checks are fine{': ' + ', '.join(wrong) if wrong else ''}."
+    wrong = [f"{count[status]} {status}" for status in list(FindingStatus)[1:] if count[status]]
+    return f"{count[FindingStatus.OK]} of {len(found)} checks are fine{': ' + ', '.join(wrong) if wrong else ''}."
 
 
 def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[str, object]:
@@ -256,7 +268,7 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
     body |= {
         name: _redacted(finding.document, redact) for name, finding in found.items() if finding.document is not None
     }
-    first = next(((name, finding) for name, finding in found.items() if finding.status is Status.FAILED), None)
+    first = next(((name, finding) for name, finding in found.items() if finding.status is FindingStatus.FAILED), None)
     if first is None:
         return body
     name, finding = first

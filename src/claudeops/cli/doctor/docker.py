@@ -10,8 +10,8 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.cell import surroundings
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
-from claudeops.engine.cell.cell import DOCKER_HOST, Level, docker_engine
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
+from claudeops.engine.cell.cell import DOCKER_HOST, IsolationLevel, docker_engine
 from claudeops.engine.cell.levels import choose
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings
@@ -19,7 +19,7 @@ from claudeops.settings import Settings
 _REMEDY: Final = "Start docker, correct DOCKER_HOST, or put the daemon's user into the group of the socket."
 
 
-async def docker(_case: Case, settings: Settings) -> Finding:
+async def docker(_case: DoctorContext, settings: Settings) -> Finding:
     """Say which engines are reached through the filter, and which are not; no engine is asked anything."""
     named: dict[str, list[str]] = {}
     for tier in settings.tiers:
@@ -41,7 +41,7 @@ async def docker(_case: Case, settings: Settings) -> Finding:
     return fine(says) if remedy is None else doubtful(says, remedy)
 
 
-def _way(host: str, tiers: list[str], level: Level) -> Finding:
+def _way(host: str, tiers: list[str], level: IsolationLevel) -> Finding:
     who = f"Tier {', '.join(tiers)}"
     engine = docker_engine({DOCKER_HOST: host})
     if engine is None:
@@ -49,7 +49,7 @@ def _way(host: str, tiers: list[str], level: Level) -> Finding:
             f"{who} reaches the engine of {DOCKER_HOST} without the filter: only sockets of this machine are filtered.",
             "Name a socket, unix:///var/run/docker.sock, or give the tier an account there that may only look.",
         )
-    if level is Level.NONE:
+    if level is IsolationLevel.NONE:
         return doubtful(
             f"{who} may use {engine} itself, as root of this machine: at level none a session goes around the filter.",
             "Set CLAUDEOPS_ISOLATION to auto or bubblewrap.",

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from claudeops.cli.doctor.finding import Case, Finding, Status, skipped
+from claudeops.cli.doctor.finding import DoctorContext, Finding, FindingStatus, skipped
 from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Manifest, Prohibition, Service
 from claudeops.engine.estate import read_estate
 from claudeops.formats.estate.rules import EVERY_SERVICE
@@ -20,7 +20,7 @@ _REMEDY: Final = (
 )
 
 
-async def estate(_case: Case, settings: Settings) -> Finding:
+async def estate(_case: DoctorContext, settings: Settings) -> Finding:
     """Read the manifests, and tell what was understood and what could not be used."""
     try:
         found = await anyio.to_thread.run_sync(read_estate, settings.places.repos_dir)
@@ -29,7 +29,7 @@ async def estate(_case: Case, settings: Settings) -> Finding:
     faults = len(found.faults)
     says = _summary(found)
     return Finding(
-        status=Status.WARNING if faults else Status.OK,
+        status=FindingStatus.WARNING if faults else FindingStatus.OK,
         says=f"{says} {_count(faults, 'thing')} could not be used." if faults else says,
         remedy=_REMEDY if faults else None,
         lines=tuple(map(_printable, _lines(found))),

@@ -12,7 +12,7 @@ from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
 
 
-class Status(StrEnum):
+class FindingStatus(StrEnum):
     """How a check came out."""
 
     OK = "ok"
@@ -25,7 +25,7 @@ class Status(StrEnum):
 class Finding:
     """The outcome of one check."""
 
-    status: Status
+    status: FindingStatus
     says: str  # what was found, one sentence
     remedy: str | None = None  # what to do about it, one sentence; None: nothing known
     sysexit: Exit = Exit.OK  # the exit status that a failed check gives the command
@@ -36,17 +36,17 @@ class Finding:
 
 def fine(says: str) -> Finding:
     """Return the finding that nothing needs to be done."""
-    return Finding(status=Status.OK, says=says)
+    return Finding(status=FindingStatus.OK, says=says)
 
 
 def doubtful(says: str, remedy: str) -> Finding:
     """Return a warning."""
-    return Finding(status=Status.WARNING, says=says, remedy=remedy)
+    return Finding(status=FindingStatus.WARNING, says=says, remedy=remedy)
 
 
 def skipped(says: str) -> Finding:
     """Return the finding that this could not be checked."""
-    return Finding(status=Status.SKIPPED, says=says)
+    return Finding(status=FindingStatus.SKIPPED, says=says)
 
 
 def failed(
@@ -57,7 +57,7 @@ def failed(
     kind: ErrorKind = ErrorKind.USAGE,
 ) -> Finding:
     """Return a failure."""
-    return Finding(status=Status.FAILED, says=says, remedy=remedy, sysexit=sysexit, kind=kind)
+    return Finding(status=FindingStatus.FAILED, says=says, remedy=remedy, sysexit=sysexit, kind=kind)
 
 
 def failed_with(
@@ -87,7 +87,7 @@ async def no_answer() -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class DoctorContext:
     """What the checks get."""
 
     settings: Settings | None  # None: they cannot be read, whichever variables are left out
@@ -95,7 +95,7 @@ class Case:
     refused: Mapping[str, str]  # invalid variables, left out to read the rest, each with its fault
     warnings: tuple[str, ...]  # of the settings
     now: datetime  # UTC
-    answer: Callable[[], Awaitable[Answer | None]] = no_answer  # of the model API; None: not asked
+    answer: Callable[[], Awaitable[ModelAnswer | None]] = no_answer  # of the model API; None: not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ class Check:
     """One precondition of the daemon."""
 
     name: str
-    look: Callable[[Case, Settings], Awaitable[Finding]]
+    look: Callable[[DoctorContext, Settings], Awaitable[Finding]]
     variables: tuple[str, ...] = ()  # patterns of the variables whose faults this check reports
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What came back from the model API."""
 
     asked: str  # method and path

@@ -12,8 +12,8 @@ import h11
 import msgspec
 
 from claudeops.app.cell import surroundings
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
-from claudeops.engine.cell.cell import Level
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import choose
 from claudeops.engine.kubernetes.kubeconfig import TierClusters, kubeconfig_files, read_clusters
 from claudeops.engine.kubernetes.upstream import Context
@@ -30,7 +30,7 @@ _BOUND: Final = (
 )
 
 
-async def kubernetes(_case: Case, settings: Settings) -> Finding:
+async def kubernetes(_case: DoctorContext, settings: Settings) -> Finding:
     """Say which contexts are reached through the filter, and which are not; ask each server about secrets alone."""
     named: dict[tuple[Path, ...], list[str]] = {}
     for tier in settings.tiers:
@@ -46,16 +46,19 @@ async def kubernetes(_case: Case, settings: Settings) -> Finding:
         return skipped("Not looked at: no isolation works.")
     findings = [await _way(files, f"Tier {', '.join(tiers)}", chosen.cell.level) for files, tiers in named.items()]
     says = " ".join(finding.says for finding in findings)
-    if chosen.cell.level is Level.BUBBLEWRAP and shutil.which("kubectl", path=settings.environment.path) is None:
+    if (
+        chosen.cell.level is IsolationLevel.BUBBLEWRAP
+        and shutil.which("kubectl", path=settings.environment.path) is None
+    ):
         says += " kubectl is not on the daemon's PATH: what the daemon runs itself, as kubectl apply, is refused."
     remedy = next((finding.remedy for finding in findings if finding.remedy), None)
     return fine(says) if remedy is None else doubtful(says, remedy)
 
 
-async def _way(files: tuple[Path, ...], who: str, level: Level) -> Finding:
+async def _way(files: tuple[Path, ...], who: str, level: IsolationLevel) -> Finding:
     clusters = await anyio.to_thread.run_sync(read_clusters, files)
     listed = ", ".join(map(str, files))
-    if level is Level.NONE:
+    if level is IsolationLevel.NONE:
         return doubtful(
             f"{who} may use the credentials in {listed} themselves: at level none a session goes around the filter.",
             "Set CLAUDEOPS_ISOLATION to auto or bubblewrap.",

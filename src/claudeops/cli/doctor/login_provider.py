@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine
 from claudeops.clock import Clock
 from claudeops.settings import Settings
 
 
-async def login_provider(_case: Case, settings: Settings) -> Finding:
+async def login_provider(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the provider describes itself as the settings have it, and has keys; nobody is logged in for that."""
     client = settings.listener.oidc
     if client is None:

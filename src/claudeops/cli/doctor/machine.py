@@ -15,7 +15,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, failed_with, fine, halves
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, failed_with, fine, halves
 from claudeops.cli.reply import ErrorKind
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, require_repos, unusable_directories
@@ -56,7 +56,7 @@ _MIB: Final = 1024 * 1024
 # --- directories, repositories and disks -------------------------------------------------------------
 
 
-async def directories(_case: Case, settings: Settings) -> Finding:
+async def directories(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the daemon can write where it must."""
     return await anyio.to_thread.run_sync(_directories, settings)
 
@@ -79,7 +79,7 @@ def _directories(settings: Settings) -> Finding:
     return fine(f"State in {state}, session logs in {settings.places.results_dir}.")
 
 
-async def repositories(_case: Case, settings: Settings) -> Finding:
+async def repositories(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that there is something to watch, and that all of it can be read."""
     return await anyio.to_thread.run_sync(_repositories, settings.places.repos_dir)
 
@@ -107,7 +107,7 @@ def _repositories(repos: Path) -> Finding:
     return fine(f"{len(entries)} in {repos}, {manifests} of them with a manifest (CLAUDE-OPS.md).")
 
 
-async def disk_space(_case: Case, settings: Settings) -> Finding:
+async def disk_space(_case: DoctorContext, settings: Settings) -> Finding:
     """Check the free space where sessions and the database write."""
     return await anyio.to_thread.run_sync(_disk_space, settings)
 
@@ -145,7 +145,7 @@ def _disk_space(settings: Settings) -> Finding:
 # --- clock and time zones ----------------------------------------------------------------------------
 
 
-async def clock(case: Case, settings: Settings) -> Finding:
+async def clock(case: DoctorContext, settings: Settings) -> Finding:
     """Compare the clock with the model API's and with older files, and ask the kernel whether it is synchronised."""
     if case.now < _EARLIEST:
         return failed(f"The clock says {case.now:%Y-%m-%d %H:%M} UTC.", _SET_IT, kind=ErrorKind.RUNTIME)
@@ -193,7 +193,7 @@ def _kept() -> bool | None:
     return None if state < 0 else state != _NOT_KEPT
 
 
-async def time_zones(_case: Case, settings: Settings) -> Finding:
+async def time_zones(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that time zone data is installed."""
     known = await anyio.to_thread.run_sync(zoneinfo.available_timezones)
     if settings.schedule.timezone != "UTC" and settings.schedule.timezone not in known:
@@ -209,7 +209,7 @@ async def time_zones(_case: Case, settings: Settings) -> Finding:
 # --- tools -------------------------------------------------------------------------------------------
 
 
-async def tools(_case: Case, settings: Settings) -> Finding:
+async def tools(_case: DoctorContext, settings: Settings) -> Finding:
     """Look for the programs that the prompts mention, on the PATH that sessions get."""
 
     def missing(names: Iterable[str]) -> list[str]:

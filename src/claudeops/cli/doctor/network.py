@@ -10,10 +10,10 @@ import anyio.to_thread
 
 from claudeops.app.cell import surroundings
 from claudeops.app.wiring import tier_policies
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell.levels import choose
-from claudeops.engine.cell.own_network import Names, Network, resolved
+from claudeops.engine.cell.own_network import NameLookup, Network, resolved
 from claudeops.engine.cell.reach import Needs, list_of
 from claudeops.engine.estate import read_estate
 from claudeops.errors import ConfigurationError
@@ -25,7 +25,7 @@ from claudeops.settings import Settings, TierSettings
 _SHOWN: Final = 8  # names in a sentence
 
 
-async def network(_case: Case, settings: Settings) -> Finding:
+async def network(_case: DoctorContext, settings: Settings) -> Finding:
     """Make the list of each tier, and look its names up; nothing is connected to."""
     try:
         chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
@@ -37,7 +37,7 @@ async def network(_case: Case, settings: Settings) -> Finding:
         estate = await anyio.to_thread.run_sync(read_estate, settings.places.repos_dir)
     except OSError:
         estate = NO_ESTATE
-    names, policies = Names(), tier_policies(settings)
+    names, policies = NameLookup(), tier_policies(settings)
     lists: dict[str, list[str]] = {}
     unknown: set[str] = set()
     left_out: set[str] = set()
@@ -57,7 +57,7 @@ async def network(_case: Case, settings: Settings) -> Finding:
     return fine(says)
 
 
-async def headers(_case: Case, settings: Settings) -> Finding:
+async def headers(_case: DoctorContext, settings: Settings) -> Finding:
     """Say for which hosts headers are added, and whether sessions have a network on which they can be."""
     if not settings.headers:
         return fine("The daemon adds no header to what sessions send.")
@@ -87,7 +87,7 @@ async def headers(_case: Case, settings: Settings) -> Finding:
 
 
 async def _list(
-    tier: TierSettings, policy: TierPolicy, settings: Settings, estate: Estate, names: Names
+    tier: TierSettings, policy: TierPolicy, settings: Settings, estate: Estate, names: NameLookup
 ) -> tuple[str, Network]:
     """Return a tier's list in a few words, and as it was looked up."""
     with tempfile.TemporaryDirectory(prefix="claudeops-doctor-") as directory:

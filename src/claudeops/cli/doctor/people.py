@@ -18,12 +18,12 @@ import anyio.to_thread
 
 from claudeops.app.notify import courier
 from claudeops.cli.doctor.chats import ChatFaults, chat_faults
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, fine
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, fine
 from claudeops.cli.text.layout import count_of
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.notice import TargetKind
-from claudeops.engine.daemon.healthcheck_ping import Verb, address
+from claudeops.engine.daemon.healthcheck_ping import MonitorVerb, address
 from claudeops.settings import Settings
 from claudeops.text import join_names
 from claudeops.text.redact import Redactor
@@ -37,7 +37,7 @@ _KEYS: Final = {TargetKind.TELEGRAM: "telegram_id", TargetKind.SLACK: "slack_use
 # --- who tells the daemon something -----------------------------------------------------------------------
 
 
-async def alerts(_case: Case, settings: Settings) -> Finding:
+async def alerts(_case: DoctorContext, settings: Settings) -> Finding:
     """Check what the file of alerts says, and whether its senders can prove who they are."""
     rules = settings.alerts.rules
     if settings.alerts.path is None:
@@ -70,7 +70,7 @@ def _unheard(rules: Rules, settings: Settings) -> Iterator[str]:
 # --- whom it tells ----------------------------------------------------------------------------------------
 
 
-async def notify(_case: Case, settings: Settings) -> Finding:
+async def notify(_case: DoctorContext, settings: Settings) -> Finding:
     """Check the targets of notices, without a message to any of them, and whether questions find somebody."""
     targets = settings.notices.targets
     if not targets:
@@ -131,19 +131,19 @@ async def _not_understood(settings: Settings, addresses: Mapping[str, str]) -> M
 # --- who would notice that it is dead ---------------------------------------------------------------------
 
 
-async def heartbeat(_case: Case, settings: Settings) -> Finding:
+async def heartbeat(_case: DoctorContext, settings: Settings) -> Finding:
     """Check the address of the watchdog outside; it is not pinged."""
     url = settings.upkeep.heartbeat_url
     if url is None:
         return fine("No watchdog is set (CLAUDEOPS_HEARTBEAT_URL): nobody would notice that the daemon is dead.")
     parts = urlsplit(url)
-    if parts.path.rstrip("/").rpartition("/")[2] in {verb.value for verb in Verb} | {"log"}:
+    if parts.path.rstrip("/").rpartition("/")[2] in {verb.value for verb in MonitorVerb} | {"log"}:
         return failed(
             "CLAUDEOPS_HEARTBEAT_URL ends with a verb, so every ping would say that.",
             "Leave /start, /fail or /log out: the daemon adds what it has to say.",
         )
-    kind = "a monitor that knows no verbs" if address(url, Verb.SUCCESS, 0) is None else "healthchecks"
-    kind = "Uptime Kuma" if address(url, Verb.START, 0) == "" else kind
+    kind = "a monitor that knows no verbs" if address(url, MonitorVerb.SUCCESS, 0) is None else "healthchecks"
+    kind = "Uptime Kuma" if address(url, MonitorVerb.START, 0) == "" else kind
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
     why = (
         "" if _is_proxied(settings, parts.scheme) else await anyio.to_thread.run_sync(partial(_unreachable, host, port))

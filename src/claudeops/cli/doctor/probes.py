@@ -11,13 +11,13 @@ from typing import Final
 
 from claudeops import logs
 from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading, refuse_command
-from claudeops.cli.doctor.finding import Case, Finding, Status, failed, failed_with
+from claudeops.cli.doctor.finding import DoctorContext, Finding, FindingStatus, failed, failed_with
 from claudeops.cli.reply import ErrorKind
 from claudeops.clock import Clock
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import Probe, kind_of
 from claudeops.domain.probes.tier0 import Tier0
-from claudeops.engine.probes.declared import Declared
+from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.preconditions import Preconditions
 from claudeops.engine.probes.stream import Means
 from claudeops.files import is_there
@@ -33,7 +33,7 @@ Stuck = tuple[Probe, str]
 """A probe that cannot work, and why."""
 
 
-async def probes(_case: Case, settings: Settings) -> Finding:
+async def probes(_case: DoctorContext, settings: Settings) -> Finding:
     """Check what is declared: each probe, services that have none, and names that are no service's."""
     if settings.probes.named and not is_there(settings.probes.path):
         return failed_with(
@@ -60,7 +60,7 @@ async def _obstacles(settings: Settings, estate: Estate, declared: Iterable[Prob
     return [(probe, found) for probe in declared if (found := await preconditions.obstacle(probe))]
 
 
-def _finding(settings: Settings, estate: Estate, declared: Declared, stuck: list[Stuck]) -> Finding:
+def _finding(settings: Settings, estate: Estate, declared: DeclaredNow, stuck: list[Stuck]) -> Finding:
     watched = {declared.dependencies.key(probe.service) for probe in declared.probes}
     bare = [name for name in estate.expected if declared.dependencies.key(name) not in watched]
     strange = unknown_services(declared.probes, estate) if estate.expected else ()
@@ -76,7 +76,7 @@ def _finding(settings: Settings, estate: Estate, declared: Declared, stuck: list
     lines = [f"{one_line(probe.name)} ({one_line(probe.origin)}): {found}" for probe, found in stuck]
     more = len(lines) - _MOST_LINES
     return Finding(
-        status=Status.WARNING if wrong else Status.OK,
+        status=FindingStatus.WARNING if wrong else FindingStatus.OK,
         says=" ".join((f"{_counted(declared.probes)}.", *wrong)),
         remedy=" ".join(remedies) or None,
         lines=(*lines[:_MOST_LINES], *([f"and {more} more"] if more > 0 else [])),

@@ -12,15 +12,23 @@ import anyio.to_thread
 
 from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_looks, surroundings, try_gate
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, failed, failed_with, fine, skipped
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.reply import ErrorKind
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.schedules import fires_at, next_due
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.schedules.windows import open_at
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, filtered_engine, named_in
+from claudeops.engine.cell.cell import (
+    FIRST_UID,
+    USER_HOMES,
+    Cell,
+    IsolationLevel,
+    SandboxSpec,
+    filtered_engine,
+    named_in,
+)
 from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
 from claudeops.engine.cell.workspace import Workspace
@@ -45,7 +53,7 @@ _DETAIL_CHARACTERS: Final = 300
 _MOST_SCHEDULES: Final = 10  # that are named
 
 
-async def cli(_case: Case, settings: Settings) -> Finding:
+async def cli(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that every CLI that a tier runs on is installed and allowed, and ask for its version."""
     try:
         check_harnesses(settings)
@@ -64,7 +72,7 @@ async def cli(_case: Case, settings: Settings) -> Finding:
     return fine(f"{', '.join(found)}.")
 
 
-async def prompts(_case: Case, settings: Settings) -> Finding:
+async def prompts(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the CLI would take the prompts literally, as plain text."""
     try:
         check_prompts(settings)
@@ -74,7 +82,7 @@ async def prompts(_case: Case, settings: Settings) -> Finding:
     return fine(f"{len(settings.tiers)}, from {', '.join(directories)}.")
 
 
-async def library(_case: Case, settings: Settings) -> Finding:
+async def library(_case: DoctorContext, settings: Settings) -> Finding:
     """Read the library and report what cannot be used."""
     found = await Libraries(library_dir(), settings.places.repos_dir).look(get_logger())
     own = sum(text.origin == BUILT_IN for text in found.texts)
@@ -85,7 +93,7 @@ async def library(_case: Case, settings: Settings) -> Finding:
     return doubtful(f"{says}. Not as they are written: {faults}.", "Correct these files.")
 
 
-async def schedules(case: Case, settings: Settings) -> Finding:
+async def schedules(case: DoctorContext, settings: Settings) -> Finding:
     """Say when each schedule comes due next; its faults are those of the settings."""
     kept = plans(settings)
     if not any(plan.enabled for plan in kept):
@@ -97,7 +105,7 @@ async def schedules(case: Case, settings: Settings) -> Finding:
     return fine(f"{len(kept)}, from {place}: {', '.join(told)}{more}.")
 
 
-def _next_fire(plan: Plan, now: datetime) -> str:
+def _next_fire(plan: SchedulePlan, now: datetime) -> str:
     if not plan.enabled:
         return f"{plan.name} is off"
     at = fires_at(plan.schedule, next_due(plan.schedule.cadence, now)).astimezone(ZoneInfo(plan.timezone))
@@ -105,7 +113,7 @@ def _next_fire(plan: Plan, now: datetime) -> str:
     return f"{plan.name} at {at:%Y-%m-%d %H:%M:%S %Z}{quiet}"
 
 
-async def policy(_case: Case, settings: Settings) -> Finding:
+async def policy(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the policy leaves every tier at least one tool."""
     bare = [str(number) for number, tools in tools_by_tier(settings).items() if not tools]
     if bare:
@@ -116,7 +124,7 @@ async def policy(_case: Case, settings: Settings) -> Finding:
     return fine(f"{'The default policy' if settings.policy_path is None else settings.policy_path}.")
 
 
-async def schema(_case: Case, settings: Settings) -> Finding:
+async def schema(_case: DoctorContext, settings: Settings) -> Finding:
     """Check that the report schema compiles."""
     try:
         ReportSchema.load(settings.report.schema_text)
@@ -125,7 +133,7 @@ async def schema(_case: Case, settings: Settings) -> Finding:
     return fine(f"Valid: {Path(settings.report.schema_path)}.")
 
 
-async def isolation(_case: Case, settings: Settings) -> Finding:
+async def isolation(_case: DoctorContext, settings: Settings) -> Finding:
     """Try the level of isolation that sessions would get."""
     try:
         chosen = await _chosen(settings)
@@ -137,7 +145,7 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
         if chosen.cell.keeps_tools_apart
         else "A tool can read the CLI's memory, and that of MCP servers: it takes a kernel with Landlock (Linux 5.19)."
     )
-    if level is Level.BUBBLEWRAP:
+    if level is IsolationLevel.BUBBLEWRAP:
         isolated = f"Bubblewrap isolates sessions: they see nothing of the daemon, and end with it. {apart}"
         if not chosen.cell.has_network:
             return doubtful(
@@ -146,11 +154,13 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
             )
         isolated += " Of the network they reach what is listed for them."
         return _with_looks(isolated, await anyio.to_thread.run_sync(find_looks, chosen.cell, settings.environment.path))
-    shared = "share the daemon's user" if level is Level.NONE else "have users of their own, but see the machine"
+    shared = (
+        "share the daemon's user" if level is IsolationLevel.NONE else "have users of their own, but see the machine"
+    )
     message = f"The level is {level.value}: sessions {shared}. {apart}"
     remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
     remedy = remedy or "Set CLAUDEOPS_ISOLATION to auto or bubblewrap."
-    if level is Level.USER and (without := cell.unlisted(USER_HOMES)):
+    if level is IsolationLevel.USER and (without := cell.unlisted(USER_HOMES)):
         message += f" Of {cell.UIDS} such users {without} are on no list of this machine, where ssh looks for them."
         remedy += " For ssh at this level, run `systemd-sysusers` with deploy/claudeops-sessions.conf."
     return doubtful(message, remedy)
@@ -170,7 +180,7 @@ def _with_looks(message: str, looks: FoundLooks) -> Finding:
     return doubtful(f"{message} It cannot run {faults}.", "Mend what is named, or have sessions do without.")
 
 
-async def access(_case: Case, settings: Settings) -> Finding:
+async def access(_case: DoctorContext, settings: Settings) -> Finding:
     """Report what the sessions of each tier cannot reach, as they are told before they start."""
     try:
         chosen = await _chosen(settings)
@@ -208,7 +218,7 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
     with tempfile.TemporaryDirectory(prefix="claudeops-doctor-") as directory:
         sandbox = SandboxSpec(
             # A workspace that is never made: only its place counts.
-            workspace=Workspace(Path(directory), FIRST_UID if cell.level is Level.USER else None),
+            workspace=Workspace(Path(directory), FIRST_UID if cell.level is IsolationLevel.USER else None),
             binary=next(iter(binaries(settings).values()), Path("/bin/sh")),
             repos_dir=settings.places.repos_dir,
             path=settings.environment.path,
@@ -221,7 +231,7 @@ def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Es
     return limits_in(facts, estate)
 
 
-async def bounds(_case: Case, settings: Settings) -> Finding:
+async def bounds(_case: DoctorContext, settings: Settings) -> Finding:
     """Report what one session may use, and what enforces that."""
     try:
         chosen = await _chosen(settings)
@@ -253,7 +263,7 @@ def _where_files_are(settings: Settings, cell: Cell) -> str:
     return "Its files are in memory, in a file system of that size"
 
 
-async def gate(_case: Case, settings: Settings) -> Finding:
+async def gate(_case: DoctorContext, settings: Settings) -> Finding:
     """Try with the real CLI on a scripted model that a denied call does not run."""
     if settings.sessions.claude_bin is None:
         return doubtful(

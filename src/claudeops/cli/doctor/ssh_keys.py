@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from claudeops.app.cell import surroundings
 from claudeops.app.wiring import tier_policies
-from claudeops.cli.doctor.finding import Case, Finding, doubtful, fine, skipped
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
@@ -48,7 +48,7 @@ class _Found:
     shown: tuple[str, ...] = ()  # keys that they see as files
 
 
-async def ssh_keys(_case: Case, settings: Settings) -> Finding:
+async def ssh_keys(_case: DoctorContext, settings: Settings) -> Finding:
     """Start the agent of each tier as a session would, and end it again; no host is contacted."""
     if not any(tier.home is not None or _named(tier, settings) for tier in settings.tiers):
         return fine(NO_KEYS)

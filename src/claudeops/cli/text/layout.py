@@ -1,6 +1,6 @@
 """Lays text out for people: aligned tables that fit the terminal, names with their values, times, lengths, money.
 
-Pure: what the terminal is like comes as `Looks`. Every text of a cell is made harmless here, so that nothing an agent
+Pure: what the terminal is like comes as `Layout`. Every text of a cell is made harmless here, so that nothing an agent
 wrote reaches a terminal as a command to it.
 """
 
@@ -18,11 +18,11 @@ from claudeops.domain.gate.approval import visible
 from claudeops.wording.readable import count_of, length_of, relative, usd
 
 __all__ = [
-    "Cell",
     "Column",
-    "Looks",
+    "Layout",
     "Row",
     "Style",
+    "TableCell",
     "count_of",
     "cut",
     "length_of",
@@ -52,7 +52,7 @@ class Style(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Looks:
+class Layout:
     """Where text is printed, and how."""
 
     now: datetime  # UTC
@@ -74,7 +74,7 @@ class Looks:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A text of a table."""
 
     text: str
@@ -91,7 +91,7 @@ class Column:
     extra: bool = False  # is left out where even that is not enough
 
 
-Row = Sequence[Cell | str]
+Row = Sequence[TableCell | str]
 
 _STATUS_STYLES: Final[Mapping[str, Style]] = {
     "healthy": Style.GOOD,
@@ -101,26 +101,26 @@ _STATUS_STYLES: Final[Mapping[str, Style]] = {
     "up": Style.GOOD,
     "flapping": Style.WARN,
 }
-"""By `claudeops.domain.report.report.ServiceStatus` and `claudeops.domain.probes.probe.State`; the others are quiet."""
+"""By `claudeops.domain.report.report.ServiceStatus` and `claudeops.domain.probes.probe.ProbeState`; others are quiet."""
 
 
 # --- tables -----------------------------------------------------------------------------------------------
 
 
-def table(columns: Sequence[Column], rows: Iterable[Row], looks: Looks, *, indent: int = 0) -> list[str]:
+def table(columns: Sequence[Column], rows: Iterable[Row], looks: Layout, *, indent: int = 0) -> list[str]:
     """Return a table's lines, its heads in the first; columns in which nothing stands are left out."""
     cells = [[_cell(cell) for cell in row] for row in rows]
     kept = [place for place in range(len(columns)) if any(row[place].text for row in cells)]
     kept = list(_without_extras(kept, columns, cells, looks, indent))
     shown = [columns[place] for place in kept]
     body = [[row[place] for place in kept] for row in cells]
-    heads = [Cell(column.head, Style.QUIET) for column in shown]
+    heads = [TableCell(column.head, Style.QUIET) for column in shown]
     widths = [max(width_of(row[place].text) for row in [heads, *body]) for place in range(len(shown))]
     widths = _fitting(widths, shown, looks, indent)
     return [_line(row, shown, widths, looks, indent) for row in ([heads, *body] if body else [])]
 
 
-def pairs(facts: Iterable[tuple[str, Cell | str]], looks: Looks, *, indent: int = 0) -> list[str]:
+def pairs(facts: Iterable[tuple[str, TableCell | str]], looks: Layout, *, indent: int = 0) -> list[str]:
     """Return names with their values, a line each, the values aligned; further lines of a value are indented alike."""
     given = [(name, _cell(value, lines=True)) for name, value in facts]
     wide = max((width_of(name) for name, _ in given), default=0)
@@ -168,13 +168,13 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _cell(value: Cell | str, *, lines: bool = False) -> Cell:
-    cell = Cell(value) if isinstance(value, str) else value
-    return Cell(visible(cell.text if lines else " ".join(cell.text.split())), cell.style)
+def _cell(value: TableCell | str, *, lines: bool = False) -> TableCell:
+    cell = TableCell(value) if isinstance(value, str) else value
+    return TableCell(visible(cell.text if lines else " ".join(cell.text.split())), cell.style)
 
 
 def _without_extras(
-    kept: Sequence[int], columns: Sequence[Column], cells: Sequence[Sequence[Cell]], looks: Looks, indent: int
+    kept: Sequence[int], columns: Sequence[Column], cells: Sequence[Sequence[TableCell]], looks: Layout, indent: int
 ) -> Sequence[int]:
     """Leave extra columns out, the last one first, until the others can fit."""
 
@@ -192,7 +192,7 @@ def _without_extras(
     return left
 
 
-def _fitting(widths: Sequence[int], columns: Sequence[Column], looks: Looks, indent: int) -> list[int]:
+def _fitting(widths: Sequence[int], columns: Sequence[Column], looks: Layout, indent: int) -> list[int]:
     """Take from the widest column that shrinks, until all of them fit or nothing is left to take."""
     fitting = list(widths)
     if looks.width is None:
@@ -208,7 +208,9 @@ def _fitting(widths: Sequence[int], columns: Sequence[Column], looks: Looks, ind
     return fitting
 
 
-def _line(row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], looks: Looks, indent: int) -> str:
+def _line(
+    row: Sequence[TableCell], columns: Sequence[Column], widths: Sequence[int], looks: Layout, indent: int
+) -> str:
     texts = []
     for cell, column, width in zip(row, columns, widths, strict=True):
         text = cut(cell.text, width if looks.width is not None else None, looks.ellipsis)
@@ -218,6 +220,6 @@ def _line(row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int],
     return " " * indent + (" " * _GAP).join(texts).rstrip()
 
 
-def status_cell(status: str) -> Cell:
+def status_cell(status: str) -> TableCell:
     """Return how a service or a probe is, in its colour."""
-    return Cell(status, _STATUS_STYLES.get(status, Style.QUIET))
+    return TableCell(status, _STATUS_STYLES.get(status, Style.QUIET))

@@ -17,7 +17,7 @@ from typing import Final, TextIO
 
 import click
 
-from claudeops.cli.text.layout import Looks, Style
+from claudeops.cli.text.layout import Layout, Style
 
 WATCH_SECONDS: Final = 2.0
 """Between two looks of ``--watch``."""
@@ -36,22 +36,22 @@ def looks_of(
     utc: bool = False,
     environ: Mapping[str, str] = os.environ,
     now: datetime | None = None,
-) -> Looks:
+) -> Layout:
     """Return how to print on a stream, standard output unless another is given."""
     stream = sys.stdout if stream is None else stream
     now = datetime.now(UTC) if now is None else now
     ellipsis = "…" if "utf" in (stream.encoding or "").lower() else "..."
     if not stream.isatty():
-        return Looks(now=now, utc=utc, ellipsis=ellipsis)
+        return Layout(now=now, utc=utc, ellipsis=ellipsis)
     size = shutil.get_terminal_size((80, _HEIGHT))
     # https://no-color.org: set to anything but nothing.
     colours = not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-    return Looks(
+    return Layout(
         now=now, width=max(size.columns, _LEAST_WIDTH), height=size.lines, colours=colours, utc=utc, ellipsis=ellipsis
     )
 
 
-def show(lines: Sequence[str], looks: Looks) -> None:
+def show(lines: Sequence[str], looks: Layout) -> None:
     """Print lines; through a pager where they are more than the terminal has."""
     text = encodable("\n".join(lines) + "\n", sys.stdout)
     if looks.height is not None and len(lines) >= looks.height and sys.stdin.isatty():
@@ -61,7 +61,7 @@ def show(lines: Sequence[str], looks: Looks) -> None:
         sys.stdout.flush()
 
 
-def watch(draw: Callable[[Looks], Sequence[str]], *, utc: bool, seconds: float = WATCH_SECONDS) -> None:
+def watch(draw: Callable[[Layout], Sequence[str]], *, utc: bool, seconds: float = WATCH_SECONDS) -> None:
     """Print what ``draw`` returns again and again, until Ctrl-C; on a file or pipe only when it has changed."""
     before: Sequence[str] = ()
     while True:

@@ -24,7 +24,7 @@ from claudeops.clock import Clock
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import LOWEST_TIER, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
-from claudeops.formats.stream.exchange import INPUT_BYTES, Verdict
+from claudeops.formats.stream.exchange import INPUT_BYTES, ExchangeVerdict
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
@@ -37,7 +37,7 @@ _NOTHING_SAID: Final = "The session ended well and said nothing."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class ExecuteRequest:
     """What is asked for."""
 
     name: str  # of the tier, as it was written
@@ -47,23 +47,23 @@ class Order:
     live: bool = False  # what it does is printed on stderr
 
 
-def stream(order: Order, *, inline: str | None, input_format: str, output_format: str) -> int:
+def stream(order: ExecuteRequest, *, inline: str | None, input_format: str, output_format: str) -> int:
     """Run a tier on every prompt that comes, printing frames; return the exit status."""
-    from claudeops.cli.tiers.stream import STREAM, Printer, run_exchange  # noqa: PLC0415 - few ask for frames
+    from claudeops.cli.tiers.stream import STREAM, FramePrinter, run_exchange  # noqa: PLC0415 - few ask for frames
 
     try:
         tier = tier_number(order.name, read_settings())
     except ClaudeopsError:
         tier = LOWEST_TIER  # the exchange finds the same error, and says it in its last frame
     if tier is None or tier < LOWEST_TIER:
-        refusal = Verdict.refused(f"There is no tier {visible(order.name)!r}.", Exit.USAGE)
-        Printer(as_frames=output_format == STREAM, tier=LOWEST_TIER).end(refusal, duration_ms=0)
+        refusal = ExchangeVerdict.refused(f"There is no tier {visible(order.name)!r}.", Exit.USAGE)
+        FramePrinter(as_frames=output_format == STREAM, tier=LOWEST_TIER).end(refusal, duration_ms=0)
         return refusal.exit_status
     seconds = math.inf if order.timeout is None else order.timeout
     return run_exchange(tier, inline, input_format=input_format, output_format=output_format, timeout_seconds=seconds)
 
 
-def execute(order: Order, *, as_json: bool) -> int:
+def execute(order: ExecuteRequest, *, as_json: bool) -> int:
     """Run a tier, print what came of it, and return the exit status."""
     try:
         order = _with_prompt(order)
@@ -85,7 +85,7 @@ def execute(order: Order, *, as_json: bool) -> int:
     return _print(_answer(order, found, settings), as_json=as_json)
 
 
-def _with_prompt(order: Order) -> Order:
+def _with_prompt(order: ExecuteRequest) -> ExecuteRequest:
     """Return the order with the prompt that stdin holds, where it asks for that."""
     if order.prompt != _STDIN:
         return order
@@ -100,7 +100,7 @@ def _with_prompt(order: Order) -> Order:
 # --- what may not run -------------------------------------------------------------------------------------
 
 
-def _refusal(order: Order, tier: int | None, settings: Settings) -> CommandResult | None:
+def _refusal(order: ExecuteRequest, tier: int | None, settings: Settings) -> CommandResult | None:
     """Return the answer for a tier that may not run, as far as no database is needed to know."""
     if tier is None:
         return _unknown(order)
@@ -115,18 +115,18 @@ def _refusal(order: Order, tier: int | None, settings: Settings) -> CommandResul
     return None
 
 
-def _unknown(order: Order) -> CommandResult:
+def _unknown(order: ExecuteRequest) -> CommandResult:
     message = f"There is no tier {visible(order.name)!r}; `claudeops command-graph` lists them."
     return not_found("command_not_found", order.name, message)
 
 
-def _denied(order: Order, message: str, hint: str, settings: Settings) -> CommandResult:
+def _denied(order: ExecuteRequest, message: str, hint: str, settings: Settings) -> CommandResult:
     answer = refused("escalate", order.name, message, hint=hint)
     body = {**_named(order, settings), **answer.body, "message": message}
     return replace(answer, body=body)
 
 
-def _named(order: Order, settings: Settings) -> dict[str, object]:
+def _named(order: ExecuteRequest, settings: Settings) -> dict[str, object]:
     number = tier_number(order.name, settings)
     path = next((str(tier.prompt_path) for tier in settings.tiers if tier.number == number), "CLAUDEOPS_MAX_TIER")
     return {"name": order.name, "prompt": order.prompt, "handled": False, "message": "", "source_hint": path}
@@ -149,7 +149,9 @@ def _bounded(settings: Settings, timeout: float | None) -> Settings:
     return replace(settings, timeouts=bounded)
 
 
-async def _run(order: Order, new: NewSession, settings: Settings, log: Logger) -> Sequence[Session] | Suppressed | None:
+async def _run(
+    order: ExecuteRequest, new: NewSession, settings: Settings, log: Logger
+) -> Sequence[Session] | Suppressed | None:
     """Run the chain that begins with this tier; ``None``: the daemon runs it and has not come to its end in time."""
     # Only the daemon's sessions outlive the time: those of this process are stopped by their own bound.
     patience = order.timeout if await anyio.to_thread.run_sync(is_claimed, settings.places.database_url) else None
@@ -158,7 +160,7 @@ async def _run(order: Order, new: NewSession, settings: Settings, log: Logger) -
     return None
 
 
-def _leave(order: Order, new: NewSession, settings: Settings, *, as_json: bool) -> int:
+def _leave(order: ExecuteRequest, new: NewSession, settings: Settings, *, as_json: bool) -> int:
     """Queue the tier for the daemon and return at once."""
 
     async def queue(_settings: Settings, store: Store) -> CommandResult:
@@ -189,7 +191,7 @@ def _print(done: CommandResult, *, as_json: bool) -> int:
     return done.exit_code
 
 
-def _answer(order: Order, found: Sequence[Session] | Suppressed | None, settings: Settings) -> CommandResult:
+def _answer(order: ExecuteRequest, found: Sequence[Session] | Suppressed | None, settings: Settings) -> CommandResult:
     named = _named(order, settings)
     if isinstance(found, Suppressed):
         hint = "`claudeops list-actions` shows what is left of the limits, `claudeops status` what holds sessions."
@@ -221,7 +223,7 @@ def _answer(order: Order, found: Sequence[Session] | Suppressed | None, settings
     return CommandResult(text=visible(message), body=body, exit_code=sysexit)
 
 
-def _out_of_patience(order: Order, named: dict[str, object]) -> CommandResult:
+def _out_of_patience(order: ExecuteRequest, named: dict[str, object]) -> CommandResult:
     """Return the answer for a session that the daemon goes on with: nobody asked it to stop."""
     message = f"{order.name} has not ended within {order.timeout:g} s; the daemon goes on with it."
     stopped = {"stop_reason": StopReason.TIMEOUT.value, "cancel_observed": False}
@@ -230,7 +232,7 @@ def _out_of_patience(order: Order, named: dict[str, object]) -> CommandResult:
     return CommandResult(text=message, body=body, exit_code=Exit.CANCELLED, envelope_code=2)
 
 
-def _not_begun(order: Order, named: dict[str, object], session: Session) -> CommandResult:
+def _not_begun(order: ExecuteRequest, named: dict[str, object], session: Session) -> CommandResult:
     message = f"Session {session.id} waits in the queue: sessions are held, or nobody runs it any more."
     error = error_body(
         kind=ErrorKind.POLICY,

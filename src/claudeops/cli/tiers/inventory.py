@@ -24,7 +24,7 @@ from claudeops.cli.start import read_settings
 from claudeops.domain.gate.approval import visible
 from claudeops.engine.library import DIRECTORY, Libraries
 from claudeops.errors import ClaudeopsError
-from claudeops.formats.library import BUILT_IN, Kind, Library, LibraryText
+from claudeops.formats.library import BUILT_IN, Library, LibraryKind, LibraryText
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import default_policy_path, library_dir
 from claudeops.text import one_line
@@ -36,13 +36,13 @@ _TIER: Final = "tier"
 _MCP: Final = "mcp__"
 _ROUTED: Final = 5  # matches of a text that is run anyway
 _MOST_CHARACTERS: Final = 200  # of what something is for
-_KINDS: Final = {Kind.CHECK: "check", Kind.PLAYBOOK: "playbook", Kind.SKILL: "skill"}
+_KINDS: Final = {LibraryKind.CHECK: "check", LibraryKind.PLAYBOOK: "playbook", LibraryKind.SKILL: "skill"}
 
 Work = Callable[[Settings], Awaitable[CommandResult]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class InventoryEntry:
     """Something that can be shown or run by name."""
 
     name: str
@@ -83,7 +83,7 @@ async def _graph(commands: click.Group, settings: Settings) -> CommandResult:
     return CommandResult(text="\n".join(lines), body={**counts, "total_count": total, **bodies})
 
 
-def _entry(entry: Entry) -> dict[str, object]:
+def _entry(entry: InventoryEntry) -> dict[str, object]:
     return {
         "name": entry.name,
         "source_hint": entry.source_hint,
@@ -118,7 +118,7 @@ async def _shown(commands: click.Group, name: str, settings: Settings) -> Comman
     return not_found("command_not_found", name, message)
 
 
-def _found(name: str, entry: Entry, more: Mapping[str, object]) -> CommandResult:
+def _found(name: str, entry: InventoryEntry, more: Mapping[str, object]) -> CommandResult:
     body = {
         "name": name,
         "found": True,
@@ -214,7 +214,7 @@ async def _routed(text: str, limit: int, settings: Settings) -> CommandResult:
     return CommandResult(text=visible("\n".join(lines)), body=body)
 
 
-def matches_of(found: Iterable[routing.Match]) -> list[dict[str, object]]:
+def matches_of(found: Iterable[routing.RoutedCandidate]) -> list[dict[str, object]]:
     """Return matches as documents have them."""
     return [
         {
@@ -246,7 +246,7 @@ async def candidates(settings: Settings) -> Sequence[routing.Candidate]:
     return [*tiers, *texts, *map(routing.of_probe, probes)]
 
 
-def _best(found: Iterable[routing.Match], what: routing.What) -> str | None:
+def _best(found: Iterable[routing.RoutedCandidate], what: routing.What) -> str | None:
     return next((match.candidate.name for match in found if match.candidate.what is what), None)
 
 
@@ -273,27 +273,29 @@ async def _library(settings: Settings) -> Library:
     return await Libraries(library_dir(), settings.places.repos_dir).look(logs.get_logger())
 
 
-def _commands(group: click.Group, before: str = "") -> Iterable[Entry]:
+def _commands(group: click.Group, before: str = "") -> Iterable[InventoryEntry]:
     for name, command in sorted(group.commands.items()):
         path = f"{before}{name}"
         if isinstance(command, click.Group):
             yield from _commands(command, f"{path} ")
         else:
             module = getattr(command.callback, "__module__", "claudeops.cli")
-            yield Entry(name=path, what="command", source_hint=str(module), responsibility=sentence(command))
+            yield InventoryEntry(name=path, what="command", source_hint=str(module), responsibility=sentence(command))
 
 
-def _of_tier(tier: TierSettings) -> Entry:
+def _of_tier(tier: TierSettings) -> InventoryEntry:
     words = one_line(tier.prompt_text.partition("\n\n")[0])[:_MOST_CHARACTERS]
-    return Entry(
+    return InventoryEntry(
         name=f"{_TIER}{tier.number}", what=_TIER, source_hint=str(tier.prompt_path), responsibility=visible(words)
     )
 
 
-def _of_text(text: LibraryText) -> Entry:
+def _of_text(text: LibraryText) -> InventoryEntry:
     when = text.text.partition("\n\n")[0].partition("\n")[2]
     responsibility = visible(one_line(when)[:_MOST_CHARACTERS])
-    return Entry(name=text.name, what=_KINDS[text.kind], source_hint=_source(text), responsibility=responsibility)
+    return InventoryEntry(
+        name=text.name, what=_KINDS[text.kind], source_hint=_source(text), responsibility=responsibility
+    )
 
 
 def _source(text: LibraryText) -> str:

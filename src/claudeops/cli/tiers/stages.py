@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from claudeops.app.stages import FILE, STAGES, Stage, StageState, StartUp, read_stages
+from claudeops.app.stages import FILE, STAGES, StageEntry, StageState, StartUp, read_stages
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.clock import Clock
 from claudeops.domain.gate.approval import visible
@@ -48,9 +48,9 @@ def print_stages(*, as_json: bool) -> int:
     return Exit.OK
 
 
-def _stages(found: StartUp | None) -> tuple[Stage, ...]:
+def _stages(found: StartUp | None) -> tuple[StageEntry, ...]:
     if found is None:
-        return tuple(Stage(name=name, state=StageState.WAITING) for name in STAGES)
+        return tuple(StageEntry(name=name, state=StageState.WAITING) for name in STAGES)
     return found.stages
 
 
@@ -63,7 +63,7 @@ def _note(found: StartUp | None, says: str) -> str:
     return says
 
 
-def _body(stage: Stage) -> dict[str, object]:
+def _body(stage: StageEntry) -> dict[str, object]:
     return {
         "name": stage.name,
         "state": stage.state.value,

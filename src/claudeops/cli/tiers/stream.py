@@ -38,13 +38,13 @@ from claudeops.errors import AlreadyRunningError, ClaudeopsError, StoreError
 from claudeops.formats.stream import LineSplitter, Transcript, decode
 from claudeops.formats.stream.exchange import (
     INPUT_BYTES,
+    ExchangeVerdict,
     InputFault,
     InputFrame,
     InputReader,
     Interrupt,
     Totals,
     UserTurn,
-    Verdict,
     frames_of,
     init_frame,
     prompt_of,
@@ -93,22 +93,22 @@ def run_exchange(
     none. A pass that takes longer than ``timeout_seconds`` is stopped.
     """
     began = Clock().monotonic()
-    printer = Printer(as_frames=output_format == STREAM, tier=tier)
-    verdict = Verdict.refused("a fault of claudeops ended it", Exit.SOFTWARE)
+    printer = FramePrinter(as_frames=output_format == STREAM, tier=tier)
+    verdict = ExchangeVerdict.refused("a fault of claudeops ended it", Exit.SOFTWARE)
     try:
         verdict = _run(prompt, input_format, printer, timeout_seconds)
     except ClaudeopsError as error:
-        verdict = Verdict.refused(str(error), exit_for(error))
+        verdict = ExchangeVerdict.refused(str(error), exit_for(error))
     finally:  # also after a fault that nobody foresaw: whoever reads the stream waits for its last frame
         printer.end(verdict, duration_ms=round((Clock().monotonic() - began) * 1000))
     return verdict.exit_status
 
 
-def _run(prompt: str | None, input_format: str, printer: Printer, timeout_seconds: float) -> Verdict:
+def _run(prompt: str | None, input_format: str, printer: FramePrinter, timeout_seconds: float) -> ExchangeVerdict:
     inline = None if prompt == "-" else prompt
     if input_format == STREAM and inline is not None:
         says = "A prompt on the command line and stream-json on stdin exclude each other."
-        return Verdict.refused(says, Exit.USAGE)
+        return ExchangeVerdict.refused(says, Exit.USAGE)
     settings, log = start(sys.stderr, quiet=True)
     printer.describe(settings)
     source = _read(input_format) if inline is None else _given(inline)
@@ -116,7 +116,7 @@ def _run(prompt: str | None, input_format: str, printer: Printer, timeout_second
 
 
 @dataclass(kw_only=True)
-class Printer:
+class FramePrinter:
     """Prints frames, or in text mode the last words alone; a reader that is gone ends the printing, not the passes."""
 
     as_frames: bool
@@ -153,7 +153,7 @@ class Printer:
         except (OSError, ValueError):
             self._broken = True
 
-    def end(self, verdict: Verdict, *, duration_ms: int) -> None:
+    def end(self, verdict: ExchangeVerdict, *, duration_ms: int) -> None:
         """Print the result frame; in text mode the last words, or on stderr why there are none."""
         self.begin(None)
         self.print(result_frame(verdict, self.totals, duration_ms=duration_ms))
@@ -186,23 +186,23 @@ class Exchange:
     """Runs a pass for every user frame of an input, one after the other."""
 
     runner: Runner
-    printer: Printer
+    printer: FramePrinter
     print_chain: Callable[[Session], Awaitable[None]]  # prints a chain until it has ended
     timeout_seconds: float = math.inf  # of one pass
     stopped: anyio.Event = field(default_factory=anyio.Event)  # set: no further pass begins
     _unfinished: list[_Turn] = field(default_factory=list)
 
-    async def run(self, frames: AsyncIterator[InputFrame]) -> Verdict:
+    async def run(self, frames: AsyncIterator[InputFrame]) -> ExchangeVerdict:
         """Return how the last pass ended, or what is wrong with the input."""
         send, receive = anyio.create_memory_object_stream[_Turn | InputFault](math.inf)  # the input itself is bounded
-        verdict = Verdict.refused("nothing was asked for", Exit.USAGE)
+        verdict = ExchangeVerdict.refused("nothing was asked for", Exit.USAGE)
         with send, receive:
             async with open_tasks() as tasks:
                 tasks.start_soon(self._read, frames, send)
                 tasks.start_soon(self._close_when_stopped, send)
                 async for turn in receive:
                     if isinstance(turn, InputFault):
-                        verdict = Verdict.refused(turn.says, turn.exit_status)
+                        verdict = ExchangeVerdict.refused(turn.says, turn.exit_status)
                         break
                     verdict = await self._take(turn)
                 tasks.cancel_scope.cancel()
@@ -230,13 +230,13 @@ class Exchange:
         await self.interrupt()
         send.close()
 
-    async def _take(self, turn: _Turn) -> Verdict:
+    async def _take(self, turn: _Turn) -> ExchangeVerdict:
         try:
-            return Verdict.cancelled() if turn.interrupted.is_set() else await self._pass(turn)
+            return ExchangeVerdict.cancelled() if turn.interrupted.is_set() else await self._pass(turn)
         finally:
             self._unfinished.remove(turn)
 
-    async def _pass(self, turn: _Turn) -> Verdict:
+    async def _pass(self, turn: _Turn) -> ExchangeVerdict:
         printed = anyio.Event()
 
         async def print_whole(root: Session) -> None:
@@ -263,20 +263,20 @@ class Exchange:
         return _verdict(outcome, self.printer.totals)
 
 
-def _verdict(outcome: Sequence[Session] | Suppressed, totals: Totals) -> Verdict:
+def _verdict(outcome: Sequence[Session] | Suppressed, totals: Totals) -> ExchangeVerdict:
     if isinstance(outcome, Suppressed):
-        return Verdict.refused(outcome.message, exit_of_refusal(outcome.reason))
+        return ExchangeVerdict.refused(outcome.message, exit_of_refusal(outcome.reason))
     if outcome[-1].status is not Status.ENDED:  # a hold keeps it in the queue
-        return Verdict.refused("It waits in the queue: sessions are held (`claudeops health`).", Exit.TRY_LATER)
-    return Verdict.of(outcome[-1], totals.last_text)
+        return ExchangeVerdict.refused("It waits in the queue: sessions are held (`claudeops health`).", Exit.TRY_LATER)
+    return ExchangeVerdict.of(outcome[-1], totals.last_text)
 
 
 # --- who runs them ------------------------------------------------------------------------------------
 
 
 async def _exchange(
-    settings: Settings, log: Logger, printer: Printer, source: AsyncIterator[InputFrame], timeout_seconds: float
-) -> Verdict:
+    settings: Settings, log: Logger, printer: FramePrinter, source: AsyncIterator[InputFrame], timeout_seconds: float
+) -> ExchangeVerdict:
     shutdown = Shutdown()
     with listening(shutdown, log):
         async with contextlib.AsyncExitStack() as stack:
@@ -294,7 +294,7 @@ async def _exchange(
                 timeout_seconds=timeout_seconds,
                 stopped=shutdown.requested,
             )
-            verdict = Verdict.refused("Interrupted twice, so nobody waited for the end.", _INTERRUPTED)
+            verdict = ExchangeVerdict.refused("Interrupted twice, so nobody waited for the end.", _INTERRUPTED)
             async with open_tasks() as tasks:
 
                 async def hurry() -> None:
@@ -367,7 +367,7 @@ class Beside:
 # --- what sessions say --------------------------------------------------------------------------------
 
 
-async def _print_chain(settings: Settings, printer: Printer, root: Session) -> None:
+async def _print_chain(settings: Settings, printer: FramePrinter, root: Session) -> None:
     """Print the frames of a chain's sessions until all of them have ended; a database that goes away ends it."""
     store = open_store(settings.places.database_url)
     try:
@@ -385,7 +385,9 @@ async def _after(records: Records, root: int, done: int) -> Session | None:
     return next((session for session in await records.chain(root) if session.id > done), None)
 
 
-async def _print_session(records: Records, session: Session, printer: Printer) -> tuple[Session, Transcript | None]:
+async def _print_session(
+    records: Records, session: Session, printer: FramePrinter
+) -> tuple[Session, Transcript | None]:
     reader, splitter = HARNESSES[session.harness].reader(), LineSplitter()
     with contextlib.ExitStack() as opened:
         log = None

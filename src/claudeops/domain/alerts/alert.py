@@ -1,6 +1,6 @@
 """Alerts as values: what a sender says, what is kept of it, what was decided, and the incidents that it belongs to.
 
-A sender *says* (`Alert`, many in a `Delivery`); what is *kept* is an `AlertState`, one for each source and fingerprint.
+A sender *says* (`Alert`, many in a `SenderBody`); what is *kept* is an `AlertState`, one a source and fingerprint.
 Times of a sender (``starts_at``, ``ends_at``, ``said_at``) are only ever compared with times of the same sender; all
 others are the daemon's. So a sender whose clock is wrong confuses nobody.
 """
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from claudeops.domain.alerts.exporters import exporter
 from claudeops.domain.alerts.matchers import PLAIN, SERVICE, Matcher, all_hold
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 
 Key: TypeAlias = tuple[str, str]
 """Of an alert: source and fingerprint."""
@@ -45,7 +45,7 @@ class AlertStatus(StrEnum):
     STALE = "stale"  # it fired, and its source has not been heard of it for too long; never the same as resolved
 
 
-class Decision(StrEnum):
+class AlertDecision(StrEnum):
     """What became of an alert."""
 
     STARTED = "started"  # a chain was started for it
@@ -66,18 +66,18 @@ class Decision(StrEnum):
     STALE = "stale"  # its source has not repeated it for too long
 
 
-HANDLED: Final = frozenset({Decision.STARTED, Decision.JOINED, Decision.GROUPED})
+HANDLED: Final = frozenset({AlertDecision.STARTED, AlertDecision.JOINED, AlertDecision.GROUPED})
 """Decisions after which a repetition is a duplicate."""
 
 TEMPORARY: Final = frozenset(
     {
-        Decision.SILENCED,
-        Decision.INHIBITED,
-        Decision.FLAPPING,
-        Decision.COOLDOWN,
-        Decision.BUDGET,
-        Decision.PAUSED,
-        Decision.SELF_INFLICTED,
+        AlertDecision.SILENCED,
+        AlertDecision.INHIBITED,
+        AlertDecision.FLAPPING,
+        AlertDecision.COOLDOWN,
+        AlertDecision.BUDGET,
+        AlertDecision.PAUSED,
+        AlertDecision.SELF_INFLICTED,
     }
 )
 """Decisions that pass: an alert that still fires then is decided anew, whether or not its sender repeats it."""
@@ -91,7 +91,7 @@ class Alert:
     said: Said
     name: str  # of the rule, monitor or check
     service: str  # by the source's rules; never empty
-    severity: Level  # by the source's map
+    severity: EventLevel  # by the source's map
     service_by: str = ""  # what names the service: "its label app"; empty: the daemon's own probe
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Alert:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Delivery:
+class SenderBody:
     """One body of a sender."""
 
     source: str
@@ -130,7 +130,7 @@ class AlertState:
     fingerprint: str
     name: str
     service: str
-    severity: Level
+    severity: EventLevel
     status: AlertStatus
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class AlertState:
     flapping: bool = False  # as of the last change
     why_asked_at: datetime | None = None  # when a chain was last started to find out why it flaps
     contested_at: datetime | None = None  # it was said to fire after it had been resolved, perhaps only late
-    decision: Decision | None = None  # the latest about what fires, or what ended it; never a duplicate
+    decision: AlertDecision | None = None  # the latest about what fires, or what ended it; never a duplicate
     service_by: str = ""  # what names the service
     sender_group: str = ""  # the sender's own group that it came with
     group_key: str = ""
@@ -222,7 +222,7 @@ class Incident:
     number: int
     group_key: str
     services: tuple[str, ...]
-    severity: Level  # the highest that was reached
+    severity: EventLevel  # the highest that was reached
     status: IncidentStatus = IncidentStatus.OPEN
     opened_at: datetime
     fired_at: datetime  # when the latest of its alerts was heard; what was seen before proves nothing

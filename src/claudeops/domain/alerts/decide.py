@@ -1,8 +1,8 @@
 """The decision about every alert, and the chains and incidents that follow.
 
 A `Desk` knows what is kept and what is the case. It takes deliveries, and looks at the clock when it is asked to: what
-waits in a group, what a silence held back, and what has not been heard of. Each answer is an `Outcome`: rows to be
-written in one transaction. A desk whose outcome could not be written is thrown away.
+waits in a group, what a silence held back, and what has not been heard of. Each answer is an `IntakeOutcome`: rows to
+be written in one transaction. A desk whose outcome could not be written is thrown away.
 
 - All alerts of a delivery are taken note of before any is decided, so that a parent's outage explains its children
   whatever their order.
@@ -28,24 +28,24 @@ from claudeops.domain.alerts.alert import (
     STORM,
     TEMPORARY,
     Alert,
+    AlertDecision,
     AlertState,
     AlertStatus,
-    Decision,
-    Delivery,
     Incident,
     IncidentStatus,
     Key,
+    SenderBody,
     Witness,
     WitnessKind,
     matchable,
 )
 from claudeops.domain.alerts.groups import Bundle, Room, bundles, group_key, weight
-from claudeops.domain.alerts.machine import Step, Turn
-from claudeops.domain.alerts.register import Group, Outcome, Register, Start
+from claudeops.domain.alerts.machine import AlertStep, AlertTurn
+from claudeops.domain.alerts.register import AlertGroup, IntakeOutcome, Register, Start
 from claudeops.domain.alerts.rules import Grouping, Treatment, rank
-from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation, clock
+from claudeops.domain.alerts.situation import Objection, Objections, OpenChain, Situation, clock
 from claudeops.domain.alerts.suppression import BELIEVED, Inhibitors
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.text import unique
 
 SETTLING: Final = timedelta(seconds=5)
@@ -60,16 +60,18 @@ LOOKS: Final = 1000
 RELEASED: Final = 500
 """Alerts of one group about which a chain is started, or that join it, in one go. A storm may leave fifty thousand."""
 
-_OPENS_INCIDENT: Final = frozenset({Decision.JOINED, Decision.PAUSED, Decision.COOLDOWN, Decision.BUDGET})
+_OPENS_INCIDENT: Final = frozenset(
+    {AlertDecision.JOINED, AlertDecision.PAUSED, AlertDecision.COOLDOWN, AlertDecision.BUDGET}
+)
 _LATE: Final = {
     AlertStatus.FIRING: "it is older than what was heard before, and the alert still fires",
     AlertStatus.RESOLVED: "it had been resolved before",
     AlertStatus.STALE: "it is older than what was heard before",
 }
 _ALREADY: Final = {
-    Decision.STARTED: "a chain was started for it",
-    Decision.JOINED: "somebody is on it",
-    Decision.GROUPED: "its group has heard of it",
+    AlertDecision.STARTED: "a chain was started for it",
+    AlertDecision.JOINED: "somebody is on it",
+    AlertDecision.GROUPED: "its group has heard of it",
 }
 
 
@@ -77,7 +79,7 @@ _ALREADY: Final = {
 class _Heard:
     """One alert of a delivery, taken note of."""
 
-    step: Step
+    step: AlertStep
     treatment: Treatment
     waited: bool  # for its group's chain, when this was heard
     is_worse: bool  # than it was before
@@ -147,7 +149,7 @@ class Desk:
 
     # --- what is asked of it ------------------------------------------------------------------------------
 
-    def take(self, delivery: Delivery, now: datetime) -> Outcome:
+    def take(self, delivery: SenderBody, now: datetime) -> IntakeOutcome:
         """Return what follows from a delivery: a ruling for each of its alerts, and for each group that starts."""
         out = self._begin(now)
         heard = [self._hear(alert, delivery, now) for alert in delivery.alerts]
@@ -156,7 +158,7 @@ class Desk:
         self._release(now)
         return out
 
-    def tick(self, now: datetime) -> Outcome:
+    def tick(self, now: datetime) -> IntakeOutcome:
         """Return what follows from the time that has passed."""
         out = self._begin(now)
         for state in self._whose_turn_it_is():
@@ -165,7 +167,7 @@ class Desk:
         self._release(now, at_tick=True)
         return out
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[AlertGroup, ...]:
         """Return the groups that wait, the next one first."""
         return self._register.groups()
 
@@ -187,11 +189,11 @@ class Desk:
 
     # --- taking note --------------------------------------------------------------------------------------
 
-    def _begin(self, now: datetime) -> Outcome:
+    def _begin(self, now: datetime) -> IntakeOutcome:
         self._inhibitors.begin(now, self._case.up)
         return self._register.begin()
 
-    def _hear(self, alert: Alert, delivery: Delivery, now: datetime) -> _Heard:
+    def _hear(self, alert: Alert, delivery: SenderBody, now: datetime) -> _Heard:
         if delivery.source != PROBES:
             own = self._rules.source(delivery.source).service_label
             alert = subject.settled(alert, own, self._dependencies.directory)
@@ -213,22 +215,22 @@ class Desk:
         turn = heard.step.turn
         if beat is not None:
             self._feed(state, beat.name)
-        elif turn is Turn.LATE:
-            self._register.rule(state.key, Decision.DUPLICATE, _LATE[state.status], incident=state.incident)
-        elif turn is Turn.ENDS_UNSEEN:
-            self._settle(state, Decision.RESOLVED_FIRST, "it is resolved, and nobody had said that it fires")
-        elif turn is Turn.ENDS:
+        elif turn is AlertTurn.LATE:
+            self._register.rule(state.key, AlertDecision.DUPLICATE, _LATE[state.status], incident=state.incident)
+        elif turn is AlertTurn.ENDS_UNSEEN:
+            self._settle(state, AlertDecision.RESOLVED_FIRST, "it is resolved, and nobody had said that it fires")
+        elif turn is AlertTurn.ENDS:
             self._end(state, now, waited=heard.waited)
         elif not state.fires:
             self._register.rule(
-                state.key, Decision.RESOLVED_FIRST, "the same body says that it is over", incident=state.incident
+                state.key, AlertDecision.RESOLVED_FIRST, "the same body says that it is over", incident=state.incident
             )
         elif state.is_waiting and heard.waited and heard.is_worse:  # it may wait no longer
             self._judge(state, heard.treatment, now)
-        elif turn is Turn.REPEATS and self._is_dealt_with(state):
+        elif turn is AlertTurn.REPEATS and self._is_dealt_with(state):
             self._still(state, now)
         elif state.is_waiting:  # said twice in one delivery
-            self._register.rule(state.key, Decision.DUPLICATE, "it was said twice", incident=state.incident)
+            self._register.rule(state.key, AlertDecision.DUPLICATE, "it was said twice", incident=state.incident)
         else:
             self._judge(state, heard.treatment, now)
 
@@ -236,7 +238,7 @@ class Desk:
         if state.fires:
             self._register.out.pings.append(name)
         because = f"it is the sign of life of the heartbeat {name}"
-        self._settle(state, Decision.WATCHDOG, because if state.fires else f"{because}, which it ends")
+        self._settle(state, AlertDecision.WATCHDOG, because if state.fires else f"{because}, which it ends")
 
     def _is_dealt_with(self, state: AlertState) -> bool:
         """Tell whether a firing alert waits for its chain, or its incident is open and has been as severe before."""
@@ -250,9 +252,9 @@ class Desk:
         incident = self._register.incidents.get(state.incident or 0)
         if incident is not None and incident.is_open and not state.is_waiting:
             self._register.note(replace(incident, fired_at=max(incident.fired_at, now)))
-        already = _ALREADY.get(state.decision or Decision.GROUPED, "it is known")
+        already = _ALREADY.get(state.decision or AlertDecision.GROUPED, "it is known")
         because = f"it fires since {clock(state.began)}, and {already}"
-        self._register.rule(state.key, Decision.DUPLICATE, because, incident=state.incident)
+        self._register.rule(state.key, AlertDecision.DUPLICATE, because, incident=state.incident)
 
     # --- deciding -----------------------------------------------------------------------------------------
 
@@ -265,9 +267,9 @@ class Desk:
             return
         due_at = self._due(state, treatment.grouping, now)
         asked = now if machine.flaps(state, now, treatment.flapping) else state.why_asked_at
-        self._put(replace(state, due_at=due_at, decision=Decision.GROUPED, why_asked_at=asked))
+        self._put(replace(state, due_at=due_at, decision=AlertDecision.GROUPED, why_asked_at=asked))
         because = f"it waits until {clock(due_at)} for others of its group"
-        self._register.rule(state.key, Decision.GROUPED, because, incident=state.incident)
+        self._register.rule(state.key, AlertDecision.GROUPED, because, incident=state.incident)
 
     def _objection(self, state: AlertState, treatment: Treatment, now: datetime) -> Objection | None:
         incident = self._incident_of(state, now)
@@ -284,7 +286,7 @@ class Desk:
             number = self._heard_of((state,), now, chain=objection.chain, group_key=state.group_key).number
         if objection.chain is not None:
             root = objection.chain.root_session_id
-        if objection.silence is not None and state.decision is not Decision.SILENCED:
+        if objection.silence is not None and state.decision is not AlertDecision.SILENCED:
             counts = self._register.out.suppressed
             counts[objection.silence] = counts.get(objection.silence, 0) + 1
         self._put(
@@ -295,7 +297,7 @@ class Desk:
         self._register.rule(state.key, objection.decision, objection.because, incident=number, root_session_id=root)
 
     def _heard_of(
-        self, states: Sequence[AlertState], now: datetime, *, group_key: str, chain: Chain | None = None
+        self, states: Sequence[AlertState], now: datetime, *, group_key: str, chain: OpenChain | None = None
     ) -> Incident:
         number = chain.incident if chain is not None else None
         incident = self._register.incidents.get(number) if number is not None else None
@@ -311,14 +313,14 @@ class Desk:
             self._register.note(incident)
         if incident is None or waited or state.decision not in HANDLED:
             before = f"it was {state.decision}" if state.decision in TEMPORARY else "no session was started"
-            self._settle(state, Decision.RESOLVED_FIRST, f"it is resolved, and {before}")
+            self._settle(state, AlertDecision.RESOLVED_FIRST, f"it is resolved, and {before}")
             return
         chain = self._register.chain_of(state, incident)
         because = f"its source says that it is over; incident {incident.number} is {incident.status}"
         root = chain.root_session_id if chain is not None else None
-        self._register.rule(state.key, Decision.JOINED, because, incident=incident.number, root_session_id=root)
+        self._register.rule(state.key, AlertDecision.JOINED, because, incident=incident.number, root_session_id=root)
 
-    def _settle(self, state: AlertState, decision: Decision, because: str) -> None:
+    def _settle(self, state: AlertState, decision: AlertDecision, because: str) -> None:
         self._put(replace(state, decision=decision, due_at=None))
         self._register.rule(state.key, decision, because, incident=state.incident)
 
@@ -328,7 +330,7 @@ class Desk:
         """Return when the chain of an alert's group starts; whoever may wait least decides for all of it."""
         wait = grouping.wait
         if state.sender_group and not grouping.by:
-            wait = timedelta(0) if state.severity is Level.CRITICAL else wait
+            wait = timedelta(0) if state.severity is EventLevel.CRITICAL else wait
             wait = max(wait, SETTLING) if self._dependencies.needed_by((state.service,)) else wait
         due_at = now + wait
         incident = self._incident_of(state, now)
@@ -364,7 +366,7 @@ class Desk:
         for state in ready:
             if chain is not None:
                 because = f"it came with all that the chain of incident {chain.incident} is on"
-                self._object(state, Objection(decision=Decision.JOINED, because=because, chain=chain), now)
+                self._object(state, Objection(decision=AlertDecision.JOINED, because=because, chain=chain), now)
             elif self._incident_of(state, now) is None:
                 new.append(state)
             else:
@@ -397,7 +399,7 @@ class Desk:
         elif chain is not None:
             because = f"too much comes at once, and the chain of incident {chain.incident} is on all of it"
             for state in ready:
-                self._object(state, Objection(decision=Decision.JOINED, because=because, chain=chain), now)
+                self._object(state, Objection(decision=AlertDecision.JOINED, because=because, chain=chain), now)
         elif left > 0:
             self._postpone(ready, self._register.due_at(STORM) or now + STORM_WAIT)
         else:
@@ -408,7 +410,7 @@ class Desk:
         because = f"too much comes at once: it waits until {clock(due_at)} for one chain about all of it"
         for state in ready:
             self._put(replace(state, group_key=STORM, due_at=due_at))
-            self._register.rule(state.key, Decision.GROUPED, because, incident=state.incident, only_revise=True)
+            self._register.rule(state.key, AlertDecision.GROUPED, because, incident=state.incident, only_revise=True)
 
     def _start(self, group: str, ready: Sequence[AlertState], now: datetime) -> None:
         ordered = sorted(ready, key=weight)
@@ -417,7 +419,7 @@ class Desk:
         self._register.note(incident)
         services = unique(state.service for state in ordered)
         self._room.take(now)
-        self._register.run(Chain(services=services, incident=incident.number))
+        self._register.run(OpenChain(services=services, incident=incident.number))
         self._register.out.starts.append(
             Start(
                 incident=incident.number,
@@ -430,14 +432,14 @@ class Desk:
             )
         )
         with_it = "" if len(ordered) == 1 else f" about {len(ordered)} alerts"
-        self._tell(ordered[0], Decision.STARTED, f"a chain{with_it} starts at tier {tier}", incident)
+        self._tell(ordered[0], AlertDecision.STARTED, f"a chain{with_it} starts at tier {tier}", incident)
         for state in ordered[1:]:
-            self._tell(state, Decision.GROUPED, "it is told in the chain of its group", incident)
+            self._tell(state, AlertDecision.GROUPED, "it is told in the chain of its group", incident)
 
-    def _tell(self, state: AlertState, decision: Decision, because: str, incident: Incident) -> None:
+    def _tell(self, state: AlertState, decision: AlertDecision, because: str, incident: Incident) -> None:
         self._put(replace(state, decision=decision, due_at=None, incident=incident.number))
         sentence = f"{because}: incident {incident.number}"
-        revises = decision is not Decision.STARTED
+        revises = decision is not AlertDecision.STARTED
         self._register.rule(state.key, decision, sentence, incident=incident.number, only_revise=revises)
 
     # --- time ---------------------------------------------------------------------------------------------
@@ -461,11 +463,11 @@ class Desk:
         elif state.fires and machine.is_stale(state, now, self._rules.source(state.source).stale_after):
             minutes = (now - state.last_seen).total_seconds() / 60
             because = f"its source has not repeated it for {minutes:.0f} minutes"
-            self._settle(machine.gone_stale(state, now), Decision.STALE, because)
+            self._settle(machine.gone_stale(state, now), AlertDecision.STALE, because)
         elif state.fires and state.decision in TEMPORARY:
             treatment = self._treatment(state)
             objection = self._objection(state, treatment, now)
-            if objection is None or objection.decision is Decision.JOINED:
+            if objection is None or objection.decision is AlertDecision.JOINED:
                 self._judge(state, treatment, now)
 
     def _look_at_repeats(self, now: datetime) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.alerts.alert import PROBES, AlertState, Key, matchable
-from claudeops.domain.alerts.register import Group
+from claudeops.domain.alerts.register import AlertGroup
 from claudeops.domain.alerts.rules import Grouping, StormRules, rank
 from claudeops.text import casefold_key
 
@@ -73,7 +73,7 @@ def sender_key(state: AlertState) -> str:
 
 
 def bundles(
-    due: Iterable[Group],
+    due: Iterable[AlertGroup],
     state_of: Callable[[Key], AlertState],
     *,
     room: int,
@@ -85,7 +85,7 @@ def bundles(
 
     ``room``: chains that may start; ``told_at``: when the running chain about all of a sender's group began.
     """
-    by_sender: dict[tuple[str, str], list[Group]] = {}  # a group without a sender's is alone
+    by_sender: dict[tuple[str, str], list[AlertGroup]] = {}  # a group without a sender's is alone
     for group in sorted(due, key=lambda group: -max(rank(state_of(key).severity) for key in group.alerts[:_MOST])):
         sender = sender_key(state_of(group.alerts[0])) if group.key.startswith(_SERVICE) else ""
         by_sender.setdefault((sender, "" if sender else group.key), []).append(group)
@@ -101,7 +101,7 @@ def bundles(
             yield from (Bundle(group.key, group.alerts) for group in new)
 
 
-def _all_of(groups: Iterable[Group]) -> tuple[Key, ...]:
+def _all_of(groups: Iterable[AlertGroup]) -> tuple[Key, ...]:
     return tuple(key for group in groups for key in group.alerts)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from claudeops.domain.alerts.alert import AlertState, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.rules import rank
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.text import unique
 
 MOST_SERVICES: Final = 200
@@ -35,7 +35,7 @@ class SessionEnd:
     broken: frozenset[str]
 
 
-class News(StrEnum):
+class IncidentNews(StrEnum):
     """What has become of an incident; each is told once for each time that it is open."""
 
     OPENED = "opened"
@@ -48,7 +48,7 @@ class News(StrEnum):
 _OUTSIDE: Final = frozenset({WitnessKind.SOURCE, WitnessKind.PROBE})
 
 
-def opened(number: int, *, group_key: str, services: Iterable[str], severity: Level, at: datetime) -> Incident:
+def opened(number: int, *, group_key: str, services: Iterable[str], severity: EventLevel, at: datetime) -> Incident:
     """Return a new incident."""
     return Incident(
         number=number,
@@ -84,18 +84,18 @@ def heard(incident: Incident, state: AlertState, at: datetime) -> Incident:
     )
 
 
-def news(before: Incident | None, after: Incident) -> News | None:
+def news(before: Incident | None, after: Incident) -> IncidentNews | None:
     """Return what has become of an incident; ``None``: nothing that people are told."""
     if before is None:
-        return News.OPENED if after.is_open else None
+        return IncidentNews.OPENED if after.is_open else None
     if before.is_open is not after.is_open:
-        return News.REOPENED if after.is_open else News.RESOLVED
+        return IncidentNews.REOPENED if after.is_open else IncidentNews.RESOLVED
     if not after.is_open:
         return None
     if rank(after.severity) > rank(before.severity):
-        return News.WORSE
+        return IncidentNews.WORSE
     is_taken = after.status is IncidentStatus.ACKNOWLEDGED and before.status is IncidentStatus.OPEN
-    return News.ACKNOWLEDGED if is_taken else None
+    return IncidentNews.ACKNOWLEDGED if is_taken else None
 
 
 def may_reopen(incident: Incident, at: datetime, within: timedelta) -> bool:

@@ -33,7 +33,7 @@ LATE: Final = timedelta(minutes=6)
 _MOST_COUNTED: Final = 1_000_000_000  # columns are not endless
 
 
-class Turn(StrEnum):
+class AlertTurn(StrEnum):
     """What a message is to what is kept."""
 
     BEGINS = "begins"  # a new episode
@@ -44,14 +44,14 @@ class Turn(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class AlertStep:
     """What follows from one message."""
 
     state: AlertState
-    turn: Turn
+    turn: AlertTurn
 
 
-def step(kept: AlertState | None, alert: Alert, *, source: str, now: datetime, flapping: FlapRules) -> Step:
+def step(kept: AlertState | None, alert: Alert, *, source: str, now: datetime, flapping: FlapRules) -> AlertStep:
     """Return what is kept of an alert after one more message."""
     if kept is None:
         return _first(alert, source, now)
@@ -61,7 +61,7 @@ def step(kept: AlertState | None, alert: Alert, *, source: str, now: datetime, f
     return _ends(counted, alert, now, flapping)
 
 
-def _first(alert: Alert, source: str, now: datetime) -> Step:
+def _first(alert: Alert, source: str, now: datetime) -> AlertStep:
     fires = alert.said is Said.FIRING
     state = AlertState(
         source=source,
@@ -82,24 +82,24 @@ def _first(alert: Alert, source: str, now: datetime) -> Step:
         flips=1 if fires else 0,
         changes=(now,) if fires else (),
     )
-    return Step(state=state, turn=Turn.BEGINS if fires else Turn.ENDS_UNSEEN)
+    return AlertStep(state=state, turn=AlertTurn.BEGINS if fires else AlertTurn.ENDS_UNSEEN)
 
 
 # --- it fires ---------------------------------------------------------------------------------------------
 
 
-def _fires(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> Step:
+def _fires(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> AlertStep:
     if _is_overtaken(kept, alert):
-        return Step(state=kept, turn=Turn.LATE)
+        return AlertStep(state=kept, turn=AlertTurn.LATE)
     if kept.status is AlertStatus.RESOLVED:
         if _is_of_ended_episode(kept, alert):
-            return Step(state=replace(kept, contested_at=kept.contested_at or now), turn=Turn.LATE)
-        return Step(state=_begun(kept, alert, now, rules, changes=1), turn=Turn.BEGINS)
+            return AlertStep(state=replace(kept, contested_at=kept.contested_at or now), turn=AlertTurn.LATE)
+        return AlertStep(state=_begun(kept, alert, now, rules, changes=1), turn=AlertTurn.BEGINS)
     if alert.starts_at is not None and kept.starts_at is not None and alert.starts_at > kept.starts_at + SAME:
-        return Step(state=_begun(kept, alert, now, rules, changes=2), turn=Turn.BEGINS)
+        return AlertStep(state=_begun(kept, alert, now, rules, changes=2), turn=AlertTurn.BEGINS)
     began = kept.began if kept.fires else now
     again = _told(kept, alert, status=AlertStatus.FIRING, began=began)
-    return Step(state=again, turn=Turn.REPEATS)
+    return AlertStep(state=again, turn=AlertTurn.REPEATS)
 
 
 def _is_overtaken(kept: AlertState, alert: Alert) -> bool:
@@ -156,13 +156,13 @@ def _told(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
 # --- it is over -------------------------------------------------------------------------------------------
 
 
-def _ends(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> Step:
+def _ends(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> AlertStep:
     if kept.status is AlertStatus.RESOLVED:
         said = max((at for at in (kept.said_at, alert.said_at) if at is not None), default=None)
         ended = max((at for at in (kept.ends_at, alert.ends_at) if at is not None), default=None)
-        return Step(state=replace(kept, contested_at=None, said_at=said, ends_at=ended), turn=Turn.LATE)
+        return AlertStep(state=replace(kept, contested_at=None, said_at=said, ends_at=ended), turn=AlertTurn.LATE)
     if _is_overtaken(kept, alert) or _is_of_earlier_episode(kept, alert):
-        return Step(state=kept, turn=Turn.LATE)
+        return AlertStep(state=kept, turn=AlertTurn.LATE)
     told = replace(_told(kept, alert), severity=max(kept.severity, alert.severity, key=rank))
     ended_state = replace(
         _changed(told, now, rules, changes=1),
@@ -173,7 +173,7 @@ def _ends(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> St
         contested_at=None,
         due_at=None,
     )
-    return Step(state=ended_state, turn=Turn.ENDS)
+    return AlertStep(state=ended_state, turn=AlertTurn.ENDS)
 
 
 def _is_of_earlier_episode(kept: AlertState, alert: Alert) -> bool:

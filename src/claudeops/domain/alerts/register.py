@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.alerts.alert import PROBES, AlertState, Decision, Delivery, Incident, Key, Unparsed
-from claudeops.domain.alerts.situation import Chain
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, Incident, Key, SenderBody, Unparsed
+from claudeops.domain.alerts.situation import OpenChain
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.sessions import Handover, NewSession, Session
 
@@ -22,7 +22,7 @@ class Ruling:
     """What became of one alert: one row."""
 
     alert: Key
-    decision: Decision
+    decision: AlertDecision
     because: str  # one sentence
     incident: int | None = None
     root_session_id: int | None = None  # of the chain that it joins; of a started one nobody knows it yet
@@ -41,14 +41,14 @@ class Start:
     incident: int
     group_key: str
     tier: int
-    severity: Level
+    severity: EventLevel
     services: tuple[str, ...]
     alerts: tuple[Key, ...]  # the most severe first
     asks_why: bool = False  # why it flaps, is the question
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class AlertGroup:
     """Alerts that wait for one chain."""
 
     key: str
@@ -57,7 +57,7 @@ class Group:
 
 
 @dataclass(kw_only=True, slots=True)
-class Outcome:
+class IntakeOutcome:
     """What is to be written and done."""
 
     rulings: list[Ruling] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Register:
     """All that is kept; what changes is noted in ``out``, which begins anew with every question."""
 
     def __init__(self, *, dependencies: Dependencies, known: Iterable[Incident], next_number: int) -> None:
-        self.out = Outcome()
+        self.out = IntakeOutcome()
         self.states: dict[Key, AlertState] = {}
         self.of_probes: dict[Key, AlertState] = {}  # of these
         self.incidents: dict[int, Incident] = {}
@@ -81,18 +81,18 @@ class Register:
         self._firing: dict[int, dict[Key, None]] = {}  # by incident
         self._by_group: dict[str, int] = {}
         self._by_service: dict[str, int] = {}
-        self._chains: list[Chain] = []
-        self._chain_by_incident: dict[int, Chain] = {}
-        self._chain_by_service: dict[str, Chain] = {}
+        self._chains: list[OpenChain] = []
+        self._chain_by_incident: dict[int, OpenChain] = {}
+        self._chain_by_service: dict[str, OpenChain] = {}
         self._next_number = next_number
         self._grouped: dict[Key, int] = {}  # alerts that were ruled to wait in this round → place of the ruling
         for incident in sorted(known, key=lambda each: each.number):
             self.note(incident)
 
-    def begin(self) -> Outcome:
+    def begin(self) -> IntakeOutcome:
         """Begin a round: return what it will have changed."""
         self._grouped = {}
-        self.out = Outcome()
+        self.out = IntakeOutcome()
         return self.out
 
     def put(self, state: AlertState) -> AlertState | None:
@@ -110,7 +110,7 @@ class Register:
     def rule(
         self,
         alert: Key,
-        decision: Decision,
+        decision: AlertDecision,
         because: str,
         *,
         incident: int | None = None,
@@ -131,23 +131,23 @@ class Register:
             about=f"{state.service} by {state.service_by}" if state.service_by else "",
         )
         place = self._grouped.pop(alert, None)
-        if decision is Decision.DUPLICATE and place is not None:
+        if decision is AlertDecision.DUPLICATE and place is not None:
             self._grouped[alert] = place  # it goes on waiting
             place = None
         if place is not None:
             self.out.rulings[place] = ruling
         elif not only_revise:
-            if decision is Decision.GROUPED:
+            if decision is AlertDecision.GROUPED:
                 self._grouped[alert] = len(self.out.rulings)
             self.out.rulings.append(ruling)
 
-    def groups(self, until: datetime | None = None) -> tuple[Group, ...]:
+    def groups(self, until: datetime | None = None) -> tuple[AlertGroup, ...]:
         """Return the groups that wait, or those that wait no longer than ``until``; the next one first."""
         found = []
         for key, waiting in self._waiting.items():
             due_at = self.due_at(key)
             if due_at is not None and (until is None or due_at <= until):
-                found.append(Group(key=key, due_at=due_at, alerts=tuple(waiting)))
+                found.append(AlertGroup(key=key, due_at=due_at, alerts=tuple(waiting)))
         return tuple(sorted(found, key=lambda group: (group.due_at, group.key)))
 
     def due_at(self, group_key: str) -> datetime | None:
@@ -220,13 +220,13 @@ class Register:
 
     # --- chains -------------------------------------------------------------------------------------------
 
-    def face(self, chains: Iterable[Chain]) -> None:
+    def face(self, chains: Iterable[OpenChain]) -> None:
         """Take over which chains run."""
         self._chains, self._chain_by_incident, self._chain_by_service = [], {}, {}
         for chain in chains:
             self.run(chain)
 
-    def run(self, chain: Chain) -> None:
+    def run(self, chain: OpenChain) -> None:
         """Keep a chain that runs."""
         self._chains.append(chain)
         if chain.incident is not None:
@@ -234,17 +234,17 @@ class Register:
         for service in chain.services:
             self._chain_by_service.setdefault(self._dependencies.key(service), chain)
 
-    def chain_of(self, state: AlertState, incident: Incident | None) -> Chain | None:
+    def chain_of(self, state: AlertState, incident: Incident | None) -> OpenChain | None:
         """Return the running chain of an incident, else of a service."""
         if incident is not None and (chain := self._chain_by_incident.get(incident.number)) is not None:
             return chain
         return self._chain_by_service.get(self._dependencies.key(state.service))
 
-    def chain_of_incident(self, number: int) -> Chain | None:
+    def chain_of_incident(self, number: int) -> OpenChain | None:
         """Return the running chain of an incident."""
         return self._chain_by_incident.get(number)
 
-    def chain_of_group(self, group_key: str) -> Chain | None:
+    def chain_of_group(self, group_key: str) -> OpenChain | None:
         """Return the running chain about a group as a whole, such as all that came at once."""
         number = self._by_group.get(group_key)
         return None if number is None else self._chain_by_incident.get(number)
@@ -267,13 +267,13 @@ def _move(index: dict[_Index, dict[Key, None]], key: Key, old: _Index | None, ne
 class Posted:
     """A body of an authenticated sender, read as far as it can be."""
 
-    said: Delivery | Unparsed
+    said: SenderBody | Unparsed
     received_at: datetime
     raw: str | None = None  # as it is kept: without secrets; None: there is nothing to keep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class StoredBody:
     """A body that is on record."""
 
     key: str

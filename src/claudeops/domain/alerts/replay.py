@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
+from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import Outcome, Ruling, Start
+from claudeops.domain.alerts.register import IntakeOutcome, Ruling, Start
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.alerts.situation import Chain, Situation
+from claudeops.domain.alerts.situation import OpenChain, Situation
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies
 
 STEP: Final = timedelta(seconds=5)
@@ -40,15 +40,15 @@ class Replayed:
 
     def counts(self) -> dict[str, int]:
         """Return how many decisions of each kind there were, of those that there were."""
-        found = dict.fromkeys((decision.value for decision in Decision), 0)
+        found = dict.fromkeys((decision.value for decision in AlertDecision), 0)
         for _, ruling in self.rulings:
             found[ruling.decision] += 1
-        found[Decision.UNPARSED.value] += self.unparsed
+        found[AlertDecision.UNPARSED.value] += self.unparsed
         return {name: count for name, count in found.items() if count}
 
 
 def replay(
-    bodies: Sequence[tuple[datetime, Delivery | Unparsed]],
+    bodies: Sequence[tuple[datetime, SenderBody | Unparsed]],
     rules: Rules,
     *,
     runs_for: timedelta,
@@ -57,13 +57,13 @@ def replay(
     """Return what becomes of bodies, oldest first; ``runs_for``: how long a chain counts as running."""
     done = Replayed()
     desk = Desk(Situation(rules=rules, dependencies=dependencies))
-    running: list[tuple[datetime, Chain]] = []
+    running: list[tuple[datetime, OpenChain]] = []
 
-    def keep(out: Outcome, now: datetime) -> None:
+    def keep(out: IntakeOutcome, now: datetime) -> None:
         done.rulings += [(now, ruling) for ruling in out.rulings]
         for start in out.starts:
             done.starts.append((now, start))
-            chain = Chain(services=start.services, incident=start.incident, root_session_id=len(done.starts))
+            chain = OpenChain(services=start.services, incident=start.incident, root_session_id=len(done.starts))
             running.append((now, chain))
 
     def face(now: datetime) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import Matcher, all_hold
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import LOWEST_TIER
 
 
@@ -28,19 +28,19 @@ class SenderKind(StrEnum):
 REPEATING: Final = frozenset({SenderKind.ALERTMANAGER, SenderKind.GRAFANA})
 """Senders that repeat what still fires, so that their silence says something."""
 
-SEVERITIES: Final[Mapping[str, Level]] = {
-    **dict.fromkeys(("critical", "crit", "page", "fatal", "emergency", "disaster", "high"), Level.CRITICAL),
-    **dict.fromkeys(("p1", "sev1", "sev0", "p0", "error", "major", "down"), Level.CRITICAL),
-    **dict.fromkeys(("warning", "warn", "average", "medium", "minor", "p2", "p3", "sev2", "sev3"), Level.WARNING),
-    **dict.fromkeys(("info", "information", "informational", "notice", "low", "none", "debug", "ok"), Level.INFO),
-    **dict.fromkeys(("p4", "p5", "sev4", "sev5"), Level.INFO),
+SEVERITIES: Final[Mapping[str, EventLevel]] = {
+    **dict.fromkeys(("critical", "crit", "page", "fatal", "emergency", "disaster", "high"), EventLevel.CRITICAL),
+    **dict.fromkeys(("p1", "sev1", "sev0", "p0", "error", "major", "down"), EventLevel.CRITICAL),
+    **dict.fromkeys(("warning", "warn", "average", "medium", "minor", "p2", "p3", "sev2", "sev3"), EventLevel.WARNING),
+    **dict.fromkeys(("info", "information", "informational", "notice", "low", "none", "debug", "ok"), EventLevel.INFO),
+    **dict.fromkeys(("p4", "p5", "sev4", "sev5"), EventLevel.INFO),
 }
 """What the usual words mean, in lower case; a source's own map goes before it."""
 
-_RANKS: Final = {level: rank for rank, level in enumerate((Level.INFO, Level.WARNING, Level.CRITICAL))}
+_RANKS: Final = {level: rank for rank, level in enumerate((EventLevel.INFO, EventLevel.WARNING, EventLevel.CRITICAL))}
 
 
-def rank(level: Level) -> int:
+def rank(level: EventLevel) -> int:
     """Return the weight of a severity, for comparisons."""
     return _RANKS[level]
 
@@ -75,7 +75,7 @@ class StormRules:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class AlertSource:
     """One who may send."""
 
     name: str
@@ -85,12 +85,12 @@ class Source:
     timestamp_header: str = ""  # Grafana: the one that was chosen there; empty: the body alone is signed
     service_label: tuple[str, ...] = ()  # the first that an alert has names its service; else `subject`
     severity_label: tuple[str, ...] = ("severity", "priority", "level")
-    severity: Mapping[str, Level] = field(default_factory=dict)  # its words, in lower case
-    default_severity: Level = Level.WARNING  # of an alert without one, or with an unknown word
+    severity: Mapping[str, EventLevel] = field(default_factory=dict)  # its words, in lower case
+    default_severity: EventLevel = EventLevel.WARNING  # of an alert without one, or with an unknown word
     fingerprint: tuple[str, ...] = ()  # generic: fields or labels that identify an alert; empty: all its labels
     firing_words: tuple[str, ...] = ()  # generic: by which it says that something fires, besides the usual ones
     over_words: tuple[str, ...] = ()  # the same for what is over
-    min_severity: Level = Level.WARNING  # below it no session is started
+    min_severity: EventLevel = EventLevel.WARNING  # below it no session is started
     grouping: Grouping = Grouping()
     tier: int = LOWEST_TIER  # that chains start at
     stale_after: timedelta | None = None  # without a repetition; None: it never gets stale
@@ -103,7 +103,7 @@ class Rule:
 
     matchers: tuple[Matcher, ...]
     tier: int | None = None
-    min_severity: Level | None = None
+    min_severity: EventLevel | None = None
     group_by: tuple[str, ...] | None = None
     flapping: bool | None = None  # whether flap detection holds back its sessions
 
@@ -132,7 +132,7 @@ class Treatment:
     """How one alert is treated: its source's settings, changed by the rule that fits."""
 
     tier: int
-    min_severity: Level
+    min_severity: EventLevel
     grouping: Grouping
     flapping: FlapRules
 
@@ -141,7 +141,7 @@ class Treatment:
 class Rules:
     """The whole file."""
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[AlertSource, ...] = ()
     rules: tuple[Rule, ...] = ()
     inhibit: tuple[InhibitRule, ...] = ()
     heartbeats: tuple[Heartbeat, ...] = ()
@@ -151,13 +151,13 @@ class Rules:
     reopen_within: timedelta = timedelta(hours=1)  # after an incident's end
     follow_dependencies: bool = True  # the failure of what a service depends on explains its alerts
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> AlertSource:
         """Return a source by name; for one that is gone, and for probes, what holds without any settings."""
         for source in self.sources:
             if source.name == name:
                 return source
         grouping = Grouping(wait=timedelta(0)) if name == PROBES else Grouping()
-        return Source(name=name, grouping=grouping)
+        return AlertSource(name=name, grouping=grouping)
 
     def heartbeat(self, labels: Mapping[str, str]) -> Heartbeat | None:
         """Return the heartbeat that an alert feeds."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.alerts.alert import AlertState, Decision, Incident, IncidentStatus, Silence
+from claudeops.domain.alerts.alert import AlertDecision, AlertState, Incident, IncidentStatus, Silence
 from claudeops.domain.alerts.machine import flaps, recent_changes
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Treatment, rank
 from claudeops.domain.alerts.suppression import Inhibitors, silence_of
@@ -38,7 +38,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chain:
+class OpenChain:
     """A chain that runs or waits in the queue."""
 
     services: tuple[str, ...]  # that it is about
@@ -52,7 +52,7 @@ class Situation:
 
     rules: Rules = NO_RULES
     silences: tuple[Silence, ...] = ()
-    chains: tuple[Chain, ...] = ()
+    chains: tuple[OpenChain, ...] = ()
     ledger: tuple[PastAction, ...] = ()  # what sessions did within `Rules.self_inflicted`
     paused: str = ""  # a clause that says who paused and why; empty: nobody
     spent: str = ""  # a clause that says which budget is spent; empty: none
@@ -67,10 +67,10 @@ class Situation:
 class Objection:
     """Why no chain is started for an alert."""
 
-    decision: Decision
+    decision: AlertDecision
     because: str  # one sentence
     silence: int | None = None  # the silence that suppressed it
-    chain: Chain | None = None  # the running one that it joins
+    chain: OpenChain | None = None  # the running one that it joins
 
 
 class Objections:
@@ -91,28 +91,34 @@ class Objections:
         return {self._dependencies.key(name) for name in (acted_on, "/".join(parts(acted_on)))}
 
     def to(
-        self, state: AlertState, treatment: Treatment, now: datetime, *, incident: Incident | None, chain: Chain | None
+        self,
+        state: AlertState,
+        treatment: Treatment,
+        now: datetime,
+        *,
+        incident: Incident | None,
+        chain: OpenChain | None,
     ) -> Objection | None:
         """Return the first objection; ``incident`` and ``chain``: the open one and the running one of its service."""
         return next(self._all(state, treatment, now, incident, chain), None)
 
     def _all(
-        self, state: AlertState, treatment: Treatment, now: datetime, incident: Incident | None, chain: Chain | None
+        self, state: AlertState, treatment: Treatment, now: datetime, incident: Incident | None, chain: OpenChain | None
     ) -> Iterator[Objection]:
         if rank(state.severity) < rank(treatment.min_severity):
             because = f"its severity {state.severity} is below {treatment.min_severity}"
-            yield Objection(decision=Decision.BELOW_SEVERITY, because=because)
+            yield Objection(decision=AlertDecision.BELOW_SEVERITY, because=because)
         if (silence := silence_of(state, self._situation.silences, now)) is not None:
             note = f": {silence.comment}" if silence.comment else ""
             because = f"{silence.created_by} has silenced it until {clock(silence.ends_at)}{note}"
-            yield Objection(decision=Decision.SILENCED, because=because, silence=silence.id)
+            yield Objection(decision=AlertDecision.SILENCED, because=because, silence=silence.id)
         if cause := self._inhibitors.of(state):
-            yield Objection(decision=Decision.INHIBITED, because=cause)
+            yield Objection(decision=AlertDecision.INHIBITED, because=cause)
         if flaps(state, now, treatment.flapping) and not may_ask_why(state, treatment, now):
             count = len(recent_changes(state, now, treatment.flapping))
             until = state.changes[-1] + treatment.flapping.quiet
             because = f"it has changed {count} times lately, and starts nothing before it is quiet until {clock(until)}"
-            yield Objection(decision=Decision.FLAPPING, because=because)
+            yield Objection(decision=AlertDecision.FLAPPING, because=because)
         yield from self._of_ours(state, now)
         yield from self._somebody(incident, chain)
         yield from self._held(state)
@@ -124,32 +130,32 @@ class Objections:
             if past.at <= state.began and past.at <= now < past.at + window and not is_older:
                 seconds = (state.began - past.at).total_seconds()
                 because = f"it began {seconds:.0f} s after our {past.kind} of {past.service}, which may have caused it"
-                yield Objection(decision=Decision.SELF_INFLICTED, because=because)
+                yield Objection(decision=AlertDecision.SELF_INFLICTED, because=because)
 
     def _actions_behind(self, service: str) -> Iterable[PastAction]:
         """Return what was done to a service, and to all that it depends on."""
         for key in (self._dependencies.key(service), *self._dependencies.needed_by((service,))):
             yield from self._acted.get(key, ())
 
-    def _somebody(self, incident: Incident | None, chain: Chain | None) -> Iterator[Objection]:
+    def _somebody(self, incident: Incident | None, chain: OpenChain | None) -> Iterator[Objection]:
         if chain is not None:
             name = "that is being started" if chain.root_session_id is None else f"of session {chain.root_session_id}"
-            yield Objection(decision=Decision.JOINED, because=f"the chain {name} is on it", chain=chain)
+            yield Objection(decision=AlertDecision.JOINED, because=f"the chain {name} is on it", chain=chain)
         if incident is not None and incident.status is IncidentStatus.ACKNOWLEDGED:
             because = f"{incident.acked_by} is on it: incident {incident.number} is acknowledged"
-            yield Objection(decision=Decision.JOINED, because=because)
+            yield Objection(decision=AlertDecision.JOINED, because=because)
 
     def _held(self, state: AlertState) -> Iterator[Objection]:
         if self._situation.paused:
-            yield Objection(decision=Decision.PAUSED, because=f"no session starts: {self._situation.paused}")
+            yield Objection(decision=AlertDecision.PAUSED, because=f"no session starts: {self._situation.paused}")
         key = self._dependencies.key(state.service)
         if key in self._cooling:
             at = self._cooling[key]
             until = "" if at is None else f" until {clock(at)}"
             because = f"every action on {state.service} is used up{until}"
-            yield Objection(decision=Decision.COOLDOWN, because=because)
+            yield Objection(decision=AlertDecision.COOLDOWN, because=because)
         if self._situation.spent:
-            yield Objection(decision=Decision.BUDGET, because=f"no session starts: {self._situation.spent}")
+            yield Objection(decision=AlertDecision.BUDGET, because=f"no session starts: {self._situation.spent}")
 
 
 def may_ask_why(state: AlertState, treatment: Treatment, now: datetime) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 from claudeops.domain.alerts.alert import AlertState, Key, Silence, matchable
 from claudeops.domain.alerts.matchers import all_hold
 from claudeops.domain.alerts.rules import InhibitRule, rank
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.text import one_line
 
@@ -143,7 +143,7 @@ def _is_alike(before: AlertState, after: AlertState) -> bool:
 
 def tells_of_outage(state: AlertState) -> bool:
     """Tell whether an alert says that its service is down, so that it explains what depends on it."""
-    return state.fires and rank(state.severity) >= rank(Level.CRITICAL)
+    return state.fires and rank(state.severity) >= rank(EventLevel.CRITICAL)
 
 
 def _values(rule: InhibitRule, labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class RejectionReason(StrEnum):
     OTHER_SESSION = "other_session"  # some frame belongs to a session with another id
 
 
-class Part(StrEnum):
+class BackfillPart(StrEnum):
     """What a backfill wrote."""
 
     FACTS = "facts"  # columns of the session's row
@@ -83,11 +83,11 @@ class Backfilled:
     """What was written; no parts mean that nothing was missing."""
 
     session: Session  # as it is now
-    parts: frozenset[Part]
+    parts: frozenset[BackfillPart]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OnRecord:
+class BackfillRecord:
     """The stored facts that matter for a backfill."""
 
     session: Session
@@ -112,7 +112,7 @@ class Backfill:
     """Everything to write beside the ends of tool calls."""
 
     at: datetime  # when the session reported it
-    parts: frozenset[Part]
+    parts: frozenset[BackfillPart]
     values: dict[str, object]  # columns of the session's row
     spend: float | None = None  # US dollars to settle
     events: tuple[NewEvent, ...] = ()  # each fingerprint once
@@ -144,12 +144,12 @@ def backfillable(session: Session | None, ending: Ending) -> Session | BackfillR
     return session
 
 
-def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
+def backfill_of(ending: Ending, known: BackfillRecord) -> Backfill:
     """Return what the row lacks."""
     session = known.session
     at = min(ending.ended_at, session.ended_at or ending.ended_at)
     settlements = tuple(_settled(known.unseen_ends, ending))
-    ends = {Part.TOOL_ENDS} if settlements else set()
+    ends = {BackfillPart.TOOL_ENDS} if settlements else set()
     report = ending.extraction.report is not None and session.extraction_method in _NO_REPORT
     cost = known_usd(ending.cost_usd) is not None and session.cost_usd is None
     if not (report or cost or session.extraction_method is None):
@@ -157,7 +157,12 @@ def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
     proof = proof_of(ending, known.reservations, known.before, other_names={})
     checks, unproven = recordable_checks(ending, proof) if report else ((), ())
     learnt = learn(session, ending, known.shelf, proof=proof, before=known.before, at=at) if report else Learnt()
-    parts = {Part.FACTS, *({Part.REPORT} if report else ()), *({Part.COST} if cost else ()), *ends}
+    parts = {
+        BackfillPart.FACTS,
+        *({BackfillPart.REPORT} if report else ()),
+        *({BackfillPart.COST} if cost else ()),
+        *ends,
+    }
     return Backfill(
         at=at,
         parts=frozenset(parts),
@@ -202,7 +207,7 @@ def report_summary(ending: Ending) -> str | None:
 
 
 def _values(
-    ending: Ending, known: OnRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
+    ending: Ending, known: BackfillRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
 ) -> dict[str, object]:
     """Return the columns to fill; columns about which the log says nothing stay as they are."""
     session = known.session
@@ -221,7 +226,7 @@ def _values(
     return values
 
 
-def _dated(learnt: Learnt, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
+def _dated(learnt: Learnt, known: BackfillRecord, at: datetime) -> Iterable[DatedChange]:
     confirmed = {old.id: old.updated_at for old in known.shelf.memories}
     for change in learnt.changes:
         latest = at if change.id is None else max(at, confirmed[change.id])

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from claudeops.domain.calls import Held, Verdict, VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.calls import Rechecked, Verdict, VerdictKind
+from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
 from claudeops.domain.sessions import Status
 
@@ -36,7 +36,7 @@ class KnownAction:
     kind: str
     service: str
     success: bool | None  # None: not settled
-    held: Held | None = None  # by a later look
+    held: Rechecked | None = None  # by a later look
     held_at: datetime | None = None  # when that was found
     follow_up_at: datetime | None = None  # when somebody looks; None: nobody does
 
@@ -46,7 +46,7 @@ class KnownEvent:
     """An event that a session of the chain opened."""
 
     session_id: int
-    level: Level
+    level: EventLevel
     service: str | None
     message: str
 

@@ -22,16 +22,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.calls import Held, PastAction, ToolEnd
+from claudeops.domain.calls import PastAction, Rechecked, ToolEnd
 from claudeops.domain.chains import escalation, follow_up
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import ActedOn
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.live import EventRaised
 from claudeops.domain.memories.learning import OnShelf, learn
 from claudeops.domain.memories.memory import MemoryChange
 from claudeops.domain.probes.probe import ProbeSight
-from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
+from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, Proof, TakenAction, weigh
 from claudeops.domain.report.report import Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import (
     LOWEST_TIER,
@@ -122,7 +122,7 @@ class Consequences:
     healthy_services: tuple[str, ...]  # services whose open events are resolved
     looked_at: tuple[str, ...]  # those of them that a look, or a probe, has shown to be healthy
     all_healthy: bool  # open events without a service are resolved too
-    held: Mapping[int, Held]  # what is known now of actions of other chains, by their ids
+    held: Mapping[int, Rechecked]  # what is known now of actions of other chains, by their ids
 
 
 def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
@@ -163,7 +163,10 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         healthy_services=healthy,
         looked_at=tuple(name for name in healthy if proof.names.of(name) in proof.looked_at),
         all_healthy=decision.reason is DecisionReason.HEALTHY,
-        held={**_followed(facts.followed, checks, decision, proof), **{each.id: Held.RELAPSED for each in relapses}},
+        held={
+            **_followed(facts.followed, checks, decision, proof),
+            **{each.id: Rechecked.RELAPSED for each in relapses},
+        },
     )
 
 
@@ -185,7 +188,7 @@ def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], p
 
 def _followed(
     actions: Sequence[ActedOn], checks: Sequence[ServiceCheck], decision: Decision, proof: Proof
-) -> Mapping[int, Held]:
+) -> Mapping[int, Rechecked]:
     """Return what a follow-up session has found; nothing yet where the same look is made once more."""
     if decision.next is not None and decision.next.trigger is Trigger.RETRY:
         return {}
@@ -198,11 +201,13 @@ def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
     if following is None:
         name = escalation.fingerprint(Outcome.LOST.value, lost.tier, "given up")
         return NewEvent(
-            level=Level.CRITICAL, message=f"{message}, for the second time; it is not started again.", fingerprint=name
+            level=EventLevel.CRITICAL,
+            message=f"{message}, for the second time; it is not started again.",
+            fingerprint=name,
         )
     what = "it is started once more" if lost.tier == following.tier else "a look at what it left follows"
     name = escalation.fingerprint(Outcome.LOST.value, lost.tier)
-    return NewEvent(level=Level.WARNING, message=f"{message}; {what}.", fingerprint=name)
+    return NewEvent(level=EventLevel.WARNING, message=f"{message}; {what}.", fingerprint=name)
 
 
 def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
@@ -247,7 +252,7 @@ def proof_of(
     began_at: datetime | None = None,
 ) -> Proof:
     """Return how far a session's report can be believed, by what the session looked at and what it did."""
-    names = Names(other_names, clip)
+    names = KnownServices(other_names, clip)
     report = ending.extraction.report
     if report is None:
         return Proof(looked=bool(ending.looks), names=names)

@@ -42,7 +42,7 @@ from claudeops.domain.chains.follow_up import ActedOn, did_not_hold
 from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Service
 from claudeops.domain.estate.maintenance import held_back
 from claudeops.domain.estate.service_names import counted_by, counted_names
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.evidence import BROKEN, Proof
 from claudeops.domain.report.report import Report, ServiceStatus
 from claudeops.domain.sessions import (
@@ -64,12 +64,12 @@ from claudeops.text import casefold_key, join_names, one_line, regex, unique
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
 _LEVELS: Final = {
-    DecisionReason.MAX_TIER: Level.CRITICAL,
-    DecisionReason.NO_REPORT: Level.CRITICAL,
-    DecisionReason.SESSION_FAILED: Level.CRITICAL,
-    DecisionReason.COOLDOWN: Level.CRITICAL,
-    DecisionReason.BUDGET: Level.CRITICAL,
-    DecisionReason.MAINTENANCE: Level.INFO,
+    DecisionReason.MAX_TIER: EventLevel.CRITICAL,
+    DecisionReason.NO_REPORT: EventLevel.CRITICAL,
+    DecisionReason.SESSION_FAILED: EventLevel.CRITICAL,
+    DecisionReason.COOLDOWN: EventLevel.CRITICAL,
+    DecisionReason.BUDGET: EventLevel.CRITICAL,
+    DecisionReason.MAINTENANCE: EventLevel.INFO,
 }
 _OPENS_BREAKER: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 RETRY_DELAY: Final = timedelta(seconds=5)
@@ -299,7 +299,9 @@ def _failed(session: Session, ending: Ending, now: datetime) -> Decision:
         return _stop(DecisionReason.SESSION_FAILED, message, tier=session.tier)
     sentence = f"{message}; it is tried once more" if again else message
     event = _event(DecisionReason.SESSION_FAILED, sentence, tier=session.tier, services=(), kind="warned")
-    return Decision(reason=DecisionReason.SESSION_FAILED, next=again, events=(replace(event, level=Level.WARNING),))
+    return Decision(
+        reason=DecisionReason.SESSION_FAILED, next=again, events=(replace(event, level=EventLevel.WARNING),)
+    )
 
 
 def _escalate(
@@ -457,7 +459,7 @@ def _stop(reason: DecisionReason, message: str, *, tier: int, services: Sequence
 def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequence[str], kind: str = "end") -> NewEvent:
     """Return an event; it belongs to a service when it is about exactly one."""
     return NewEvent(
-        level=_LEVELS.get(reason, Level.WARNING),
+        level=_LEVELS.get(reason, EventLevel.WARNING),
         message=message,
         service=services[0] if len(services) == 1 else None,
         fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(casefold_key, services))),

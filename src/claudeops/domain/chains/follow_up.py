@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Held
-from claudeops.domain.events import Level, NewEvent
-from claudeops.domain.probes.probe import State
-from claudeops.domain.report.evidence import BROKEN, Names
+from claudeops.domain.calls import Rechecked
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover, NewSession, Session
 from claudeops.text import join_names, one_line, regex, unique
@@ -29,7 +29,7 @@ RELAPSE_WITHIN: Final = timedelta(days=1)
 """How long after an action its service's failure counts as a relapse."""
 
 _PLAIN: Final = regex.Pattern(rf"[{regex.WORD}.:/@\[\]-]{{1,120}}")
-_FELL_BACK: Final = frozenset({State.DOWN, State.FLAPPING})
+_FELL_BACK: Final = frozenset({ProbeState.DOWN, ProbeState.FLAPPING})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class ActedOn:
     session_id: int  # likewise
     at: datetime
     is_certain: bool = True  # False: nobody saw its result
-    held: Held | None = None  # what was found since
+    held: Rechecked | None = None  # what was found since
     follow_up_at: datetime | None = None  # when somebody looks again
 
 
@@ -52,11 +52,11 @@ NOT_LOOKED_AT: Final = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Probed:
+class ProbeStanding:
     """How a probe stands, as far as it answers for an action."""
 
     service: str
-    state: State
+    state: ProbeState
     last_checked_at: datetime | None
     since: datetime | None = None  # when it took its state
     is_told: bool = False  # a chain knows of its failure, another service's explains it, or nobody is to be asked
@@ -66,7 +66,7 @@ class Probed:
 class FollowedUp:
     """What became of the follow-ups that were due."""
 
-    answers: Mapping[ActedOn, Held] = field(default_factory=dict)  # by probes
+    answers: Mapping[ActedOn, Rechecked] = field(default_factory=dict)  # by probes
     queued: tuple[Session, ...] = ()  # what follows
 
 
@@ -92,7 +92,9 @@ def follow_up_of(actions: Sequence[ActedOn], new: NewSession, *, at: datetime) -
     return replace(new, prompt_text=request, services=unique(map(one_line, services)), context=handover, not_before=at)
 
 
-def by_probes(action: ActedOn, probes: Iterable[Probed], *, due_at: datetime, names: Names) -> Held | None:
+def by_probes(
+    action: ActedOn, probes: Iterable[ProbeStanding], *, due_at: datetime, names: KnownServices
+) -> Rechecked | None:
     """Return what the probes of an action's service say; ``None`` where they cannot tell.
 
     They must have looked in the second half of the time between the action and the follow-up at the latest: an older
@@ -103,13 +105,13 @@ def by_probes(action: ActedOn, probes: Iterable[Probed], *, due_at: datetime, na
     since = action.at + (due_at - action.at) / 2
     fresh = [probe for probe in own if probe.last_checked_at is not None and probe.last_checked_at >= since]
     if any(probe.state in _FELL_BACK for probe in fresh):
-        return Held.RELAPSED
-    is_up = bool(own) and len(fresh) == len(own) and all(probe.state is State.UP for probe in own)
-    return Held.HELD if is_up else None
+        return Rechecked.RELAPSED
+    is_up = bool(own) and len(fresh) == len(own) and all(probe.state is ProbeState.UP for probe in own)
+    return Rechecked.HELD if is_up else None
 
 
 def fell_back(
-    actions: Iterable[ActedOn], probes: Iterable[Probed], *, now: datetime, names: Names
+    actions: Iterable[ActedOn], probes: Iterable[ProbeStanding], *, now: datetime, names: KnownServices
 ) -> tuple[ActedOn, ...]:
     """Return the latest action on each service that has gone down since, and that nobody looks at.
 
@@ -118,13 +120,13 @@ def fell_back(
     """
     down: dict[str, datetime] = {}
     for probe in probes:
-        if probe.state is State.DOWN and not probe.is_told and probe.since is not None:
+        if probe.state is ProbeState.DOWN and not probe.is_told and probe.since is not None:
             down[names.of(probe.service)] = probe.since
     latest = {names.of(action.service): action for action in sorted(actions, key=lambda action: action.at)}
     return tuple(
         action
         for service, action in latest.items()
-        if action.held is not Held.RELAPSED
+        if action.held is not Rechecked.RELAPSED
         and action.follow_up_at is not None
         and service in down
         and action.at < down[service] <= now - NOT_LOOKED_AT
@@ -132,7 +134,9 @@ def fell_back(
     )
 
 
-def by_report(actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names: Names) -> Mapping[int, Held]:
+def by_report(
+    actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names: KnownServices
+) -> Mapping[int, Rechecked]:
     """Return what a report's checks say about actions, by their ids; of a healthy one there is proof."""
     seen = {names.of(check.service): check.status for check in checks}
     return {action.id: _answer(seen.get(names.of(action.service))) for action in actions}
@@ -141,7 +145,7 @@ def by_report(actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names:
 def relapses(
     actions: Iterable[ActedOn],
     checks: Iterable[ServiceCheck],
-    names: Names,
+    names: KnownServices,
     *,
     now: datetime,
     looked_from: datetime | None = None,
@@ -157,7 +161,9 @@ def relapses(
     return tuple(
         action
         for service, action in latest.items()
-        if service in broken and action.held is not Held.RELAPSED and (looked_from is None or action.at < looked_from)
+        if service in broken
+        and action.held is not Rechecked.RELAPSED
+        and (looked_from is None or action.at < looked_from)
     )
 
 
@@ -171,12 +177,14 @@ def did_not_hold(actions: Sequence[ActedOn]) -> str:
 def relapse_events(actions: Iterable[ActedOn]) -> tuple[NewEvent, ...]:
     """Return an event for each service that has fallen back; a healthy look at it ends it."""
     return tuple(
-        NewEvent(level=Level.WARNING, service=action.service, message=f"{did_not_hold([action])}: it is down again.")
+        NewEvent(
+            level=EventLevel.WARNING, service=action.service, message=f"{did_not_hold([action])}: it is down again."
+        )
         for action in actions
     )
 
 
-def relapse_handover(actions: Sequence[ActedOn], probes: Iterable[Probed], *, names: Names) -> Handover:
+def relapse_handover(actions: Sequence[ActedOn], probes: Iterable[ProbeStanding], *, names: KnownServices) -> Handover:
     """Return what the session is told that repairs what has not held, as the daemon's own probes saw it."""
     services = {names.of(action.service): action.service for action in actions}
     own = [probe for probe in probes if names.of(probe.service) in services]
@@ -191,10 +199,10 @@ def relapse_handover(actions: Sequence[ActedOn], probes: Iterable[Probed], *, na
     )
 
 
-def _answer(status: ServiceStatus | None) -> Held:
+def _answer(status: ServiceStatus | None) -> Rechecked:
     if status is ServiceStatus.HEALTHY:
-        return Held.HELD
-    return Held.RELAPSED if status in BROKEN else Held.UNKNOWN
+        return Rechecked.HELD
+    return Rechecked.RELAPSED if status in BROKEN else Rechecked.UNKNOWN
 
 
 def _did(action: ActedOn) -> str:

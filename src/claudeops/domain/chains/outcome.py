@@ -76,7 +76,7 @@ class ExitReason(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exit:
+class ProcessExit:
     """How a child process ended, as its supervisor saw it."""
 
     code: int | None = None  # exit status; negative: a signal; None: never started, or not known
@@ -145,7 +145,7 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
 
 def judge(
     transcript: Transcript,
-    exited: Exit,
+    exited: ProcessExit,
     *,
     heuristics: bool,
     has_report: bool,
@@ -187,7 +187,7 @@ def _failed(
     )
 
 
-def _stopped(transcript: Transcript, exited: Exit, stop: StopCause) -> Judgement:
+def _stopped(transcript: Transcript, exited: ProcessExit, stop: StopCause) -> Judgement:
     """Judge a session that the daemon ended: that reason counts, whatever error the CLI printed because of it."""
     outcome, category, error = _STOPS[stop]
     # The refusal that ends a session without money is our own, although it looks like one of the API's.
@@ -198,7 +198,7 @@ def _stopped(transcript: Transcript, exited: Exit, stop: StopCause) -> Judgement
     return _failed(transcript, outcome, error=error, kind=kind, category=category, extra_warnings=extra_warnings)
 
 
-def _exited(transcript: Transcript, exited: Exit, suspicion: Suspicion, *, has_report: bool) -> Judgement:
+def _exited(transcript: Transcript, exited: ProcessExit, suspicion: Suspicion, *, has_report: bool) -> Judgement:
     # The exit status of a process that did not exit after its result is our own doing.
     code = exited.code if exited.stop is None else None
     outcome, exit_reason = _outcome(transcript, code, has_report=has_report)

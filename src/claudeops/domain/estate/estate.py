@@ -13,7 +13,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class StatementSource:
     """Where a statement stands."""
 
     path: str  # below the repositories directory: ``media/CLAUDE-OPS.md``
@@ -24,7 +24,7 @@ class Source:
 class Fault:
     """Something in a repository that could not be used."""
 
-    source: Source
+    source: StatementSource
     sentence: str  # what is wrong, and the remedy
     unbound: bool = False  # it reads like a prohibition, and forbids nothing
 
@@ -58,7 +58,7 @@ class Service:
     healthy: str = ""  # what healthy means
     restart: str = ""  # how it is restarted
     maintenance: tuple[MaintenanceWindow, ...] = ()
-    source: Source
+    source: StatementSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,7 @@ class Prohibition:
 
     services: tuple[str, ...]  # names, with aliases; ``*`` stands for every service of the repository's manifest
     text: str  # the rule as it was written
-    source: Source
+    source: StatementSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +92,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Probed:
+class ProbedPlaces:
     """What the operator's own probes connect to."""
 
     hosts: tuple[str, ...] = ()  # as `Estate.hosts` has them
@@ -111,7 +111,7 @@ class Estate:
     probed_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, of those probes, by host
     unread: bool = False  # no manifest could be read so far: what they forbid is not known
 
-    def with_probes(self, found: Probed) -> Estate:
+    def with_probes(self, found: ProbedPlaces) -> Estate:
         """Return the same with what the operator's own probes connect to."""
         return replace(self, probed=found.hosts, probed_ports=found.ports)
 

@@ -134,20 +134,20 @@ _MOST_COMMANDS: Final = 20  # in one text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundHosts:
     """The hosts in a text, and what stands in place of one and is none."""
 
     hosts: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # sentences
     ports: tuple[tuple[str, int], ...] = ()  # hosts, each with a TCP port that is named with it
 
-    def __add__(self, other: Found) -> Found:
+    def __add__(self, other: FoundHosts) -> FoundHosts:
         """Return both."""
-        return Found(
+        return FoundHosts(
             hosts=(*self.hosts, *other.hosts), faults=(*self.faults, *other.faults), ports=(*self.ports, *other.ports)
         )
 
-    def seen_from(self, place: str) -> Found:
+    def seen_from(self, place: str) -> FoundHosts:
         """Return the same with ``place``, unless it is "", for a machine that calls itself localhost."""
         if not place:
             return self
@@ -160,18 +160,18 @@ def plain_host(written: str) -> str:
     return written.rpartition("@")[2].strip("[]").rstrip(".").lower()
 
 
-def host(written: str, port: int = 0) -> Found:
+def host(written: str, port: int = 0) -> FoundHosts:
     """Return the one host that a word is, with a port unless that is 0, or why it is none."""
     name = plain_host(written)
     if "*" in name:
-        return Found(faults=(f"{written} is a wildcard, and no host: name the hosts themselves",))
+        return FoundHosts(faults=(f"{written} is a wildcard, and no host: name the hosts themselves",))
     refused = refuse_host(name)
     if refused is not None:
         remedy = "" if ": " in refused else ": name a host that may be asked, or leave it out"
-        return Found(faults=(f"{refused}{remedy}",))
+        return FoundHosts(faults=(f"{refused}{remedy}",))
     if len(name) > words.LONGEST_NAME * 2:
-        return Found(faults=(f"{name[:40]}… is too long for a host: name it shorter",))
-    return Found(hosts=(name,), ports=((name, port),) if 0 < port <= _LARGEST_PORT else ())
+        return FoundHosts(faults=(f"{name[:40]}… is too long for a host: name it shorter",))
+    return FoundHosts(hosts=(name,), ports=((name, port),) if 0 < port <= _LARGEST_PORT else ())
 
 
 def address_in(text: str) -> str:
@@ -187,7 +187,7 @@ def without_user(text: str) -> str:
     return _USER.sub("://", text)
 
 
-def in_address(text: str) -> Found:
+def in_address(text: str) -> FoundHosts:
     """Return the hosts of an address or a check: of URLs, ``host:port`` and commands."""
     found = _of_urls(text)
     rest = _URL.sub(" ", text)
@@ -204,10 +204,10 @@ def in_address(text: str) -> Found:
     return found
 
 
-def in_column(text: str) -> Found:
+def in_column(text: str) -> FoundHosts:
     """Return the hosts of a column that says where something runs. A word for a platform is no host and no fault."""
     if words.is_nothing(text):
-        return Found()
+        return FoundHosts()
     found = _of_urls(text)
     if found.hosts or found.faults:
         return found
@@ -217,14 +217,14 @@ def in_column(text: str) -> Found:
     return found
 
 
-def in_port_column(text: str, place: str) -> Found:
+def in_port_column(text: str, place: str) -> FoundHosts:
     """Return the ports of a column such as ``80, 443/tcp``, as those of the host ``place``."""
     found = map(_COLUMN_PORT.fullmatch, _BETWEEN_PORTS.split(text[: words.LONGEST_TEXT]))
     numbers = (int(port[1]) for port in found if port is not None)
-    return Found(ports=tuple((place, port) for port in numbers if 0 < port <= _LARGEST_PORT))
+    return FoundHosts(ports=tuple((place, port) for port in numbers if 0 < port <= _LARGEST_PORT))
 
 
-def _in_piece(piece: str) -> Found:
+def _in_piece(piece: str) -> FoundHosts:
     """Return the host in a few words such as ``docker on web1``."""
     pieces = piece.split()
     if len(pieces) != 1:
@@ -232,27 +232,29 @@ def _in_piece(piece: str) -> Found:
         if after and after[-1].casefold() not in _NO_HOST:
             return _in_piece(after[-1])
         known = any(word.strip("`").casefold() in _NO_HOST - _LINKING for word in pieces)
-        return Found() if known or not pieces else _no_host(piece)
+        return FoundHosts() if known or not pieces else _no_host(piece)
     word = pieces[0]
     if word.casefold() in _NO_HOST:
-        return Found()
+        return FoundHosts()
     if _NETWORK.fullmatch(word):
-        return Found(faults=(f"{word} is a network, and no host: name the hosts themselves",))
+        return FoundHosts(faults=(f"{word} is a network, and no host: name the hosts themselves",))
     port = _HOST_PORT.fullmatch(word)
     if port is not None or "*" in word or _HOST.fullmatch(word) or _IPV6.fullmatch(word):
         return host(port[1], int(port[2])) if port is not None else host(word)
     return _no_host(word)
 
 
-def _no_host(text: str) -> Found:
-    return Found(faults=(f"{text[: words.LONGEST_NAME]!r} is not a host: write its name or address alone",))
+def _no_host(text: str) -> FoundHosts:
+    return FoundHosts(faults=(f"{text[: words.LONGEST_NAME]!r} is not a host: write its name or address alone",))
 
 
-def _of_urls(text: str) -> Found:
-    found = Found()
+def _of_urls(text: str) -> FoundHosts:
+    found = FoundHosts()
     for url in _URL.finditer(text):
         if _LEFT_OPEN.search(text[url.start() : url.end() + 3]):
-            found += Found(faults=("this address has a gap to be filled in, such as {{ or ${: write the host out",))
+            found += FoundHosts(
+                faults=("this address has a gap to be filled in, such as {{ or ${: write the host out",)
+            )
         elif url[2]:
             found += host(url[2], int(url[3][1:]) if url[3] else port_of(url[1]))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from claudeops.domain.estate.estate import MaintenanceWindow, Service
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.schedules.windows import open_at
 from claudeops.text import casefold_key, clip, parts
 
@@ -18,14 +18,14 @@ def held_back(
 
     ``web1/web`` is the service ``web`` of the host ``web1``; with no host in the manifest it is ``web`` anywhere.
     """
-    names = Names(other_names, clip)
+    names = KnownServices(other_names, clip)
     for service in services:
         if _is(name, service, names) and (found := open_at(service.maintenance, at, timezone)) is not None:
             return found
     return None
 
 
-def _is(name: str, service: Service, names: Names) -> bool:
+def _is(name: str, service: Service, names: KnownServices) -> bool:
     own = {names.of(each) for each in (service.name, *service.aliases)}
     if names.of(name) in own:
         return True

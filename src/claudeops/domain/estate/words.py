@@ -20,7 +20,7 @@ def word_set(text: str, *, separator: str | None = None) -> frozenset[str]:
     return frozenset(text.split(separator))
 
 
-class Part(StrEnum):
+class Facet(StrEnum):
     """What a manifest says of a service."""
 
     NAME = "service"
@@ -51,25 +51,25 @@ class Section(StrEnum):
 
 
 _PARTS: Final = {
-    Part.NAME: "service|service name|name|what|app|application|component|system|workload|what runs|id|title",
-    Part.HOST: "host|hosts|where|runs on|running on|machine|server|node|vm|box|place|location|lives on|on|hostname"
+    Facet.NAME: "service|service name|name|what|app|application|component|system|workload|what runs|id|title",
+    Facet.HOST: "host|hosts|where|runs on|running on|machine|server|node|vm|box|place|location|lives on|on|hostname"
     "|where it runs|where does it run|deployed on",
-    Part.KIND: "kind|type|runs as|runs in|runtime|engine|technology|tech|run as|sort|how it runs",
-    Part.CHECK: "check|checks|how to check|health|health check|healthcheck|probe|check command|check with|test|look"
+    Facet.KIND: "kind|type|runs as|runs in|runtime|engine|technology|tech|run as|sort|how it runs",
+    Facet.CHECK: "check|checks|how to check|health|health check|healthcheck|probe|check command|check with|test|look"
     "|health url|check url|how to look",
-    Part.ADDRESS: "url|address|endpoint|uri|link|health endpoint|listens on|answers at|reachable at|public url|web",
-    Part.PORT: "port|tcp port",
-    Part.HEALTHY: "normal|healthy|expected|what is normal|healthy means|healthy when|what healthy means|good|ok when"
+    Facet.ADDRESS: "url|address|endpoint|uri|link|health endpoint|listens on|answers at|reachable at|public url|web",
+    Facet.PORT: "port|tcp port",
+    Facet.HEALTHY: "normal|healthy|expected|what is normal|healthy means|healthy when|what healthy means|good|ok when"
     "|should be|expect|expects|normally|is normal|expected answer|what is healthy|ok|fine",
-    Part.ALIASES: "aliases|alias|also known as|aka|a.k.a|other names|other name|also called|nickname|nicknames"
+    Facet.ALIASES: "aliases|alias|also known as|aka|a.k.a|other names|other name|also called|nickname|nicknames"
     "|container|container name|unit|also",
-    Part.DEPENDENCIES: "depends on|dependencies|dependency|depends|needs|requires|uses|deps|upstream|upstreams"
+    Facet.DEPENDENCIES: "depends on|dependencies|dependency|depends|needs|requires|uses|deps|upstream|upstreams"
     "|relies on|needed services",
-    Part.RESTART: "restart|how to restart|restarts|restart with|restart command|restarted by|to restart"
+    Facet.RESTART: "restart|how to restart|restarts|restart with|restart command|restarted by|to restart"
     "|restart procedure",
-    Part.MAINTENANCE: "maintenance|maintenance window|maintenance windows|window|windows|downtime|quiet hours"
+    Facet.MAINTENANCE: "maintenance|maintenance window|maintenance windows|window|windows|downtime|quiet hours"
     "|planned downtime|backup window|maintenance hours",
-    Part.RULES: "rule|rules|never|do not|don't|must not|forbidden|restrictions",
+    Facet.RULES: "rule|rules|never|do not|don't|must not|forbidden|restrictions",
 }
 _PART_OF: Final = {word: part for part, words in _PARTS.items() for word in words.split("|")}
 _FIRST: Final = (
@@ -139,7 +139,7 @@ _HOSTLIKE: Final = regex.Pattern(r"[A-Za-z0-9\[*](?:[A-Za-z0-9.:@*_\[\]-]*[A-Za-
 _ARTICLES: Final = ("the ", "our ", "a ", "an ")
 
 
-def part_of(key: str) -> Part | None:
+def part_of(key: str) -> Facet | None:
     """Return what a column or key says, or None."""
     return _PART_OF.get(key_form(key))
 

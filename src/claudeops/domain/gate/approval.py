@@ -64,7 +64,7 @@ class Answered(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Script:
+class CalledScript:
     """A file that a call would run, as it was when the question was asked."""
 
     path: str  # absolute
@@ -83,7 +83,7 @@ class NewApproval:
     call_hash: str
     workdir: str
     redacted_input: str  # redacted JSON of the whole input
-    scripts: tuple[Script, ...]
+    scripts: tuple[CalledScript, ...]
     reason: str  # why the policy wants a person to decide
     requested_at: datetime
     expires_at: datetime
@@ -138,7 +138,7 @@ class Approval:
         return people(each.decided_by for each in self.answers if each.status is ApprovalStatus.APPROVED)
 
 
-def call_hash(*, session: Session, workdir: str, call: ToolCall, scripts: Sequence[Script]) -> str:
+def call_hash(*, session: Session, workdir: str, call: ToolCall, scripts: Sequence[CalledScript]) -> str:
     """Return what an answer is bound to, as SHA-256 in hex."""
     content = (
         session.id,
@@ -162,7 +162,7 @@ def answer(
     return replace(said, mac=_mac(key, asked, said))
 
 
-class Asked(Protocol):
+class SignedQuestion(Protocol):
     """A question, as far as the proof of an answer names it."""
 
     @property
@@ -178,7 +178,7 @@ class Asked(Protocol):
         """The call."""
 
 
-def proven(key: bytes, asked: Asked, said: Answer) -> bool:
+def proven(key: bytes, asked: SignedQuestion, said: Answer) -> bool:
     """Tell whether an answer to this question carries the valid MAC of a holder of the key."""
     expected = _mac(key, asked, said)
     return hmac.compare_digest(expected.encode(), said.mac.encode("utf-8", "replace"))
@@ -240,7 +240,7 @@ def unmistakable_line(text: str) -> str:
     return "".join(_escape(sign) if sign in _KEPT else sign for sign in unmistakable(text))
 
 
-def _mac(key: bytes, row: Asked, said: Answer) -> str:
+def _mac(key: bytes, row: SignedQuestion, said: Answer) -> str:
     moment = said.decided_at.astimezone(UTC).isoformat(timespec="microseconds")
     content = (row.id, row.session_id, row.call_hash, said.status.value, said.decided_by, moment)
     signed = (*content, said.assertion) if said.assertion else content

@@ -48,7 +48,7 @@ class Grant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class DockerChange:
     """A change that a request would make, once the engine has said which container it means."""
 
     verb: str
@@ -65,7 +65,7 @@ class Change:
         return f"{self.verb} {self.name}{command}"
 
 
-def fits(grant: Grant, change: Change) -> bool:
+def fits(grant: Grant, change: DockerChange) -> bool:
     """Return whether a change is what was granted."""
     if (grant.verb, grant.signal) != (change.verb, change.signal) or not _runs(grant.execution, change.execution):
         return False

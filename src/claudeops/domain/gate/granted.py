@@ -12,7 +12,7 @@ from claudeops.domain.gate import cluster_grants as clusters
 from claudeops.domain.gate import docker_grants as containers
 
 Grant = containers.Grant | clusters.ClusterGrant
-Change = containers.Change | clusters.ClusterChange
+Change = containers.DockerChange | clusters.ClusterChange
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class Grants:
 
 def _fits(grant: Grant, change: Change) -> bool:
     match grant, change:
-        case containers.Grant(), containers.Change():
+        case containers.Grant(), containers.DockerChange():
             return containers.fits(grant, change)
         case clusters.ClusterGrant(), clusters.ClusterChange():
             return clusters.fits(grant, change)
@@ -62,5 +62,5 @@ def _use(grant: Grant, change: Change) -> tuple[int, str]:
     What a command names is one thing, whatever id its name has come to stand for since; a service may have several
     containers.
     """
-    of_service = isinstance(grant, containers.Grant) and isinstance(change, containers.Change) and grant.service
-    return id(grant), change.id if of_service and isinstance(change, containers.Change) else ""
+    of_service = isinstance(grant, containers.Grant) and isinstance(change, containers.DockerChange) and grant.service
+    return id(grant), change.id if of_service and isinstance(change, containers.DockerChange) else ""

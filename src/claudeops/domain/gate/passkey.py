@@ -80,7 +80,7 @@ class Assertion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class PasskeyPlace:
     """Where a browser uses a passkey."""
 
     rp_id: str  # the host

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.memories.categories import category_of, spellings
 from claudeops.domain.memories.memory import KnownMemory, Learner, MemoryChange, Trust
 from claudeops.domain.memories.merge import merge
-from claudeops.domain.memories.refusal import Refusal, refusal_of
+from claudeops.domain.memories.refusal import MemoryRefusal, refusal_of
 from claudeops.domain.memories.trust import doubts
 from claudeops.domain.report.evidence import Background, Proof
 from claudeops.domain.report.report import Report, ReportedMemory
@@ -106,16 +106,16 @@ def _about_categories(kept: Sequence[ReportedMemory]) -> list[str]:
     return [f"memory-category: {given[:40]!r} is taken as {meant}" for given, meant in taken.items() if given != meant]
 
 
-def _about_refusals(refused: Sequence[tuple[ReportedMemory, Refusal]]) -> list[str]:
+def _about_refusals(refused: Sequence[tuple[ReportedMemory, MemoryRefusal]]) -> list[str]:
     if not refused:
         return []
     kinds = join_names(list(dict.fromkeys(refusal.reason.value for _, refusal in refused)))
     return [f"memory-refused: not stored, {len(refused)} of the report's memories ({kinds})"]
 
 
-def _event(item: ReportedMemory, refusal: Refusal) -> NewEvent:
+def _event(item: ReportedMemory, refusal: MemoryRefusal) -> NewEvent:
     return NewEvent(
-        level=Level.WARNING,
+        level=EventLevel.WARNING,
         service=item.service,
         message=f'A memory in the report was refused, because it {refusal.sentence}: "{refusal.quote}"',
         fingerprint=clip(f"memory_refused:{refusal.reason.value}:{item.service or ''}"),

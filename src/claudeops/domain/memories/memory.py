@@ -7,8 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.looks import Look
-from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, looks_at
+from claudeops.domain.looks import EvidenceLook
+from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, looks_at
 from claudeops.text import clip
 
 OPERATORS_TIER: Final = 0
@@ -107,11 +107,11 @@ class Learner:
     trust: Trust = Trust.CONFIRMED  # of what it has learnt
     doubts: tuple[str, ...] = ()  # why it is not clean
     shown: frozenset[int] = frozenset()  # ids of the memories in its prompt
-    looks: tuple[Look, ...] = ()  # its own, without an error
+    looks: tuple[EvidenceLook, ...] = ()  # its own, without an error
     before: Background = NOTHING_BEFORE
-    names: Names = field(default_factory=lambda: Names({}, clip))
+    names: KnownServices = field(default_factory=lambda: KnownServices({}, clip))
 
-    def looks_at(self, service: str | None) -> tuple[Look, ...]:
+    def looks_at(self, service: str | None) -> tuple[EvidenceLook, ...]:
         """Return this session's own looks that bear on a service."""
         return looks_at(service, self.looks, before=self.before, names=self.names)
 
@@ -128,7 +128,7 @@ class Learner:
         )
 
 
-def _places(look: Look) -> list[str]:
+def _places(look: EvidenceLook) -> list[str]:
     addresses = sorted(f"{each.host}:{each.port}{each.path}" for each in look.addresses)
     return [place[:_PLACE_LENGTH] for place in (*sorted(look.names), *addresses)]
 

@@ -33,7 +33,7 @@ from claudeops.domain.memories.confidence import (
     standing,
 )
 from claudeops.domain.memories.memory import ChangeKind, KnownMemory, Learner, MemoryChange, Trust
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.text import regex
 
@@ -63,14 +63,14 @@ def merge(existing: Sequence[KnownMemory], reported: Iterable[ReportedMemory], *
     return merging.merged()
 
 
-def same_as(existing: Iterable[KnownMemory], memory: ReportedMemory, names: Names) -> KnownMemory | None:
+def same_as(existing: Iterable[KnownMemory], memory: ReportedMemory, names: KnownServices) -> KnownMemory | None:
     """Return the stored memory that says the same, an operator's and an active one before others."""
     wanted = _key(memory, names)
     same = [old for old in existing if _key(old, names) == wanted]
     return min(same, key=lambda old: (old.trust is not Trust.OPERATOR, not old.active, old.id), default=None)
 
 
-def contradicts(memory: ReportedMemory, old: KnownMemory, names: Names) -> bool:
+def contradicts(memory: ReportedMemory, old: KnownMemory, names: KnownServices) -> bool:
     """Tell whether two different observations of one key differ only in numbers or a negation."""
     said, known = _key(memory, names), _key(old, names)
     return said[:2] == known[:2] and said[2] != known[2] and _shape(said[2]) == _shape(known[2])
@@ -221,7 +221,7 @@ class _Merging:
         return _service(old.service, self.by.names) == _service(memory.service, self.by.names)
 
 
-def _distinct(reported: Iterable[ReportedMemory], names: Names) -> list[ReportedMemory]:
+def _distinct(reported: Iterable[ReportedMemory], names: KnownServices) -> list[ReportedMemory]:
     first: dict[Key, ReportedMemory] = {}
     for memory in reported:
         if not memory.observation.strip():
@@ -232,11 +232,11 @@ def _distinct(reported: Iterable[ReportedMemory], names: Names) -> list[Reported
     return list(first.values())
 
 
-def _key(memory: ReportedMemory | KnownMemory, names: Names) -> Key:
+def _key(memory: ReportedMemory | KnownMemory, names: KnownServices) -> Key:
     return _service(memory.service, names), category_of(memory.category).value, _words(memory.observation)
 
 
-def _service(service: str | None, names: Names) -> str | None:
+def _service(service: str | None, names: KnownServices) -> str | None:
     return None if service is None else names.of(service)
 
 

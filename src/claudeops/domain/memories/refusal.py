@@ -50,7 +50,7 @@ _SENTENCES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class MemoryRefusal:
     """Why a text is not stored."""
 
     reason: RefusalReason
@@ -62,13 +62,13 @@ class Refusal:
         return _SENTENCES[self.reason]
 
 
-def refusal_of(*texts: str) -> Refusal | None:
+def refusal_of(*texts: str) -> MemoryRefusal | None:
     """Return why texts that belong together are refused, or ``None``."""
     for text in texts:
         seen = _visible(text)
         for reason, refuses in _RULES:
             if refuses(seen):
-                return Refusal(reason=reason, quote=_quote(seen, reason))
+                return MemoryRefusal(reason=reason, quote=_quote(seen, reason))
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from claudeops.domain.memories.confidence import best_first, is_active
 from claudeops.domain.memories.memory import Memory, Trust
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.text import clip
 
 CHARACTERS_PER_TOKEN: Final = 4
@@ -20,7 +20,7 @@ LONGEST: Final = 500  # characters of a learnt observation in a prompt
 LONGEST_STATED: Final = 1000  # of an operator's
 MARK: Final = " [cut]"
 
-_NO_NAMES: Final = Names({}, clip)
+_NO_NAMES: Final = KnownServices({}, clip)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ def line(memory: Memory) -> str:
 
 
 def select(
-    memories: Iterable[Memory], budget_tokens: int, *, first: Collection[str] = (), names: Names = _NO_NAMES
+    memories: Iterable[Memory], budget_tokens: int, *, first: Collection[str] = (), names: KnownServices = _NO_NAMES
 ) -> Selection:
     """Return what a prompt shows; a budget of 0 or less switches memories off.
 

@@ -15,12 +15,12 @@ from claudeops.domain.memories.confidence import ACTIVE_FROM, CERTAIN, is_active
 from claudeops.domain.memories.memory import ChangeKind, KnownMemory, MemoryChange, Trust
 from claudeops.domain.memories.merge import adjusted, contradicted, contradicts, same_as, superseded
 from claudeops.domain.memories.refusal import RefusalReason, refusal_of
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.text import clip
 
 LONGEST: Final = 1000  # characters of what an operator states; prompts show no more of it
-_NAMES: Final = Names({}, clip)
+_NAMES: Final = KnownServices({}, clip)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.events import Level
-from claudeops.domain.notices.refusals import Cause
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.refusals import RefusalCause
 from claudeops.domain.schedules.windows import Window
 from claudeops.text import json_text
 
@@ -64,7 +64,7 @@ class TargetKind(StrEnum):
     SLACK = "slack"  # a channel, by an app of the operator's
 
 
-class Delivery(StrEnum):
+class DeliveryOutcome(StrEnum):
     """What came of an attempt to deliver a notice."""
 
     DELIVERED = "delivered"
@@ -77,7 +77,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that people should know; stored as JSON, so a field may only be added with a default."""
 
     topic: Topic
-    level: Level
+    level: EventLevel
     text: str  # one sentence
     key: str  # what is told; the same key is told to a target once
     service: str = ""
@@ -102,7 +102,7 @@ class Target:
     name: str
     kind: TargetKind = TargetKind.APPRISE
     topics: frozenset[Topic] = frozenset(Topic)
-    min_level: Level = Level.WARNING
+    min_level: EventLevel = EventLevel.WARNING
     quiet_hours: tuple[Window, ...] = ()
     timezone: str = "UTC"  # of the quiet hours
     max_per_hour: int | None = None  # messages; what is more is told together
@@ -125,11 +125,11 @@ class Settled:
     """What came of a claimed notice."""
 
     id: int
-    result: Delivery | None  # None: it was not tried
+    result: DeliveryOutcome | None  # None: it was not tried
     error: str = ""
     again_at: datetime | None = None  # when it is tried (again); None: it is over
     instead: tuple[str, ...] = ()  # targets of which the first that has not been told is told now
-    cause: Cause | None = None  # why the target has refused it, where that will not pass
+    cause: RefusalCause | None = None  # why the target has refused it, where that will not pass
 
 
 def encoded(notice: Notice) -> str:

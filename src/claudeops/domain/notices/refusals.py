@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Refusal(StrEnum):
+class RefusalSubject(StrEnum):
     """What a refusal is about; what is neither may pass."""
 
     CONTENT = "content"  # this message: others may be taken
@@ -20,14 +20,14 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class RefusalCause:
     """Why something is refused again and again, and what a person can do."""
 
-    refusal: Refusal = Refusal.TARGET
+    refusal: RefusalSubject = RefusalSubject.TARGET
     remedy: str = ""  # a clause; "": the message is at fault
 
 
-CONTENT: Final = Cause(refusal=Refusal.CONTENT)
+CONTENT: Final = RefusalCause(refusal=RefusalSubject.CONTENT)
 
 _HTTP_PASSING: Final = frozenset({407, 408, 409, 423, 425, 429})
 _HTTP_TARGET: Final = frozenset({401, 404, 410})  # 403 is also what a filter says of a text
@@ -64,16 +64,16 @@ _TELEGRAM: Final[Mapping[str, str]] = {
 """What of a description says that the chat itself refuses, in lower case, and the remedy; the first one counts."""
 
 
-def of_telegram(status: int | None, description: str) -> Cause | None:
+def of_telegram(status: int | None, description: str) -> RefusalCause | None:
     """Return what it means that the Bot API refuses a message; ``None``: it may pass."""
     if status in {401, 404}:
-        return Cause(remedy=_NEW_BOT)
+        return RefusalCause(remedy=_NEW_BOT)
     said = description.lower()
     remedy = next((remedy for part, remedy in _TELEGRAM.items() if part in said), "")
     if status == 403:  # noqa: PLR2004 - HTTP's
-        return Cause(remedy=remedy or _REJOIN)
+        return RefusalCause(remedy=remedy or _REJOIN)
     if status in {400, 413}:
-        return Cause(remedy=remedy) if remedy else CONTENT
+        return RefusalCause(remedy=remedy) if remedy else CONTENT
     return None
 
 
@@ -132,12 +132,12 @@ _PASSING: Final = frozenset(
 )
 
 
-def of_slack(word: str) -> Cause | None:
+def of_slack(word: str) -> RefusalCause | None:
     """Return what Slack's word for a refused message means; ``None``: it may pass."""
     if word in _CONTENT:
         return CONTENT
     remedy = _ALLOW if word.startswith(_RESTRICTED) else _SLACK.get(word, "")
-    return Cause(remedy=remedy) if remedy else None
+    return RefusalCause(remedy=remedy) if remedy else None
 
 
 def slack_deafness(word: str) -> str:
@@ -154,12 +154,12 @@ def slack_deafness(word: str) -> str:
 # --- Apprise ----------------------------------------------------------------------------------------------
 
 
-def of_apprise(said: str) -> Cause | None:
+def of_apprise(said: str) -> RefusalCause | None:
     """Return what it means that Apprise could not send, by the last status that it names; ``None``: it may pass."""
     digits = said.rpartition("error=")[2][:3] if "error=" in said else ""
     status = int(digits) if len(digits) == 3 and digits.isascii() and digits.isdecimal() else 0  # noqa: PLR2004 - HTTP's
     if not 400 <= status < 500 or status in _HTTP_PASSING:  # noqa: PLR2004 - as above
         return None
     if status in _HTTP_TARGET:
-        return Cause(remedy="see that its address is right and what it stands for still exists")
+        return RefusalCause(remedy="see that its address is right and what it stands for still exists")
     return CONTENT

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Pending, Target, Topic
 from claudeops.domain.schedules.windows import closed_from
 
@@ -30,11 +30,11 @@ REFUSED_TRIES: Final = 3
 """After how many attempts a notice that is refused for what it says goes another way, if there is one."""
 
 _WEEK: Final = timedelta(days=7)
-_LEVELS: Final = tuple(Level)
+_LEVELS: Final = tuple(EventLevel)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class RoutingPlan:
     """What is sent to a target now, as groups that are one message each, and what waits until when."""
 
     messages: tuple[tuple[Pending, ...], ...] = ()
@@ -69,31 +69,31 @@ def quiet_end(target: Target, now: datetime) -> datetime | None:
 
 def is_urgent(notice: Notice) -> bool:
     """Tell whether a notice waits neither for the end of quiet hours nor for the next hour of its target."""
-    return notice.level is Level.CRITICAL or notice.topic is Topic.APPROVAL
+    return notice.level is EventLevel.CRITICAL or notice.topic is Topic.APPROVAL
 
 
-def plan(target: Target, waiting: Sequence[Pending], *, sent: Sequence[datetime], now: datetime) -> Plan:
+def plan(target: Target, waiting: Sequence[Pending], *, sent: Sequence[datetime], now: datetime) -> RoutingPlan:
     """Return what of ``waiting`` is sent now; ``sent`` are the times of the messages of the last hour."""
     if not waiting:
-        return Plan()
+        return RoutingPlan()
     ordered = sorted(waiting, key=_urgency)
     if target.max_per_hour is None:
-        return Plan(messages=_alone(ordered))
+        return RoutingPlan(messages=_alone(ordered))
     # A question is a message of its own, because it may have buttons, and nobody can wait an hour for it.
     questions = [pending for pending in ordered if pending.notice.topic is Topic.APPROVAL]
     others = [pending for pending in ordered if pending.notice.topic is not Topic.APPROVAL]
     recent = sorted(at for at in sent if at > now - HOUR)
     room = target.max_per_hour - len(recent) - len(questions)
     if room >= len(others):
-        return Plan(messages=_alone(ordered))
+        return RoutingPlan(messages=_alone(ordered))
     told = _within(others, room)
     among = {pending.id for group in told for pending in group}
     rest = tuple(pending for pending in others if pending.id not in among)
     messages = (*_alone(questions), *told)
     if not rest:
-        return Plan(messages=messages)
+        return RoutingPlan(messages=messages)
     recent += [now] * max(0, target.max_per_hour - len(recent))  # what is sent now takes what room there was
-    return Plan(messages=messages, waiting=rest, until=recent[len(recent) - target.max_per_hour] + HOUR)
+    return RoutingPlan(messages=messages, waiting=rest, until=recent[len(recent) - target.max_per_hour] + HOUR)
 
 
 def _within(others: Sequence[Pending], room: int) -> Sequence[tuple[Pending, ...]]:

@@ -14,7 +14,7 @@ from typing import Final
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.directory import NO_DIRECTORY, Directory, directory_of
 from claudeops.domain.probes.machine import settled
-from claudeops.domain.probes.probe import Probe, Standing, State
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing
 from claudeops.text import casefold_key
 
 
@@ -157,6 +157,6 @@ def broken_services(probes: Iterable[Probe], standings: Mapping[str, Standing]) 
 
 def is_broken(standing: Standing) -> bool:
     """Tell whether a probe is known to be down or flapping, whether or not somebody wants to hear of it."""
-    if standing.state in {State.UNKNOWN, State.FLAPPING}:
-        return standing.state is State.FLAPPING
-    return settled(standing) is State.DOWN
+    if standing.state in {ProbeState.UNKNOWN, ProbeState.FLAPPING}:
+        return standing.state is ProbeState.FLAPPING
+    return settled(standing) is ProbeState.DOWN

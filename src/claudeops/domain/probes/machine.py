@@ -22,10 +22,20 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.probes.probe import MOST_DETAIL, Observation, Pings, Probe, Run, Saw, Standing, State, Verb
+from claudeops.domain.probes.probe import (
+    MOST_DETAIL,
+    JobRun,
+    Observation,
+    Pings,
+    PingVerb,
+    Probe,
+    ProbeState,
+    Saw,
+    Standing,
+)
 
 
-class Turn(StrEnum):
+class ProbeChangeKind(StrEnum):
     """What a change is to those who read of it."""
 
     WORSE = "worse"  # an event, and a chain where nothing explains it
@@ -34,14 +44,14 @@ class Turn(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ProbeChange:
     """News of a probe."""
 
     probe: str
     service: str
-    before: State
-    after: State
-    turn: Turn
+    before: ProbeState
+    after: ProbeState
+    turn: ProbeChangeKind
     at: datetime
     detail: str  # what the last look saw; written by others
     lasted_seconds: float | None = None  # the state before; None where nobody knows
@@ -50,11 +60,11 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class ProbeStep:
     """What follows from one look."""
 
     standing: Standing
-    change: Change | None
+    change: ProbeChange | None
     wait_seconds: float  # until the next look; a duration, because a due time would depend on the clock
 
     @property
@@ -69,7 +79,7 @@ MOST_RUNS: Final = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FlapRules:
+class ProbeFlapRules:
     """When a probe changes too often."""
 
     changes: int = 6  # between up and not up
@@ -77,7 +87,7 @@ class FlapRules:
     quiet: timedelta = timedelta(minutes=15)  # without a change, after which it flaps no more
 
 
-FLAPPING: Final = FlapRules()
+FLAPPING: Final = ProbeFlapRules()
 
 
 # --- the tables -------------------------------------------------------------------------------------------
@@ -110,51 +120,55 @@ _COUNTED: Final[Mapping[Saw, _Counts]] = MappingProxyType(
 
 _MOST_COUNTED: Final = 1_000_000  # a month of looks a few seconds apart; columns are not endless
 
-_SETTLED: Final = (State.UP, State.DEGRADED, State.DOWN)
+_SETTLED: Final = (ProbeState.UP, ProbeState.DEGRADED, ProbeState.DOWN)
 
-TURNS: Final[Mapping[State, Mapping[State, Turn | None]]] = MappingProxyType(
+TURNS: Final[Mapping[ProbeState, Mapping[ProbeState, ProbeChangeKind | None]]] = MappingProxyType(
     {  # from → to; what does not stand here is no news
-        State.UNKNOWN: {
-            State.UP: Turn.BETTER,
-            State.DEGRADED: Turn.WORSE,
-            State.DOWN: Turn.WORSE,
-            State.FLAPPING: Turn.WORSE,
+        ProbeState.UNKNOWN: {
+            ProbeState.UP: ProbeChangeKind.BETTER,
+            ProbeState.DEGRADED: ProbeChangeKind.WORSE,
+            ProbeState.DOWN: ProbeChangeKind.WORSE,
+            ProbeState.FLAPPING: ProbeChangeKind.WORSE,
         },
-        State.UP: {
-            State.UNKNOWN: Turn.BLIND,
-            State.DEGRADED: Turn.WORSE,
-            State.DOWN: Turn.WORSE,
-            State.FLAPPING: Turn.WORSE,
+        ProbeState.UP: {
+            ProbeState.UNKNOWN: ProbeChangeKind.BLIND,
+            ProbeState.DEGRADED: ProbeChangeKind.WORSE,
+            ProbeState.DOWN: ProbeChangeKind.WORSE,
+            ProbeState.FLAPPING: ProbeChangeKind.WORSE,
         },
-        State.DEGRADED: {
-            State.UNKNOWN: Turn.BLIND,
-            State.UP: Turn.BETTER,
-            State.DOWN: Turn.WORSE,
-            State.FLAPPING: Turn.WORSE,
+        ProbeState.DEGRADED: {
+            ProbeState.UNKNOWN: ProbeChangeKind.BLIND,
+            ProbeState.UP: ProbeChangeKind.BETTER,
+            ProbeState.DOWN: ProbeChangeKind.WORSE,
+            ProbeState.FLAPPING: ProbeChangeKind.WORSE,
         },
-        State.DOWN: {
-            State.UNKNOWN: Turn.BLIND,
-            State.UP: Turn.BETTER,
-            State.DEGRADED: Turn.BETTER,
-            State.FLAPPING: Turn.WORSE,
+        ProbeState.DOWN: {
+            ProbeState.UNKNOWN: ProbeChangeKind.BLIND,
+            ProbeState.UP: ProbeChangeKind.BETTER,
+            ProbeState.DEGRADED: ProbeChangeKind.BETTER,
+            ProbeState.FLAPPING: ProbeChangeKind.WORSE,
         },
-        State.FLAPPING: {
-            State.UNKNOWN: Turn.BLIND,
-            State.UP: Turn.BETTER,
-            State.DEGRADED: Turn.BETTER,
-            State.DOWN: Turn.WORSE,
+        ProbeState.FLAPPING: {
+            ProbeState.UNKNOWN: ProbeChangeKind.BLIND,
+            ProbeState.UP: ProbeChangeKind.BETTER,
+            ProbeState.DEGRADED: ProbeChangeKind.BETTER,
+            ProbeState.DOWN: ProbeChangeKind.WORSE,
         },
-        State.SILENCED: {  # a silence begins without a word; what it hid is told when it is over
-            State.UP: Turn.BETTER,
-            State.DEGRADED: Turn.WORSE,
-            State.DOWN: Turn.WORSE,
-            State.FLAPPING: Turn.WORSE,
+        ProbeState.SILENCED: {  # a silence begins without a word; what it hid is told when it is over
+            ProbeState.UP: ProbeChangeKind.BETTER,
+            ProbeState.DEGRADED: ProbeChangeKind.WORSE,
+            ProbeState.DOWN: ProbeChangeKind.WORSE,
+            ProbeState.FLAPPING: ProbeChangeKind.WORSE,
         },
     }
 )
 
 _NEW_FAILURE: Final = frozenset(
-    {(State.DEGRADED, State.DOWN), (State.FLAPPING, State.DOWN), (State.DEGRADED, State.FLAPPING)}
+    {
+        (ProbeState.DEGRADED, ProbeState.DOWN),
+        (ProbeState.FLAPPING, ProbeState.DOWN),
+        (ProbeState.DEGRADED, ProbeState.FLAPPING),
+    }
 )
 """Changes for the worse that are more than what the failure's chain was told."""
 
@@ -163,17 +177,17 @@ _NEW_FAILURE: Final = frozenset(
 
 
 def step(
-    standing: Standing, seen: Observation, probe: Probe, *, explained_by: str = "", flapping: FlapRules = FLAPPING
-) -> Step:
+    standing: Standing, seen: Observation, probe: Probe, *, explained_by: str = "", flapping: ProbeFlapRules = FLAPPING
+) -> ProbeStep:
     """Return how a probe stands after one more look, whether that is news, and when to look again.
 
     ``explained_by`` is the service whose failure would explain one of this probe's (`Dependencies.explanation`).
     """
     known = settled(standing)
     counted = _counted(standing, seen, probe, anew=bool(standing.explained_by) and not explained_by)
-    found = _found(counted, known=State.UNKNOWN if standing.state is State.UNKNOWN else known, probe=probe)
-    beneath = known if found is State.UNKNOWN else found
-    changed = known is not State.UNKNOWN and (known is State.UP) is not (beneath is State.UP)
+    found = _found(counted, known=ProbeState.UNKNOWN if standing.state is ProbeState.UNKNOWN else known, probe=probe)
+    beneath = known if found is ProbeState.UNKNOWN else found
+    changed = known is not ProbeState.UNKNOWN and (known is ProbeState.UP) is not (beneath is ProbeState.UP)
     changes = _within_window((*standing.changes, seen.at) if changed else standing.changes, seen.at, flapping)
     counted = replace(counted, beneath=beneath, changes=changes)
     is_restless = bool(changes) and changes[-1] > seen.at - flapping.quiet
@@ -185,25 +199,27 @@ def step(
         last_checked_at=seen.at,
         detail=seen.detail[:MOST_DETAIL],
         latency_ms=seen.latency_ms,
-        changes=() if standing.state is State.FLAPPING and state in _SETTLED else changes,
+        changes=() if standing.state is ProbeState.FLAPPING and state in _SETTLED else changes,
         is_quiet=not probe.starts_chain,
         explained_by=_explained_by(counted, state, probe, explained_by) if is_unwell(state, beneath) else "",
     )
     change = _change(standing, after, probe)
-    is_over = beneath is State.UP and state in {State.UP, State.SILENCED}
+    is_over = beneath is ProbeState.UP and state in {ProbeState.UP, ProbeState.SILENCED}
     if is_over or (standing.state, state) in _NEW_FAILURE:
         after = replace(after, incident="")
-    return Step(standing=after, change=change, wait_seconds=_wait(after, probe))
+    return ProbeStep(standing=after, change=change, wait_seconds=_wait(after, probe))
 
 
-def settled(standing: Standing) -> State:
+def settled(standing: Standing) -> ProbeState:
     """Return what the looks alone make of a probe: up, degraded, down, or unknown before they agreed on one."""
     return standing.state if standing.state in _SETTLED else standing.beneath
 
 
-def is_unwell(state: State, beneath: State) -> bool:
+def is_unwell(state: ProbeState, beneath: ProbeState) -> bool:
     """Tell whether a probe is known not to be up."""
-    return state is State.FLAPPING or (state is not State.UNKNOWN and beneath in {State.DEGRADED, State.DOWN})
+    return state is ProbeState.FLAPPING or (
+        state is not ProbeState.UNKNOWN and beneath in {ProbeState.DEGRADED, ProbeState.DOWN}
+    )
 
 
 def wavers(standing: Standing, probe: Probe) -> bool:
@@ -247,50 +263,50 @@ def _moved(count: int, effect: int | None) -> int:
     return min(count + 1, _MOST_COUNTED) if effect == _MORE else 0
 
 
-def _found(counted: Standing, *, known: State, probe: Probe) -> State:
+def _found(counted: Standing, *, known: ProbeState, probe: Probe) -> ProbeState:
     """Return what the looks have agreed on; as long as they do not, what was known."""
     if counted.failures >= probe.failures:
-        return State.DOWN
-    if known is State.DOWN and counted.successes < probe.successes:
-        return State.DOWN
+        return ProbeState.DOWN
+    if known is ProbeState.DOWN and counted.successes < probe.successes:
+        return ProbeState.DOWN
     if counted.degradations >= probe.failures:
-        return State.DEGRADED
-    if known in {State.DOWN, State.DEGRADED} and counted.ups < probe.successes:
-        return State.DEGRADED
-    return State.UP if counted.ups and not counted.degradations else known
+        return ProbeState.DEGRADED
+    if known in {ProbeState.DOWN, ProbeState.DEGRADED} and counted.ups < probe.successes:
+        return ProbeState.DEGRADED
+    return ProbeState.UP if counted.ups and not counted.degradations else known
 
 
 def _state(
-    found: State, counted: Standing, probe: Probe, *, before: State, rules: FlapRules, is_restless: bool
-) -> State:
+    found: ProbeState, counted: Standing, probe: Probe, *, before: ProbeState, rules: ProbeFlapRules, is_restless: bool
+) -> ProbeState:
     if probe.silenced:
-        return State.SILENCED
+        return ProbeState.SILENCED
     if counted.blind >= probe.failures:
-        return State.UNKNOWN
-    if is_restless and (before is State.FLAPPING or len(counted.changes) >= rules.changes):
-        return State.FLAPPING
+        return ProbeState.UNKNOWN
+    if is_restless and (before is ProbeState.FLAPPING or len(counted.changes) >= rules.changes):
+        return ProbeState.FLAPPING
     return found
 
 
-def _within_window(changes: tuple[datetime, ...], at: datetime, rules: FlapRules) -> tuple[datetime, ...]:
+def _within_window(changes: tuple[datetime, ...], at: datetime, rules: ProbeFlapRules) -> tuple[datetime, ...]:
     """Return the changes that count; those of the future were seen by a clock that has been set back."""
     return tuple(each for each in changes if at - rules.window < each <= at)[-rules.changes :]
 
 
-def _explained_by(counted: Standing, state: State, probe: Probe, explained_by: str) -> str:
+def _explained_by(counted: Standing, state: ProbeState, probe: Probe, explained_by: str) -> str:
     """Return what explains a failure. An explanation that is over holds until the looks have been counted anew."""
     is_open = counted.degradations < probe.failures or counted.ups > 0
-    return explained_by or (counted.explained_by if is_open and state is not State.FLAPPING else "")
+    return explained_by or (counted.explained_by if is_open and state is not ProbeState.FLAPPING else "")
 
 
-def _change(before: Standing, after: Standing, probe: Probe) -> Change | None:
+def _change(before: Standing, after: Standing, probe: Probe) -> ProbeChange | None:
     turn = TURNS[before.state].get(after.state)
     if before.state is after.state and before.explained_by and not after.explained_by:
-        turn = Turn.WORSE  # what explained it is well again, and this is not
+        turn = ProbeChangeKind.WORSE  # what explained it is well again, and this is not
     if turn is None or after.last_checked_at is None:
         return None
     at = after.last_checked_at
-    return Change(
+    return ProbeChange(
         probe=probe.name,
         service=probe.service,
         before=before.state,
@@ -299,7 +315,7 @@ def _change(before: Standing, after: Standing, probe: Probe) -> Change | None:
         at=at,
         detail=after.detail,
         lasted_seconds=None if before.since is None else max(0.0, (at - before.since).total_seconds()),
-        explained_by=before.explained_by if turn is Turn.BETTER else after.explained_by,
+        explained_by=before.explained_by if turn is ProbeChangeKind.BETTER else after.explained_by,
         incident=before.incident,
     )
 
@@ -317,18 +333,18 @@ LISTENED: Final = timedelta(minutes=1)
 _SKEW: Final = timedelta(minutes=1)  # by which the clocks of two machines may differ
 
 
-def heard(pings: Pings, verb: Verb, at: datetime, *, run: str = "") -> Pings:
+def heard(pings: Pings, verb: PingVerb, at: datetime, *, run: str = "") -> Pings:
     """Return what is known after one more ping; ``run`` says which run of its job it is about, if the job says so.
 
     Of several starts without an end the first one counts: a job that starts again and again and never succeeds is
     not well. Runs that name themselves may overlap: the end of one says nothing about another.
     """
     others = tuple(each for each in pings.runs if each.id != run)
-    if verb is not Verb.START:
+    if verb is not PingVerb.START:
         return replace(pings, runs=others, **{verb.value: at})
     if run:
         begun = next((each.at for each in pings.runs if each.id == run), at)
-        return replace(pings, runs=(*others, Run(id=run, at=begun))[-MOST_RUNS:])
+        return replace(pings, runs=(*others, JobRun(id=run, at=begun))[-MOST_RUNS:])
     ends = [end for end in (pings.success, pings.fail) if end is not None]
     is_open = pings.start is not None and pings.start <= at and all(pings.start > end for end in ends)
     return pings if is_open else replace(pings, start=at)

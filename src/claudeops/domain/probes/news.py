@@ -20,21 +20,21 @@ from typing import Final
 
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.dependencies import Dependencies, broken_services, is_broken
-from claudeops.domain.probes.machine import Change, Turn, wavers
-from claudeops.domain.probes.probe import Probe, Standing, State, kind_of, target_of
+from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind, wavers
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing, kind_of, target_of
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.text import casefold_key, join_names, unique
 
-_TOLD: Final = frozenset({State.DEGRADED, State.DOWN, State.FLAPPING})
+_TOLD: Final = frozenset({ProbeState.DEGRADED, ProbeState.DOWN, ProbeState.FLAPPING})
 _MOST_FACTS: Final = 40  # probes that the facts describe; more are counted
 _ASKED: Final = timedelta(seconds=1)  # between two questions whether dependencies have answered
 _DETAIL: Final = 200  # characters of one probe's detail in the facts
 
 _STATUS: Final = {
-    State.DEGRADED: ServiceStatus.DEGRADED,
-    State.FLAPPING: ServiceStatus.DEGRADED,
-    State.DOWN: ServiceStatus.DOWN,
+    ProbeState.DEGRADED: ServiceStatus.DEGRADED,
+    ProbeState.FLAPPING: ServiceStatus.DEGRADED,
+    ProbeState.DOWN: ServiceStatus.DOWN,
 }
 
 
@@ -50,7 +50,7 @@ SETTLING: Final = SettlingRules()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chain:
+class ChainRequest:
     """A chain to be started."""
 
     fingerprint: str  # of its services: the incident's name, and `Standing.incident` of the probes
@@ -73,10 +73,10 @@ class Chain:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class News:
+class ProbeNews:
     """What is to be done now."""
 
-    chain: Chain | None = None
+    chain: ChainRequest | None = None
     joined: Mapping[str, str] = field(default_factory=dict)  # probe → incident that its failure belongs to
     look_now: tuple[str, ...] = ()  # probes of dependencies, whose answer is waited for
     wait_seconds: float | None = None  # after which to ask again; None: at the next change
@@ -95,7 +95,7 @@ def collect(
     now: datetime,
     dependencies: Dependencies,
     rules: SettlingRules = SETTLING,
-) -> News:
+) -> ProbeNews:
     """Return the chain that the standings (by probe) ask for, or how long to wait for the rest of the story."""
     failing = [
         _Failure(probe, standing)
@@ -103,7 +103,7 @@ def collect(
         if (standing := standings.get(probe.name)) is not None and standing.state in _TOLD
     ]
     if not failing:
-        return News()
+        return ProbeNews()
     explained = dependencies.explanations(broken_services(probes, standings))
     causes = {
         each.probe.name: explained.get(dependencies.key(each.probe.service), "") or each.standing.explained_by
@@ -117,17 +117,22 @@ def collect(
     joined = _joined(untold, failing, dependencies)
     fresh = [each for each in untold if each.probe.name not in joined]
     if not fresh:
-        return News(joined=joined)
+        return ProbeNews(joined=joined)
     asked = _unsettled(fresh, probes, standings, dependencies)
     wait = _wait(fresh, now=now, rules=rules, asked=bool(asked))
     if wait > 0:
-        return News(joined=joined, look_now=asked, wait_seconds=wait)
-    return News(joined=joined, chain=_chain(fresh, failing, causes, dependencies))
+        return ProbeNews(joined=joined, look_now=asked, wait_seconds=wait)
+    return ProbeNews(joined=joined, chain=_chain(fresh, failing, causes, dependencies))
 
 
-def note_of(change: Change) -> str | None:
+def note_of(change: ProbeChange) -> str | None:
     """Return the sentence for a failure that was over before a chain was started; None where there is none to tell."""
-    if change.turn is not Turn.BETTER or change.before not in _TOLD or change.incident or change.explained_by:
+    if (
+        change.turn is not ProbeChangeKind.BETTER
+        or change.before not in _TOLD
+        or change.incident
+        or change.explained_by
+    ):
         return None
     lasted = "" if change.lasted_seconds is None else f" for {change.lasted_seconds:.0f} s"
     return f"{change.service} was {change.before}{lasted} and recovered by itself; no session was started"
@@ -191,7 +196,7 @@ def _wait(fresh: Iterable[_Failure], *, now: datetime, rules: SettlingRules, ask
 
 def _chain(
     fresh: Sequence[_Failure], failing: Iterable[_Failure], causes: Mapping[str, str], dependencies: Dependencies
-) -> Chain:
+) -> ChainRequest:
     services = unique(each.probe.service for each in fresh)
     roots = set(map(dependencies.key, services))
     with_them = [each for each in failing if dependencies.key(causes[each.probe.name] or "") in roots]
@@ -199,7 +204,7 @@ def _chain(
     lines = [_fact(each, causes[each.probe.name]) for each in told[:_MOST_FACTS]]
     if len(told) > _MOST_FACTS:
         lines.append(f"and {len(told) - _MOST_FACTS} more probes")
-    return Chain(
+    return ChainRequest(
         fingerprint=fingerprint("probe", *sorted(map(casefold_key, services))),
         services=services,
         probes=tuple(each.probe.name for each in fresh),
@@ -210,7 +215,7 @@ def _chain(
 
 
 def _weight(failure: _Failure) -> tuple[bool, str]:
-    return (failure.standing.state is not State.DOWN, failure.probe.name)
+    return (failure.standing.state is not ProbeState.DOWN, failure.probe.name)
 
 
 def _fact(failure: _Failure, cause: str) -> str:

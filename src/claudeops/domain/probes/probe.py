@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 
-class State(StrEnum):
+class ProbeState(StrEnum):
     """How a probe stands."""
 
     UNKNOWN = "unknown"  # not looked yet, or it could not look
@@ -25,11 +25,11 @@ class State(StrEnum):
     SILENCED = "silenced"  # an operator does not want to hear of it
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class ProbeLook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """What a probe of one kind asks; the subclasses' tags are the kinds of an operator's file."""
 
 
-class HttpLook(Look, frozen=True, kw_only=True, tag="http"):
+class HttpLook(ProbeLook, frozen=True, kw_only=True, tag="http"):
     """A GET (or HEAD) of a URL."""
 
     url: str
@@ -44,7 +44,7 @@ class HttpLook(Look, frozen=True, kw_only=True, tag="http"):
     headers: dict[str, str] = {}  # values may be ``${NAME}`` of the daemon's environment
 
 
-class TcpLook(Look, frozen=True, kw_only=True, tag="tcp"):
+class TcpLook(ProbeLook, frozen=True, kw_only=True, tag="tcp"):
     """A connection to a port."""
 
     host: str
@@ -52,7 +52,7 @@ class TcpLook(Look, frozen=True, kw_only=True, tag="tcp"):
     banner: str = ""  # that the first bytes must hold
 
 
-class TlsLook(Look, frozen=True, kw_only=True, tag="tls"):
+class TlsLook(ProbeLook, frozen=True, kw_only=True, tag="tls"):
     """A TLS handshake: verified, and its certificate not about to expire."""
 
     host: str
@@ -63,7 +63,7 @@ class TlsLook(Look, frozen=True, kw_only=True, tag="tls"):
     down_within: float = 0.0  # days: down
 
 
-class DnsLook(Look, frozen=True, kw_only=True, tag="dns"):
+class DnsLook(ProbeLook, frozen=True, kw_only=True, tag="dns"):
     """A lookup of a name."""
 
     query: str
@@ -72,7 +72,7 @@ class DnsLook(Look, frozen=True, kw_only=True, tag="dns"):
     expect: tuple[str, ...] = ()  # values of which each must be in the answer; empty: any answer
 
 
-class IcmpLook(Look, frozen=True, kw_only=True, tag="icmp"):
+class IcmpLook(ProbeLook, frozen=True, kw_only=True, tag="icmp"):
     """Echo requests; unprivileged where the kernel allows."""
 
     host: str
@@ -80,45 +80,45 @@ class IcmpLook(Look, frozen=True, kw_only=True, tag="icmp"):
     lost: float = 0.5  # share of lost ones from which it is degraded; all lost: down
 
 
-class PostgresLook(Look, frozen=True, kw_only=True, tag="postgres"):
+class PostgresLook(ProbeLook, frozen=True, kw_only=True, tag="postgres"):
     """Whether a PostgreSQL server accepts connections, as pg_isready sees it; no login is needed."""
 
     host: str
     port: int = 5432
 
 
-class MysqlLook(Look, frozen=True, kw_only=True, tag="mysql"):
+class MysqlLook(ProbeLook, frozen=True, kw_only=True, tag="mysql"):
     """Whether a MySQL or MariaDB server greets."""
 
     host: str
     port: int = 3306
 
 
-class RedisLook(Look, frozen=True, kw_only=True, tag="redis"):
+class RedisLook(ProbeLook, frozen=True, kw_only=True, tag="redis"):
     """Whether a Redis or Valkey server answers PING; one that asks for a password is up."""
 
     host: str
     port: int = 6379
 
 
-class PrometheusLook(Look, frozen=True, kw_only=True, tag="prometheus"):
+class PrometheusLook(ProbeLook, frozen=True, kw_only=True, tag="prometheus"):
     """A PromQL expression against a threshold; with several series the worst counts."""
 
     url: str  # of the Prometheus server
     expression: str
     above: float | None = None  # a value above it is down
     below: float | None = None  # a value below it is down
-    absent: State = State.UNKNOWN  # what no series means
+    absent: ProbeState = ProbeState.UNKNOWN  # what no series means
 
 
-class DockerLook(Look, frozen=True, kw_only=True, tag="docker"):
+class DockerLook(ProbeLook, frozen=True, kw_only=True, tag="docker"):
     """The state and health of a container, asked of the engine's socket."""
 
     container: str
     socket: str = "/var/run/docker.sock"
 
 
-class KubernetesLook(Look, frozen=True, kw_only=True, tag="kubernetes"):
+class KubernetesLook(ProbeLook, frozen=True, kw_only=True, tag="kubernetes"):
     """Whether a workload has the replicas that it wants."""
 
     workload: str  # ``deployment/web``, ``statefulset/db``, ``daemonset/logs``
@@ -127,13 +127,13 @@ class KubernetesLook(Look, frozen=True, kw_only=True, tag="kubernetes"):
     context: str = ""
 
 
-class SystemdLook(Look, frozen=True, kw_only=True, tag="systemd"):
+class SystemdLook(ProbeLook, frozen=True, kw_only=True, tag="systemd"):
     """Whether a unit is active."""
 
     unit: str
 
 
-class CommandLook(Look, frozen=True, kw_only=True, tag="command"):
+class CommandLook(ProbeLook, frozen=True, kw_only=True, tag="command"):
     """A reading command that the policy allows at tier 1, run in the cell; exit code 0 is up."""
 
     command: str
@@ -141,7 +141,7 @@ class CommandLook(Look, frozen=True, kw_only=True, tag="command"):
     degraded: tuple[int, ...] = ()  # exit codes
 
 
-class HeartbeatLook(Look, frozen=True, kw_only=True, tag="heartbeat"):
+class HeartbeatLook(ProbeLook, frozen=True, kw_only=True, tag="heartbeat"):
     """Something that must be heard from; silence is the failure."""
 
     every: float  # seconds between two pings
@@ -166,7 +166,7 @@ AnyLook = (
 )
 
 
-def kind_of(look: Look) -> str:
+def kind_of(look: ProbeLook) -> str:
     """Return the kind of a look, as operators write it."""
     return str(look.__struct_config__.tag)
 
@@ -240,7 +240,7 @@ class Standing:
     works: the probe then needs some looks more.
     """
 
-    state: State = State.UNKNOWN
+    state: ProbeState = ProbeState.UNKNOWN
     since: datetime | None = None  # when it took this state
     last_checked_at: datetime | None = None
     detail: str = ""
@@ -249,7 +249,7 @@ class Standing:
     successes: int = 0  # looks in a row that saw it work, well or not so well
     changes: tuple[datetime, ...] = field(default=())  # recent ones between up and not up, for flap detection
     explained_by: str = ""  # the service whose failure explains this one
-    beneath: State = State.UNKNOWN  # up, degraded or down, as the looks alone have it: what other states hide
+    beneath: ProbeState = ProbeState.UNKNOWN  # up, degraded or down, as the looks alone have it: what other states hide
     degradations: int = 0  # looks that saw it degraded or down, since it last was up for ``successes`` looks in a row
     ups: int = 0  # looks in a row that saw it up
     blind: int = 0  # looks in a row that could not look
@@ -264,7 +264,7 @@ class ProbeSight:
 
     probe: str
     service: str
-    state: State
+    state: ProbeState
     began_at: datetime | None  # the latest look; null: there was none
     failed: bool  # it saw the service down
     healthy_since: datetime | None
@@ -272,16 +272,16 @@ class ProbeSight:
     @property
     def is_down(self) -> bool:
         """Whether the service is down by this probe: it stands so, and the latest look has not seen otherwise."""
-        return self.state is State.DOWN and self.failed
+        return self.state is ProbeState.DOWN and self.failed
 
     def shows_up_after(self, moment: datetime) -> bool:
         """Tell whether a look that began after ``moment`` saw the service up, and none has seen otherwise since."""
-        if self.state is not State.UP or self.healthy_since is None or self.began_at is None:
+        if self.state is not ProbeState.UP or self.healthy_since is None or self.began_at is None:
             return False
         return self.began_at > moment
 
 
-class Verb(StrEnum):
+class PingVerb(StrEnum):
     """What a ping of a heartbeat says."""
 
     SUCCESS = "success"  # it is done, or alive
@@ -290,7 +290,7 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class JobRun:
     """A run of a job that has said that it begins."""
 
     id: str  # the job's own
@@ -304,7 +304,7 @@ class Pings:
     success: datetime | None = None
     start: datetime | None = None
     fail: datetime | None = None
-    runs: tuple[Run, ...] = ()  # that have begun and not ended, of a job that says which run it is
+    runs: tuple[JobRun, ...] = ()  # that have begun and not ended, of a job that says which run it is
 
 
 MOST_DETAIL: Final = 500

@@ -14,7 +14,7 @@ from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.probes.history import Bucket
-from claudeops.domain.probes.probe import Observation, Pings, Probe, Saw, Standing, State
+from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Saw, Standing
 from claudeops.domain.report.report import ServiceStatus
 
 HELD_SECONDS: Final = 600.0
@@ -91,20 +91,20 @@ class Stretch:
 
 
 STATUS_OF: Final = {
-    State.UP: ServiceStatus.HEALTHY,
-    State.DEGRADED: ServiceStatus.DEGRADED,
-    State.FLAPPING: ServiceStatus.DEGRADED,
-    State.DOWN: ServiceStatus.DOWN,
+    ProbeState.UP: ServiceStatus.HEALTHY,
+    ProbeState.DEGRADED: ServiceStatus.DEGRADED,
+    ProbeState.FLAPPING: ServiceStatus.DEGRADED,
+    ProbeState.DOWN: ServiceStatus.DOWN,
 }
 """What a state means for the service; the others say nothing of it."""
 
-FAILING: Final = frozenset({State.DEGRADED, State.DOWN, State.FLAPPING})
+FAILING: Final = frozenset({ProbeState.DEGRADED, ProbeState.DOWN, ProbeState.FLAPPING})
 """States of which a chain may be told."""
 
 _WORST_FIRST: Final = (ServiceStatus.DOWN, ServiceStatus.DEGRADED, ServiceStatus.HEALTHY)
 
 
-def worst(states: Iterable[State]) -> ServiceStatus | None:
+def worst(states: Iterable[ProbeState]) -> ServiceStatus | None:
     """Return the state of a service by all its probes; ``None``: none of them knows."""
     found = {STATUS_OF[state] for state in states if state in STATUS_OF}
     return next((status for status in _WORST_FIRST if status in found), None)
@@ -142,7 +142,7 @@ def healthy_since(
 def has_held(kept: KeptProbe, last_action_at: datetime) -> bool:
     """Tell whether a probe has seen its service up twice after an action, and for long enough without a break."""
     standing = kept.standing
-    if standing.state is not State.UP or kept.healthy_since is None or standing.last_checked_at is None:
+    if standing.state is not ProbeState.UP or kept.healthy_since is None or standing.last_checked_at is None:
         return False
     enough = timedelta(seconds=max(HELD_SECONDS, 2 * kept.interval))
     begun = max(kept.healthy_since, last_action_at)

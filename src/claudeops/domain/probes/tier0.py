@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from claudeops.domain.probes.machine import wavers
-from claudeops.domain.probes.probe import Probe, Standing, State, kind_of, target_of
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing, kind_of, target_of
 from claudeops.domain.sessions import DecisionReason
 from claudeops.text import casefold_key, join_names
 
@@ -58,7 +58,7 @@ class ModelVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gate:
+class Tier0Gate:
     """Whether a scheduled session may be left out."""
 
     need: Need | None  # None: it may
@@ -79,36 +79,38 @@ def gate(
     max_age: timedelta,
     now: datetime,
     other_names: Mapping[str, str] | None = None,
-) -> Gate:
+) -> Tier0Gate:
     """Return whether a scheduled session may be left out; the first thing that speaks against it is told.
 
     ``standings`` by probe; ``other_names`` of services, to the name that they are counted by.
     """
     if not probes:
-        return Gate(need=Need.NO_PROBES, sentence="there are no probes")
+        return Tier0Gate(need=Need.NO_PROBES, sentence="there are no probes")
     if (refusal := _refused_verdict(verdict, max_age=max_age, now=now)) is not None:
         return refusal
     if unwatched := _unwatched(probes, expected, other_names or {}):
-        return Gate(need=Need.UNWATCHED, sentence=f"no probe looks at {join_names(unwatched)}")
+        return Tier0Gate(need=Need.UNWATCHED, sentence=f"no probe looks at {join_names(unwatched)}")
     for probe in probes:
         refusal = _refused_probe(probe, standings.get(probe.name, Standing()), verdict=verdict, now=now)
         if refusal is not None:
             return refusal
     since = f"{verdict.looked_from:%Y-%m-%d %H:%M} UTC" if verdict is not None else ""
-    return Gate(need=None, sentence=f"{len(probes)} probes are up and unchanged since a model looked at {since}")
+    return Tier0Gate(need=None, sentence=f"{len(probes)} probes are up and unchanged since a model looked at {since}")
 
 
-def _refused_verdict(verdict: ModelVerdict | None, *, max_age: timedelta, now: datetime) -> Gate | None:
+def _refused_verdict(verdict: ModelVerdict | None, *, max_age: timedelta, now: datetime) -> Tier0Gate | None:
     if verdict is None:
-        return Gate(need=Need.NO_VERDICT, sentence="no model has given a verdict yet")
+        return Tier0Gate(need=Need.NO_VERDICT, sentence="no model has given a verdict yet")
     if verdict.reason is not DecisionReason.HEALTHY:
-        return Gate(need=Need.NOT_HEALTHY, sentence=f"the last verdict of a model is {verdict.reason}")
+        return Tier0Gate(need=Need.NOT_HEALTHY, sentence=f"the last verdict of a model is {verdict.reason}")
     age = now - verdict.looked_from
     if age >= max_age:
         hours = age.total_seconds() / 3600
-        return Gate(need=Need.OLD_VERDICT, sentence=f"the last verdict of a model is {hours:.0f} h old")
+        return Tier0Gate(need=Need.OLD_VERDICT, sentence=f"the last verdict of a model is {hours:.0f} h old")
     if age < timedelta(0):
-        return Gate(need=Need.OLD_VERDICT, sentence="the last verdict of a model is from the future: the clock was set")
+        return Tier0Gate(
+            need=Need.OLD_VERDICT, sentence="the last verdict of a model is from the future: the clock was set"
+        )
     return None
 
 
@@ -124,24 +126,33 @@ def _unwatched(probes: Iterable[Probe], expected: Iterable[str], other_names: Ma
     return tuple(service for service in expected if key(service) not in watched)
 
 
-def _refused_probe(probe: Probe, standing: Standing, *, verdict: ModelVerdict | None, now: datetime) -> Gate | None:
-    if standing.state is not State.UP:
-        return Gate(need=Need.NOT_UP, sentence=f"the probe {probe.name} is {standing.state}")
+def _refused_probe(
+    probe: Probe, standing: Standing, *, verdict: ModelVerdict | None, now: datetime
+) -> Tier0Gate | None:
+    if standing.state is not ProbeState.UP:
+        return Tier0Gate(need=Need.NOT_UP, sentence=f"the probe {probe.name} is {standing.state}")
     if wavers(standing, probe):
-        return Gate(need=Need.WAVERING, sentence=f"the last looks of the probe {probe.name} disagree")
+        return Tier0Gate(need=Need.WAVERING, sentence=f"the last looks of the probe {probe.name} disagree")
     looked, since = standing.last_checked_at, standing.since
     latest = timedelta(seconds=_LATE * probe.interval + probe.timeout) + _SLACK
     if looked is None or not -_SLACK <= now - looked <= latest:
-        return Gate(need=Need.STALE, sentence=f"the probe {probe.name} has not been looked at in time")
+        return Tier0Gate(need=Need.STALE, sentence=f"the probe {probe.name} has not been looked at in time")
     if since is None or verdict is None or since >= verdict.looked_from:
-        return Gate(need=Need.CHANGED, sentence=f"the probe {probe.name} has changed since a model last looked")
+        return Tier0Gate(need=Need.CHANGED, sentence=f"the probe {probe.name} has changed since a model last looked")
     return None
 
 
 # --- the table in a prompt --------------------------------------------------------------------------------
 
 
-_ORDER: Final = (State.DOWN, State.FLAPPING, State.DEGRADED, State.UNKNOWN, State.SILENCED, State.UP)
+_ORDER: Final = (
+    ProbeState.DOWN,
+    ProbeState.FLAPPING,
+    ProbeState.DEGRADED,
+    ProbeState.UNKNOWN,
+    ProbeState.SILENCED,
+    ProbeState.UP,
+)
 
 
 def table(

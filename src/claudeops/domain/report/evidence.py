@@ -36,9 +36,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.looks import Address, Look, addresses_in
+from claudeops.domain.looks import Address, EvidenceLook, addresses_in
 from claudeops.domain.probes.probe import ProbeSight
-from claudeops.domain.report.meanings import Meanings, Names
+from claudeops.domain.report.meanings import KnownServices, Meanings
 from claudeops.domain.report.report import Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.text import join_names
@@ -47,8 +47,8 @@ __all__ = [
     "BROKEN",
     "NOTHING_BEFORE",
     "Background",
-    "Cause",
-    "Names",
+    "ChainCause",
+    "KnownServices",
     "PastCheck",
     "Proof",
     "Statement",
@@ -85,7 +85,7 @@ class PastCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class ChainCause:
     """A service for which a chain was started."""
 
     service: str
@@ -121,7 +121,7 @@ class Proof:
     unproven: frozenset[str] = frozenset()  # canonical names of services that are healthy by the report's word alone
     looked_at: frozenset[str] = frozenset()  # canonical names of reported services with a look, or a probe's answer
     causes: tuple[str, ...] = ()  # services that the chain was started for, and has not shown healthy yet
-    names: Names
+    names: KnownServices
 
     def doubts(self, service: str) -> bool:
         """Tell whether nothing shows that a service is healthy."""
@@ -137,8 +137,8 @@ def background(
     actions: Iterable[tuple[int, str]],
     handovers: Iterable[Handover],
     request: str | None,
-    names: Names,
-    causes: Iterable[Cause] = (),
+    names: KnownServices,
+    causes: Iterable[ChainCause] = (),
     said: Iterable[Statement] = (),
 ) -> Background:
     """Return what earlier sessions have left. ``actions`` are pairs of session and service; all are in their order.
@@ -162,10 +162,10 @@ def background(
 
 
 def _unsettled(
-    causes: Iterable[Cause], latest: Iterable[PastCheck], acted: Iterable[str], names: Names
+    causes: Iterable[ChainCause], latest: Iterable[PastCheck], acted: Iterable[str], names: KnownServices
 ) -> tuple[str, ...]:
     """Return the services that started a chain and that it has not shown healthy since."""
-    wanted: dict[str, Cause] = {}
+    wanted: dict[str, ChainCause] = {}
     for cause in causes:
         known = wanted.setdefault(names.of(cause.service), cause)
         if cause.since is not None and (known.since is None or known.since < cause.since):
@@ -186,11 +186,11 @@ def _unsettled(
 def weigh(
     report: Report,
     *,
-    looks: Sequence[Look],
+    looks: Sequence[EvidenceLook],
     ends: Sequence[ToolEnd],
     actions: Sequence[TakenAction],
     before: Background,
-    names: Names,
+    names: KnownServices,
     expected: Iterable[str] = (),
     probes: Sequence[ProbeSight] = (),
     began_at: datetime | None = None,
@@ -312,7 +312,9 @@ def _unseen(cause: str, checks: Sequence[ServiceCheck], loosely: _SeenLoosely, a
     return {service: reported[service] for service in unseen}
 
 
-def looks_at(service: str | None, looks: Iterable[Look], *, before: Background, names: Names) -> tuple[Look, ...]:
+def looks_at(
+    service: str | None, looks: Iterable[EvidenceLook], *, before: Background, names: KnownServices
+) -> tuple[EvidenceLook, ...]:
     """Return the looks that bear on a service; on none in particular (``None``) every look does."""
     if service is None:
         return tuple(looks)
@@ -321,7 +323,7 @@ def looks_at(service: str | None, looks: Iterable[Look], *, before: Background, 
     return tuple(look for look in looks if ties.bears(look, wanted))
 
 
-def _missing(expected: Iterable[str], report: Report, names: Names) -> tuple[str, ...]:
+def _missing(expected: Iterable[str], report: Report, names: KnownServices) -> tuple[str, ...]:
     """Return the expected services that a report leaves out, by any name and wherever it says that they run."""
     reported = {
         names.of(name)
@@ -358,7 +360,9 @@ class _LastAction:
 _NEVER: Final = _LastAction(ended_as=-1)
 
 
-def _last_actions(actions: Iterable[TakenAction], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastAction]:
+def _last_actions(
+    actions: Iterable[TakenAction], ends: Iterable[ToolEnd], names: KnownServices
+) -> dict[str, _LastAction]:
     placed = {end.tool_use_id: (place, end.is_error, end.ended_at) for place, end in enumerate(ends)}
     last: dict[str, _LastAction] = {}
     for deed in actions:
@@ -377,7 +381,7 @@ class _Sights:
     """What the daemon's own probes say to a report."""
 
     probes: Sequence[ProbeSight]
-    names: Names
+    names: KnownServices
     acted: Mapping[str, _LastAction]  # by service
     began_at: datetime | None  # the session
 
@@ -406,11 +410,11 @@ class _Sights:
 class _Seen:
     """What was looked at after what was last done about it."""
 
-    looks: Sequence[Look]
+    looks: Sequence[EvidenceLook]
     ties: _Ties
     sights: _Sights
     acted: Mapping[str, _LastAction]  # by service
-    names: Names
+    names: KnownServices
 
     def strictly(self, service: str) -> bool:
         """Tell whether a service was looked at by exactly its name or address, or a probe has seen it up."""
@@ -458,7 +462,7 @@ class _SeenLoosely:
 class _Ties:
     """Which service answers at which address, according to texts from outside the session."""
 
-    def __init__(self, statements: Iterable[Statement], *, services: Iterable[str], names: Names) -> None:
+    def __init__(self, statements: Iterable[Statement], *, services: Iterable[str], names: KnownServices) -> None:
         self._names = names
         self._known = frozenset(map(names.of, services))
         self._paths: dict[tuple[str, int], dict[str, set[str]]] = {}  # by host and port, owners by path
@@ -472,7 +476,7 @@ class _Ties:
         everybody = {place: set().union(*paths.values()) for place, paths in self._paths.items()}
         self._sole = {place: next(iter(owners)) for place, owners in everybody.items() if len(owners) == 1}
 
-    def bears(self, look: Look, service: str) -> bool:
+    def bears(self, look: EvidenceLook, service: str) -> bool:
         """Tell whether a look is one at a service."""
         named_it = any(self._names.of(name) == service for name in look.names)
         return named_it or any(self._answers_for(address, service) for address in look.addresses)

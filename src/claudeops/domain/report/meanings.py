@@ -15,7 +15,7 @@ from claudeops.text import casefold_key, parts
 _UNIT: Final = ".service"
 
 
-class Names:
+class KnownServices:
     """The names of services. Two names of one service count as one, whatever their case."""
 
     def __init__(self, other_names: Mapping[str, str], cut: Callable[[str], str] = str) -> None:
@@ -38,7 +38,7 @@ class Names:
 class Meanings:
     """Which of some services a name means; either may leave out where the service runs."""
 
-    def __init__(self, services: Iterable[str], names: Names) -> None:
+    def __init__(self, services: Iterable[str], names: KnownServices) -> None:
         self._names = names
         self._exact: dict[str, str] = {}
         self._by_own_name: dict[str, dict[str, tuple[str, ...]]] = {}  # service → place and name

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -41,7 +41,7 @@ class CheckSource(StrEnum):
 class ReportedEvent:
     """One ``events[]`` entry of a report."""
 
-    level: Level
+    level: EventLevel
     message: str
     service: str | None = None
 

@@ -36,7 +36,7 @@ class Overlap(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class SchedulePlan:
     """A schedule and what a fire of it starts."""
 
     schedule: Schedule
@@ -96,14 +96,14 @@ class Saved:
     usd: float = 0.0  # that were saved, by estimate
 
 
-def last_due(plan: Plan, last: LastFire | None) -> datetime | None:
+def last_due(plan: SchedulePlan, last: LastFire | None) -> datetime | None:
     """Return the due time after which a plan is due again; ``None``: it waits for the next one."""
     if last is not None:
         return last.due_at
     return NEVER if plan.begins_at_once else None
 
 
-def why_not(plan: Plan, due_at: datetime, last: LastFire | None, now: datetime) -> SkipReason | None:
+def why_not(plan: SchedulePlan, due_at: datetime, last: LastFire | None, now: datetime) -> SkipReason | None:
     """Return why a fire starts nothing, as far as clock and calendar say; ``None``: they do not object."""
     late = now - fires_at(plan.schedule, due_at)
     if plan.grace_seconds is not None and late > timedelta(seconds=plan.grace_seconds):
@@ -115,7 +115,7 @@ def why_not(plan: Plan, due_at: datetime, last: LastFire | None, now: datetime) 
     return None
 
 
-def request(plan: Plan) -> str | None:
+def request(plan: SchedulePlan) -> str | None:
     """Return what the sessions of a plan are asked, beside the usual round; ``None``: nothing."""
     return asked(plan.prompt, plan.services)
 
@@ -128,14 +128,14 @@ def asked(prompt: str, services: Sequence[str]) -> str | None:
     return "\n\n".join(parts) or None
 
 
-def session_of(plan: Plan, new: NewSession) -> NewSession:
+def session_of(plan: SchedulePlan, new: NewSession) -> NewSession:
     """Return the first session of a plan's chain; ``new`` is one of its tier."""
     return replace(
         new, prompt_text=request(plan), services=unique(map(one_line, plan.services)), budget_usd=plan.budget_usd
     )
 
 
-def _stands_for(plan: Plan, last: LastFire, due_at: datetime) -> bool:
+def _stands_for(plan: SchedulePlan, last: LastFire, due_at: datetime) -> bool:
     """Tell whether the last chain was started so late that it is this due time's as well."""
     if last.started_due_at is None or last.started_at is None:
         return False

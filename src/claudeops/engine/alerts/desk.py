@@ -22,8 +22,8 @@ from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes.dependencies import Dependencies
-from claudeops.domain.probes.news import Chain
-from claudeops.domain.probes.probe import Verb
+from claudeops.domain.probes.news import ChainRequest
+from claudeops.domain.probes.probe import PingVerb
 from claudeops.engine.alerts.intake import AlertIntake
 from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
@@ -89,7 +89,7 @@ class AlertDesk:
         """Return once a body is on record (`AlertIntake.take`)."""
         return await self._intake.take(source, body, at, query=query)
 
-    async def probes_failed(self, chain: Chain) -> Done:
+    async def probes_failed(self, chain: ChainRequest) -> Done:
         """Take the failures of some probes. Raises `StoreError`."""
         now = self.clock.now()
         done = await self.alerts.probes_failed(
@@ -193,7 +193,7 @@ class AlertDesk:
         if done.started:
             await self.announce()
         for name, at in done.pings.items():
-            await self.probes.ping(name, Verb.SUCCESS, at=at)
+            await self.probes.ping(name, PingVerb.SUCCESS, at=at)
 
     def _circumstances(self) -> Circumstances:
         return Circumstances(alerts=self.read_rules(), escalation=self.escalation(), dependencies=self.dependencies())

@@ -22,10 +22,10 @@ import anyio
 import anyio.to_thread
 
 from claudeops.clock import Clock
-from claudeops.domain.alerts.alert import Alert, Delivery, Unparsed
+from claudeops.domain.alerts.alert import Alert, SenderBody, Unparsed
 from claudeops.domain.alerts.receipt import Receipt
-from claudeops.domain.alerts.register import Kept, Posted
-from claudeops.domain.alerts.rules import Rules, Source
+from claudeops.domain.alerts.register import Posted, StoredBody
+from claudeops.domain.alerts.rules import AlertSource, Rules
 from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.formats.senders import read, storable
@@ -52,7 +52,7 @@ class _Waiting:
 
     posted: Posted
     done: anyio.Event = field(default_factory=anyio.Event)
-    kept: Kept | None = None
+    kept: StoredBody | None = None
     error: StoreError | None = None
 
 
@@ -100,8 +100,8 @@ class AlertIntake:
             raise DatabaseUnavailableError(f"an alert was not written within {_WAIT_SECONDS:g} s: try again later.")
         self.counts.body_stored(self.clock.monotonic() - began)
         kept = waiting.posted.said  # what our own code fails to write is kept as one that could not be read
-        count = len(kept.alerts) if isinstance(kept, Delivery) else 0
-        readable = isinstance(kept, Delivery)
+        count = len(kept.alerts) if isinstance(kept, SenderBody) else 0
+        readable = isinstance(kept, SenderBody)
         return Receipt(delivery=kept.key, alerts=count, readable=readable, repeats=waiting.kept.repeats)
 
     async def run(self) -> None:
@@ -149,7 +149,7 @@ class AlertIntake:
         batch[0].posted = replace(batch[0].posted, said=Unparsed(source=said.source, key=said.key, why=why))
         await self._write(batch)
 
-    def _posted(self, sender: Source, body: bytes, at: datetime, query: Mapping[str, str]) -> Posted:
+    def _posted(self, sender: AlertSource, body: bytes, at: datetime, query: Mapping[str, str]) -> Posted:
         """Return what is kept of a body: what it says, and its text, both without secrets. On any thread."""
         said = without_secrets(read(sender, body, received_at=at, query=query), self.redact)
         raw = self.redact(storable(sender, body or repr(sorted(query.items())).encode(errors="replace")))
@@ -159,7 +159,7 @@ class AlertIntake:
 # --- secrets ----------------------------------------------------------------------------------------------
 
 
-def without_secrets(said: Delivery | Unparsed, redact: Callable[[str], str]) -> Delivery | Unparsed:
+def without_secrets(said: SenderBody | Unparsed, redact: Callable[[str], str]) -> SenderBody | Unparsed:
     """Return what a sender says without secrets: it is kept, and told to sessions and people.
 
     What identifies an alert or a group stays the same for the same one, and different for others.

@@ -21,7 +21,7 @@ from typing import Final
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import (
     BASH,
-    Level,
+    IsolationLevel,
     OwnFiles,
     SandboxedCommand,
     SandboxSpec,
@@ -29,7 +29,7 @@ from claudeops.engine.cell.cell import (
     limits_as_text,
     processes_by_user,
 )
-from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.cgroups import ControlGroup
 from claudeops.engine.cell.headers import trust
 from claudeops.engine.cell.own_network import resolver_file
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
@@ -144,7 +144,7 @@ class BubblewrapCell:
 
     program: str  # path of bwrap
     hidden: tuple[Path, ...] = ()  # of the daemon: state, results, database, configuration
-    level: Level = Level.BUBBLEWRAP
+    level: IsolationLevel = IsolationLevel.BUBBLEWRAP
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
     has_network: bool = True  # of a session's own; False: it has the machine's
     no_files: str = "it was not tried"  # why a session's files cannot be in memory; "": they can
@@ -204,7 +204,7 @@ class BubblewrapCell:
         options: Sequence[str],
         command: Sequence[str],
         *,
-        group: Group | None = None,
+        group: ControlGroup | None = None,
         own_users: bool = True,
         door: int | None = None,
         files: OwnFiles | None = None,
@@ -265,7 +265,7 @@ class BubblewrapCell:
         return f"ulimit {' '.join(limits)} || exit 125; "
 
 
-class Kind(Enum):
+class MountKind(Enum):
     """What is mounted at a place."""
 
     READ_ONLY = "--ro-bind"
@@ -279,17 +279,17 @@ class Mount:
     """One place in the session's view."""
 
     place: Path
-    kind: Kind
+    kind: MountKind
     source: Path  # on the machine; for a link its target; for an empty directory the place itself
 
     @property
     def reveals(self) -> bool:
         """Whether the files below the place are those at the same place on the machine."""
-        return self.kind is Kind.READ_ONLY and self.source == self.place
+        return self.kind is MountKind.READ_ONLY and self.source == self.place
 
     def arguments(self) -> tuple[str, ...]:
         """Return bubblewrap's arguments for the mount."""
-        if self.kind is Kind.EMPTY:
+        if self.kind is MountKind.EMPTY:
             return (self.kind.value, str(self.place))
         return (self.kind.value, str(self.source), str(self.place))
 
@@ -314,12 +314,10 @@ def system_mounts() -> tuple[Mount, ...]:
     for name in MERGED:
         place = Path(name)
         if place.is_symlink():
-            found.append(Mount(place, Kind.LINK, place.readlink()))
+            found.append(Mount(place, MountKind.LINK, place.readlink()))
         elif place.is_dir():
             found.append(_shown(place))
-    found += [
-        Mount(place, Kind.READ_ONLY, place.resolve()) for name in ETC if _for_everybody(place := Path("/etc", name))
-    ]
+    found += [Mount(at, MountKind.READ_ONLY, at.resolve()) for name in ETC if _for_everybody(at := Path("/etc", name))]
     return tuple(found)
 
 
@@ -341,26 +339,26 @@ def session_mounts(
     workspace = spec.workspace
     held = workspace if spec.files is None else Workspace(spec.files.place)
     own = () if spec.network is None else ((_HOSTS, workspace.hosts), (_RESOLVER, workspace.resolver))
-    wanted = [Mount(place, Kind.READ_ONLY, source) for place, source in own]
+    wanted = [Mount(place, MountKind.READ_ONLY, source) for place, source in own]
     if spec.network is not None and spec.network.authority:
         everything, more = (workspace.etc / place.name for place in (trust.ALL, trust.MORE))
-        wanted += [Mount(trust.ALL, Kind.READ_ONLY, everything), Mount(trust.MORE, Kind.READ_ONLY, more)]
-        wanted += [Mount(place, Kind.READ_ONLY, everything) for place in trust.covered()]
+        wanted += [Mount(trust.ALL, MountKind.READ_ONLY, everything), Mount(trust.MORE, MountKind.READ_ONLY, more)]
+        wanted += [Mount(place, MountKind.READ_ONLY, everything) for place in trust.covered()]
     wanted += [
         *system_mounts(),
-        *(Mount(place, Kind.WRITABLE, source) for place, source in zip(workspace.own, held.own, strict=True)),
-        *(Mount(Path(place), Kind.WRITABLE, held.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
-        *(Mount(Path("/etc", name), Kind.READ_ONLY, workspace.etc / name) for name in ("passwd", "group")),
+        *(Mount(place, MountKind.WRITABLE, source) for place, source in zip(workspace.own, held.own, strict=True)),
+        *(Mount(Path(place), MountKind.WRITABLE, held.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
+        *(Mount(Path("/etc", name), MountKind.READ_ONLY, workspace.etc / name) for name in ("passwd", "group")),
         *_both(spec.repos_dir),
         *(mount for path in _program(spec.binary) for mount in _both(path)),
     ]
     programs = _on_path(spec.path)
     if spec.look_socket is not None:
-        wanted += [Mount(_LOOK, Kind.READ_ONLY, _LOOK_CLIENT)]
-        wanted += [Mount(_LOOK.with_suffix(".sock"), Kind.READ_ONLY, spec.look_socket)]
-    wanted += [Mount(place, Kind.READ_ONLY, source) for place, source in spec.given.items()]
+        wanted += [Mount(_LOOK, MountKind.READ_ONLY, _LOOK_CLIENT)]
+        wanted += [Mount(_LOOK.with_suffix(".sock"), MountKind.READ_ONLY, spec.look_socket)]
+    wanted += [Mount(place, MountKind.READ_ONLY, source) for place, source in spec.given.items()]
     if has_shell:
-        wanted += [Mount(_TOOL_SHELL, Kind.READ_ONLY, workspace.shell)]
+        wanted += [Mount(_TOOL_SHELL, MountKind.READ_ONLY, workspace.shell)]
     if has_shell or spec.look_socket is not None:
         programs += interpreter()
     logs = (place for name in LOGS if _for_everybody(place := Path(name)))
@@ -411,18 +409,18 @@ def _changes_or_tells_too_much(entry: Path) -> bool:
 
 def _sealed(mounts: Sequence[Mount]) -> tuple[str, ...]:
     """Return the arguments that make bubblewrap's own directories read-only, or a session could fill memory there."""
-    made = [Path("/"), Path("/dev"), *(mount.place for mount in mounts if mount.kind is Kind.EMPTY)]
+    made = [Path("/"), Path("/dev"), *(mount.place for mount in mounts if mount.kind is MountKind.EMPTY)]
     return tuple(argument for place in made for argument in ("--remount-ro", str(place)))
 
 
 def _shown(path: Path) -> Mount:
-    return Mount(path, Kind.READ_ONLY, path)
+    return Mount(path, MountKind.READ_ONLY, path)
 
 
 def _both(path: Path) -> tuple[Mount, ...]:
     """Return mounts for a path at its real place, and also under its own name if that leads there by links."""
     real = path.resolve()
-    return (_shown(real),) if real == path else (_shown(real), Mount(path, Kind.READ_ONLY, real))
+    return (_shown(real),) if real == path else (_shown(real), Mount(path, MountKind.READ_ONLY, real))
 
 
 def _for_everybody(path: Path) -> bool:
@@ -471,9 +469,10 @@ def _without_repetition(wanted: Iterable[Mount]) -> list[Mount]:
     kept: dict[Path, Mount] = {}
     for place, mount in sorted(chosen.items(), key=lambda item: (len(item[0].parts), item[0])):
         above = _above(place, kept)
-        if above is not None and (above.kind is Kind.LINK or (above.reveals and mount.reveals)):
+        if above is not None and (above.kind is MountKind.LINK or (above.reveals and mount.reveals)):
             continue
-        if above is not None and above.reveals and mount.source == place.resolve() and mount.kind is Kind.READ_ONLY:
+        as_it_is = mount.kind is MountKind.READ_ONLY and mount.source == place.resolve()
+        if above is not None and above.reveals and as_it_is:
             continue
         kept[place] = mount
     return list(kept.values())
@@ -487,9 +486,9 @@ def _covered(mounts: Iterable[Mount], hidden: Sequence[Path], nothing: Path) -> 
         if above is None or not above.reveals or path in chosen:
             continue
         if path.is_dir():
-            chosen[path] = Mount(path, Kind.EMPTY, path)
+            chosen[path] = Mount(path, MountKind.EMPTY, path)
         elif path.exists():
-            chosen[path] = Mount(path, Kind.READ_ONLY, nothing)
+            chosen[path] = Mount(path, MountKind.READ_ONLY, nothing)
     return sorted(chosen.values(), key=lambda mount: (len(mount.place.parts), mount.place))
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cgroups import Bounds, Group, allowed
+from claudeops.engine.cell.cgroups import Bounds, ControlGroup, allowed
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
 
@@ -69,7 +69,7 @@ _PASSABLE: Final = 0o711  # but not listable
 _HOMES: Final = "homes"
 
 
-class Level(StrEnum):
+class IsolationLevel(StrEnum):
     """How strongly a session is locked in; the strongest level comes first."""
 
     BUBBLEWRAP = "bubblewrap"  # namespaces of its own
@@ -109,7 +109,9 @@ class SandboxSpec:
     shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
     projects: Sequence[str] = ()  # directories of compose projects; their compose files are shown
     bounds: Bounds = field(default_factory=Bounds)
-    group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
+    group: ControlGroup | None = (
+        None  # control group in which the kernel counts its processes; None: by user, if at all
+    )
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
     given: Mapping[Path, Path] = field(default_factory=dict)  # by place in a namespace: what the daemon gives it there
     hidden: Sequence[Path] = ()  # of the machine, whatever shows it: what its filters stand before
@@ -132,7 +134,7 @@ class Cell(Protocol):
     """A level of isolation, as it works on this machine."""
 
     @property
-    def level(self) -> Level:
+    def level(self) -> IsolationLevel:
         """Return its name."""
 
     def workspaces(self, sessions_dir: Path) -> Path:
@@ -166,7 +168,7 @@ class Cell(Protocol):
 class PlainCell:
     """Level ``none``: the daemon's own user and view of files; a guardian ends the tree when the daemon has gone."""
 
-    level: Level = Level.NONE
+    level: IsolationLevel = IsolationLevel.NONE
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
 
     @property
@@ -208,7 +210,7 @@ class PlainCell:
 class UserCell:
     """Level ``user``: each running session has a user that no other running session on this machine has."""
 
-    level: Level = Level.USER
+    level: IsolationLevel = IsolationLevel.USER
     homes: Path = USER_HOMES
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
     _locks: dict[int, int] = field(default_factory=dict)  # descriptors of the locks on acquired users, by uid
@@ -266,7 +268,7 @@ class UserCell:
 
 def described(cell: Cell) -> str:
     """Return the level of a cell in words: with what the operator has opened in it."""
-    shares = cell.level is Level.BUBBLEWRAP and not cell.has_network
+    shares = cell.level is IsolationLevel.BUBBLEWRAP and not cell.has_network
     return f"{cell.level.value}, network shared" if shares else cell.level.value
 
 
@@ -292,7 +294,7 @@ def docker_engine(environment: Mapping[str, str]) -> Path | None:
 
 def filtered_engine(environment: Mapping[str, str], cell: Cell) -> Path | None:
     """Return the engine's socket that sessions reach through the filter alone; at level `none` they go around it."""
-    return None if cell.level is Level.NONE else docker_engine(environment)
+    return None if cell.level is IsolationLevel.NONE else docker_engine(environment)
 
 
 def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Exceeded(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """The group of one session."""
 
     directory: Path
@@ -100,7 +100,7 @@ class Groups:
     @contextlib.asynccontextmanager
     async def lease(
         self, name: str, bounds: Bounds, memory_mb: int | None, *, files_mb: int = 0
-    ) -> AsyncIterator[Group]:
+    ) -> AsyncIterator[ControlGroup]:
         """Make a group, and remove it when the block is left; it must be empty by then. Raises `OSError`.
 
         ``files_mb``: what its files in memory may take (MiB). The kernel counts them with the memory of processes.
@@ -120,7 +120,7 @@ class Groups:
                 if left.name.startswith(f"{self.prefix}-") or time.time() - left.stat().st_ctime > _FORGOTTEN_SECONDS:
                     _remove(left, 0)  # the kernel keeps a group that holds processes
 
-    def _make(self, name: str, bounds: Bounds, most_mb: int | None) -> Group:
+    def _make(self, name: str, bounds: Bounds, most_mb: int | None) -> ControlGroup:
         directory = self.place / f"{self.prefix}-{name}"
         if directory.exists():
             _remove(directory, 0)
@@ -133,7 +133,7 @@ class Groups:
         except OSError:
             _remove(directory, 0)
             raise
-        return Group(directory)
+        return ControlGroup(directory)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

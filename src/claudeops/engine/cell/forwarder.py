@@ -72,7 +72,7 @@ class NotConnected:
 
 
 @dataclass(kw_only=True, slots=True)
-class Tally:
+class ForwarderTally:
     """What a session's forwarder has done."""
 
     connected: int = 0
@@ -86,7 +86,7 @@ class OpenNetwork:
     """A session's network, before and while the session runs."""
 
     door: int  # descriptor of the socket over which the launcher hands over what it makes
-    tally: Tally
+    tally: ForwarderTally
     listen_again: Callable[[], None]  # has all destinations that refuse exactly tried anew
 
 
@@ -207,7 +207,7 @@ class _Forwarder:
     started: Callable[[], None]
     excluded: Callable[[str], bool]
     relays: Relays | None
-    tally: Tally = field(default_factory=Tally)
+    tally: ForwarderTally = field(default_factory=ForwarderTally)
     _tasks: TaskGroup = field(init=False)
     _loop: asyncio.AbstractEventLoop | None = None
     _slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(CONNECTIONS))

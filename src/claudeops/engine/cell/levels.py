@@ -17,7 +17,16 @@ from typing import Final, TypeVar
 from claudeops.engine.cell import tool_shell
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import PYTHON, BubblewrapCell, interpreter
-from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, OwnFiles, OwnNetwork, PlainCell, SandboxSpec, UserCell
+from claudeops.engine.cell.cell import (
+    USER_HOMES,
+    Cell,
+    IsolationLevel,
+    OwnFiles,
+    OwnNetwork,
+    PlainCell,
+    SandboxSpec,
+    UserCell,
+)
 from claudeops.engine.cell.cgroups import MIB
 from claudeops.engine.cell.forwarder import listing
 from claudeops.engine.cell.own_files import FilesBound, received, sandboxed, way_to
@@ -114,7 +123,7 @@ class Selected:
     """The level that sessions will have."""
 
     cell: Cell
-    passed_over: Mapping[Level, str]  # stronger levels, each with the sentence why it does not work
+    passed_over: Mapping[IsolationLevel, str]  # stronger levels, each with the sentence why it does not work
 
 
 def choose(isolation: str, surroundings: HostContext) -> Selected:
@@ -122,8 +131,8 @@ def choose(isolation: str, surroundings: HostContext) -> Selected:
 
     Raises `ConfigurationError`, with the reason and the remedy, if there is none. Starts processes.
     """
-    passed_over: dict[Level, str] = {}
-    for level in Level:
+    passed_over: dict[IsolationLevel, str] = {}
+    for level in IsolationLevel:
         if isolation not in {AUTO, level.value}:
             continue
         found = try_level(level, surroundings)
@@ -145,18 +154,18 @@ def choose(isolation: str, surroundings: HostContext) -> Selected:
 
 def check_level(level: str, surroundings: HostContext) -> str | None:
     """Return ``None`` if a level works here, else the sentence why not, with the remedy."""
-    found = try_level(Level(level), surroundings)
+    found = try_level(IsolationLevel(level), surroundings)
     return f"{found}." if isinstance(found, str) else None
 
 
-def try_level(level: Level, surroundings: HostContext) -> Cell | str:
+def try_level(level: IsolationLevel, surroundings: HostContext) -> Cell | str:
     """Return a cell of a level that was tried; or why there is none and the remedy, without a full stop."""
     match level:
-        case Level.BUBBLEWRAP:
+        case IsolationLevel.BUBBLEWRAP:
             return _bubblewrap(surroundings)
-        case Level.USER:
+        case IsolationLevel.USER:
             return _user(surroundings)
-        case Level.NONE:
+        case IsolationLevel.NONE:
             return _plain(surroundings)
 
 

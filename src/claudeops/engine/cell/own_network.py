@@ -57,7 +57,7 @@ class _Answer:
     at: float  # seconds of the monotonic clock
 
 
-class Names:
+class NameLookup:
     """Looks names up, and keeps the answers. One for the whole daemon: its threads are bounded."""
 
     def __init__(
@@ -171,7 +171,7 @@ class _Found:
 
 
 async def resolved(
-    destinations: Sequence[Destination], names: Names, *, excluded: Callable[[str], bool] | None = None
+    destinations: Sequence[Destination], names: NameLookup, *, excluded: Callable[[str], bool] | None = None
 ) -> Network:
     """Return what stands on the network of a session.
 

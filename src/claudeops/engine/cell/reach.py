@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.network.destination import Destination
 from claudeops.engine.cell.cell import OwnNetwork
-from claudeops.engine.cell.forwarder import NotConnected, Tally, open_network
+from claudeops.engine.cell.forwarder import ForwarderTally, NotConnected, open_network
 from claudeops.engine.cell.headers.relay import Relays, RelayTally, Trouble, relays_for
-from claudeops.engine.cell.own_network import Names, Network, hosts_file, name_servers, resolved
+from claudeops.engine.cell.own_network import NameLookup, Network, hosts_file, name_servers, resolved
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.formats.network.addresses import Endpoint, endpoints_in, endpoints_of_environment, servers_in
 from claudeops.formats.network.destinations import Exclusions, destinations
@@ -47,20 +47,20 @@ class Needs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class ReachedPlace:
     """What is reached."""
 
     network: OwnNetwork
     listed: tuple[Destination, ...]  # without what is ours
     unknown: tuple[str, ...]  # names without an address
     headers: tuple[SecretHeader, ...]  # that are added: those of hosts on the list
-    tally: Tally = field(compare=False)
+    tally: ForwarderTally = field(compare=False)
     relayed: RelayTally = field(compare=False)
     listen_again: Callable[[], None] = field(compare=False)  # before a call, which may have mended what refused
 
 
 @asynccontextmanager
-async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[Reach]:
+async def open_reach(needs: Needs, names: NameLookup, log: Logger) -> AsyncIterator[ReachedPlace]:
     """Hold a network for the length of the block; raises `OSError`."""
     listed = await list_of(needs)
     excluded = Exclusions(needs.tier, needs.estate).has
@@ -76,7 +76,7 @@ async def open_reach(needs: Needs, names: Names, log: Logger) -> AsyncIterator[R
             left_out=network.left_out,
         )
         try:
-            yield Reach(
+            yield ReachedPlace(
                 network=OwnNetwork(
                     door=opened.door,
                     hosts=hosts_file(network, os.uname().nodename),
@@ -111,7 +111,7 @@ def _into(log: Logger, network: Network) -> Callable[[NotConnected], None]:
     return failed
 
 
-def _note_end(tally: Tally, relayed: RelayTally, log: Logger) -> None:
+def _note_end(tally: ForwarderTally, relayed: RelayTally, log: Logger) -> None:
     log.info(
         LogEvent.NETWORK_CLOSED,
         connected=tally.connected,

@@ -54,7 +54,7 @@ _TRY_SECONDS: Final = 30.0  # for one try as a whole, whatever its steps take
 _READ_BYTES: Final = 1024  # of an answer that is thrown away; enough to let the connection end cleanly
 
 
-class Verb(StrEnum):
+class MonitorVerb(StrEnum):
     """What a monitor is told of a cycle."""
 
     START = "start"
@@ -71,9 +71,11 @@ class HealthcheckPing(SessionListener):
     lowest_tier: int
     log: Logger
     wait_seconds: float = WAIT_SECONDS
-    signal: Callable[[Verb, int], None] | None = None  # instead of ``ping``, with the chain; None: it knows no verbs
+    signal: Callable[[MonitorVerb, int], None] | None = (
+        None  # instead of ``ping``, with the chain; None: it knows no verbs
+    )
     _healthy: Session | None = None
-    _others: dict[Verb, Session] = field(default_factory=dict)  # the newest of each that waits
+    _others: dict[MonitorVerb, Session] = field(default_factory=dict)  # the newest of each that waits
     _due: anyio.Event = field(default_factory=anyio.Event)
     _at_work: bool = False
     _idle: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever it has nothing left to do
@@ -82,17 +84,17 @@ class HealthcheckPing(SessionListener):
     def started(self, session: Session) -> None:
         """Take the start of a cycle, where the monitor wants to know."""
         if self.signal is not None and session.id == session.root_session_id:
-            self._take(Verb.START, session)
+            self._take(MonitorVerb.START, session)
 
     def ended(self, session: Session, ending: Ending, finished: Finished) -> None:  # noqa: ARG002 - it may be none
         """Take the end of a session, and ping soon if it was healthy, or if a cycle ended with nobody following."""
         if finished.decision.reason is DecisionReason.HEALTHY:
             self._healthy, self._at_work = session, True
-            self._others.pop(Verb.FAIL, None)
+            self._others.pop(MonitorVerb.FAIL, None)
             self._due.set()
         elif self.signal is not None and finished.next_session_id is None and finished.decision.reason in _UNRESOLVED:
             self._healthy = None
-            self._take(Verb.FAIL, session)
+            self._take(MonitorVerb.FAIL, session)
 
     async def run(self) -> None:
         """Ping after each chain that deserves it, until cancelled."""
@@ -107,16 +109,16 @@ class HealthcheckPing(SessionListener):
                 idle, self._idle = self._idle, anyio.Event()
                 idle.set()
 
-    def _take(self, verb: Verb, session: Session) -> None:
+    def _take(self, verb: MonitorVerb, session: Session) -> None:
         self._others[verb], self._at_work = session, True
         self._due.set()
 
-    def _drained(self) -> list[tuple[Verb, Session]]:
+    def _drained(self) -> list[tuple[MonitorVerb, Session]]:
         """Return what waits: an end before the start of a later chain, and after that of its own."""
-        ends = [(Verb.FAIL, self._others.pop(Verb.FAIL))] if Verb.FAIL in self._others else []
-        ends += [(Verb.SUCCESS, self._healthy)] if self._healthy is not None else []
+        ends = [(MonitorVerb.FAIL, self._others.pop(MonitorVerb.FAIL))] if MonitorVerb.FAIL in self._others else []
+        ends += [(MonitorVerb.SUCCESS, self._healthy)] if self._healthy is not None else []
         self._healthy = None
-        starts = [(Verb.START, self._others.pop(Verb.START))] if Verb.START in self._others else []
+        starts = [(MonitorVerb.START, self._others.pop(MonitorVerb.START))] if MonitorVerb.START in self._others else []
         return sorted((*starts, *ends), key=lambda each: each[1].root_session_id)  # stable: a start before its end
 
     async def settled(self) -> None:
@@ -138,7 +140,7 @@ class HealthcheckPing(SessionListener):
         self.log.error(LogEvent.HEARTBEAT_FAILED, chain=session.root_session_id, error=why)
         return False
 
-    async def _ping(self, session: Session, verb: Verb) -> None:
+    async def _ping(self, session: Session, verb: MonitorVerb) -> None:
         wait, why = self.wait_seconds, ""
         ping = self.ping if self.signal is None else partial(self.signal, verb, session.root_session_id)
         attempt = partial(_try, ping)
@@ -183,12 +185,12 @@ def pinging(url: str, *, proxies: Mapping[str, str]) -> Callable[[], None]:
     return ping
 
 
-def signalling(url: str, *, proxies: Mapping[str, str]) -> Callable[[Verb, int], None] | None:
+def signalling(url: str, *, proxies: Mapping[str, str]) -> Callable[[MonitorVerb, int], None] | None:
     """Return a function that tells a monitor a verb about a chain; ``None`` where it knows none."""
-    if address(url, Verb.SUCCESS, 0) is None:
+    if address(url, MonitorVerb.SUCCESS, 0) is None:
         return None
 
-    def signal(verb: Verb, chain: int) -> None:
+    def signal(verb: MonitorVerb, chain: int) -> None:
         wanted = address(url, verb, chain)
         if wanted:
             pinging(wanted, proxies=proxies)()
@@ -196,17 +198,17 @@ def signalling(url: str, *, proxies: Mapping[str, str]) -> Callable[[Verb, int],
     return signal
 
 
-def address(url: str, verb: Verb, chain: int) -> str | None:
+def address(url: str, verb: MonitorVerb, chain: int) -> str | None:
     """Return where a monitor is told a verb about a chain; "": it has no such verb; ``None``: it knows no verbs."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     if _PUSH in parts.path:
-        told = {"status": "up", "msg": "OK"} if verb is Verb.SUCCESS else {"status": "down", "msg": "unresolved"}
-        return "" if verb is Verb.START else urlunsplit(parts._replace(query=urlencode({**query, **told})))
+        told = {"status": "up", "msg": "OK"} if verb is MonitorVerb.SUCCESS else {"status": "down", "msg": "unresolved"}
+        return "" if verb is MonitorVerb.START else urlunsplit(parts._replace(query=urlencode({**query, **told})))
     if not _is_healthchecks(parts.path):
         return None
     run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{url}#{chain}"))
-    path = parts.path.rstrip("/") + ("" if verb is Verb.SUCCESS else f"/{verb}")
+    path = parts.path.rstrip("/") + ("" if verb is MonitorVerb.SUCCESS else f"/{verb}")
     return urlunsplit(parts._replace(path=path, query=urlencode({**query, "rid": run})))
 
 

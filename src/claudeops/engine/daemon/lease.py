@@ -18,7 +18,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Session
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.recovery import Recovery
@@ -34,7 +34,7 @@ class LeaseKeeper:
     recovery: Recovery
     owner: Owner
     clock: Clock
-    running: Mapping[int, tuple[Session, Control]]  # as it is at any moment
+    running: Mapping[int, tuple[Session, StopControl]]  # as it is at any moment
     check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when another process has the lock
     lost: Callable[[], None]  # called once when that happens
     log: Logger

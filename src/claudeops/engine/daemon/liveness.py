@@ -55,7 +55,7 @@ class DayBudget(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"  # IANA name; the day ends at midnight there
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class StatusFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the status file that are needed here."""
 
     ready: bool
@@ -80,13 +80,13 @@ class Liveness:
 
     lives: bool
     says: str  # one sentence
-    status: Status | None = None  # of a daemon that lives, or hangs
+    status: StatusFields | None = None  # of a daemon that lives, or hangs
 
 
 def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liveness:
     """Return whether the daemon that writes ``file`` lives; ``monotonic`` is now, on the clock of the file."""
     try:
-        status = msgspec.json.decode(file.read_bytes(), type=Status)
+        status = msgspec.json.decode(file.read_bytes(), type=StatusFields)
     except FileNotFoundError:
         says = (
             f"No daemon runs here, or it has only begun to start: there is no {file}. "
@@ -112,7 +112,7 @@ def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liv
     return Liveness(lives=True, says=_words(status), status=status)
 
 
-def _words(status: Status) -> str:
+def _words(status: StatusFields) -> str:
     count = len(status.running)
     sessions = "1 session runs" if count == 1 else f"{count} sessions run"
     if status.untold_since is not None:

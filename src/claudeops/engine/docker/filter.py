@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.gate.docker_grants import Change
+from claudeops.domain.gate.docker_grants import DockerChange
 from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.filtering.daemon import Filter
@@ -38,7 +38,7 @@ async def open_filter(
         partial(_listening, workspace), seconds=LOOK_SECONDS, what=f"making {place}", undo=socket.socket.close
     )
     first = {"engine": str(engine), "secrets": secrets}
-    opened = Filter(engine="docker", module=_MODULE, first=first, changes=Change, grants=grants, log=log)
+    opened = Filter(engine="docker", module=_MODULE, first=first, changes=DockerChange, grants=grants, log=log)
     with listening:
         async with open_tasks() as tasks:
             tasks.start_soon(opened.serve, listening)

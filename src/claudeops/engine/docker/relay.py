@@ -18,28 +18,28 @@ import anyio
 import h11
 from anyio.abc import SocketStream
 
-from claudeops.domain.gate.docker_grants import EXEC, LABELS, Change, Execution
+from claudeops.domain.gate.docker_grants import EXEC, LABELS, DockerChange, Execution
 from claudeops.engine.filtering.connection import (
     ERROR,
     MOST_BODY,
     SWITCHING,
     Client,
-    GoneError,
-    Head,
-    Upstream,
+    EngineConnection,
+    PeerGoneError,
+    ResponseHead,
     both_ways,
 )
-from claudeops.engine.filtering.process import Line, Refusal
+from claudeops.engine.filtering.process import DaemonLine, FilterRefusal
 from claudeops.policy.docker_api.masks import holds_mask, masked_body, masked_line
 from claudeops.policy.docker_api.requests import (
     EXEC_START,
-    Act,
     CreateExec,
+    DockerAct,
+    DockerAnswerKind,
+    DockerRead,
+    DockerRefusal,
     ExecCommand,
-    Kind,
-    Read,
     ReadExec,
-    Refused,
     StartExec,
     exec_body,
     read_act_body,
@@ -64,22 +64,22 @@ _KEPT: Final = frozenset({b"api-version", b"docker-experimental", b"ostype", b"b
 
 _HEADERS: Final = (("Host", "docker"), ("Accept", "application/json"))
 _WITH_BODY: Final = (*_HEADERS, ("Content-Type", "application/json"))
-_RAW: Final = frozenset({Kind.PING, Kind.LOGS})
+_RAW: Final = frozenset({DockerAnswerKind.PING, DockerAnswerKind.LOGS})
 """Answers that are no JSON."""
 
 
-Passed = Read | Act | CreateExec | StartExec | ReadExec
+Passed = DockerRead | DockerAct | CreateExec | StartExec | ReadExec
 """What a request is that is not refused."""
 
 T = TypeVar("T")
 
 
-class NotServedError(Exception):
+class DockerRefusedError(Exception):
     """A request is refused."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
-        self.refused = Refused(status=status, sentence=sentence)
+        self.refused = DockerRefusal(status=status, sentence=sentence)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -88,14 +88,14 @@ class Engine:
 
     socket: Path
     redactor: Redactor
-    daemon: Line
+    daemon: DaemonLine
     execs: set[str] = field(default_factory=set)  # ids that may be started, once
     started: set[str] = field(default_factory=set)  # ids that may be looked at
 
     async def serve(self, stream: SocketStream) -> None:
         """Answer the requests of one connection, until it ends."""
         client = Client(stream=stream, worded=_worded)
-        with suppress(GoneError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        with suppress(PeerGoneError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while (request := await client.request()) is not None:
                 await self._answer(client, *request)
                 if not client.goes_on():
@@ -105,27 +105,27 @@ class Engine:
         method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
         wanted = read_request(method, target)
         try:
-            if isinstance(wanted, Refused):
-                raise NotServedError(wanted.status, wanted.sentence)  # noqa: TRY301 - as every other refusal
+            if isinstance(wanted, DockerRefusal):
+                raise DockerRefusedError(wanted.status, wanted.sentence)  # noqa: TRY301 - as every other refusal
             await self._served(client, method, wanted, body)
-        except NotServedError as error:
+        except DockerRefusedError as error:
             refused = error.refused
         except (OSError, h11.RemoteProtocolError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
             if client.has_begun:
-                raise GoneError from error
+                raise PeerGoneError from error
             reason = str(error) or type(error).__name__
-            refused = Refused(status=502, sentence=f"docker's engine does not answer: {reason}")
+            refused = DockerRefusal(status=502, sentence=f"docker's engine does not answer: {reason}")
         else:
             return
         await self.daemon.refused(
-            Refusal(method=method, target=target, status=refused.status, sentence=refused.sentence)
+            FilterRefusal(method=method, target=target, status=refused.status, sentence=refused.sentence)
         )
         await client.send(refused.status, _worded(refused.status, refused.sentence), head=method == "HEAD")
 
     async def _served(self, client: Client, method: str, wanted: Passed, body: bytes) -> None:
-        """Serve a request; raises `NotServedError`, and `OSError` and its like where the engine does not answer."""
+        """Serve a request; raises `DockerRefusedError`, and `OSError` and its like where the engine does not answer."""
         match wanted:
-            case Read():
+            case DockerRead():
                 if body:
                     _passed(read_act_body(body))
                 if wanted.dropped:
@@ -133,7 +133,7 @@ class Engine:
                 await self._read(client, method, wanted)
             case ReadExec():
                 await self._read(client, method, self._exec(wanted))
-            case Act():
+            case DockerAct():
                 _passed(read_act_body(body))
                 await self._act(client, wanted)
             case CreateExec():
@@ -144,7 +144,7 @@ class Engine:
 
     # --- reads ------------------------------------------------------------------------------------------
 
-    async def _read(self, client: Client, method: str, wanted: Read) -> None:
+    async def _read(self, client: Client, method: str, wanted: DockerRead) -> None:
         async with self._connected() as engine:
             with anyio.fail_after(_READ_SECONDS):
                 head = await engine.ask(method, wanted.target, _HEADERS)
@@ -159,12 +159,14 @@ class Engine:
                 with anyio.fail_after(_READ_SECONDS):
                     raw = await engine.whole(_MOST_ANSWER)
                 if raw is None:
-                    raise NotServedError(502, "the engine's answer is too long to be masked: ask for less")
+                    raise DockerRefusedError(502, "the engine's answer is too long to be masked: ask for less")
                 if (answer := masked_body(wanted.kind, raw, self.redactor)) is None:
-                    raise NotServedError(502, "the engine's answer is no JSON, and cannot be masked")
+                    raise DockerRefusedError(502, "the engine's answer is no JSON, and cannot be masked")
                 await client.send(head.status, answer, kept=_kept(head))
 
-    async def _stream(self, client: Client, engine: Upstream, head: Head, kind: Kind) -> None:
+    async def _stream(
+        self, client: Client, engine: EngineConnection, head: ResponseHead, kind: DockerAnswerKind
+    ) -> None:
         """Pass on what has no end, until either side ends it."""
         await client.begin(head.status, [*_kept(head), (b"content-type", _type(head))])
         async with open_tasks() as tasks:
@@ -174,7 +176,7 @@ class Engine:
             tasks.cancel_scope.cancel()
         await client.finish()
 
-    async def _lines(self, engine: Upstream, kind: Kind) -> AsyncIterator[bytes]:
+    async def _lines(self, engine: EngineConnection, kind: DockerAnswerKind) -> AsyncIterator[bytes]:
         kept = b""
         async for chunk in engine.chunks():
             *lines, kept = (kept + chunk).split(b"\n")
@@ -186,7 +188,7 @@ class Engine:
         if safe := masked_line(kind, kept, self.redactor):
             yield safe
 
-    async def _failed(self, client: Client, engine: Upstream, head: Head, method: str) -> None:
+    async def _failed(self, client: Client, engine: EngineConnection, head: ResponseHead, method: str) -> None:
         """Pass on why the engine refuses."""
         with anyio.fail_after(_READ_SECONDS):
             raw = await engine.whole(MOST_BODY) or b""
@@ -196,15 +198,15 @@ class Engine:
             sentence = "docker's engine refuses it"
         await client.send(head.status, self.redactor.line(_worded(head.status, str(sentence))), head=method == "HEAD")
 
-    def _exec(self, wanted: ReadExec) -> Read:
+    def _exec(self, wanted: ReadExec) -> DockerRead:
         if wanted.exec_id not in self.started:
-            raise NotServedError(404, f"No such exec instance: {wanted.exec_id[:64]}")
+            raise DockerRefusedError(404, f"No such exec instance: {wanted.exec_id[:64]}")
         target = f"{wanted.version}/exec/{wanted.exec_id}/json"
-        return Read(target=target, kind=Kind.EXEC, stream=False, dropped=())
+        return DockerRead(target=target, kind=DockerAnswerKind.EXEC, stream=False, dropped=())
 
     # --- changes ----------------------------------------------------------------------------------------
 
-    async def _act(self, client: Client, wanted: Act) -> None:
+    async def _act(self, client: Client, wanted: DockerAct) -> None:
         given = dict(wanted.parameters)
         change = await self._change(wanted.version, wanted.container, wanted.verb, signal=given.get("signal", ""))
         query = f"?{urlencode(wanted.parameters)}" if wanted.parameters else ""
@@ -223,13 +225,13 @@ class Engine:
         target = f"{wanted.version}/containers/{change.id}/exec"
         await self._granted(client, change, target, exec_body(command))
 
-    async def _granted(self, client: Client, change: Change, target: str, body: bytes) -> None:
-        """Make a change that the gate has allowed; `Refused` where it has not."""
+    async def _granted(self, client: Client, change: DockerChange, target: str, body: bytes) -> None:
+        """Make a change that the gate has allowed; `DockerRefusal` where it has not."""
         if holds_mask(body):
-            raise NotServedError(400, "it holds a mask in the place of a secret: that would destroy it")
+            raise DockerRefusedError(400, "it holds a mask in the place of a secret: that would destroy it")
         grant = await self.daemon.allows(change)
         if not grant:
-            raise NotServedError(403, f"{change}: {_NO_LEAVE}")
+            raise DockerRefusedError(403, f"{change}: {_NO_LEAVE}")
         status = _NOT_SENT
         try:
             async with self._connected() as engine:
@@ -256,9 +258,9 @@ class Engine:
 
     async def _start(self, client: Client, wanted: StartExec) -> None:
         if wanted.exec_id not in self.execs:
-            raise NotServedError(404, f"No such exec instance, or it has run: {wanted.exec_id[:64]}")
+            raise DockerRefusedError(404, f"No such exec instance, or it has run: {wanted.exec_id[:64]}")
         if not client.may_switch:
-            raise NotServedError(400, "a command in a container is started over a connection that upgrades")
+            raise DockerRefusedError(400, "a command in a container is started over a connection that upgrades")
         self.execs.discard(wanted.exec_id)
         target = f"{wanted.version}/exec/{wanted.exec_id}/start"
         async with self._connected() as engine:
@@ -268,25 +270,25 @@ class Engine:
                 await self._failed(client, engine, head, "POST")
                 return
             if head.status != SWITCHING:
-                raise NotServedError(502, "docker's engine does not upgrade the connection")
+                raise DockerRefusedError(502, "docker's engine does not upgrade the connection")
             kept = [(name, value) for name, value in head.headers if name == b"content-type"]
             await client.switch([*kept, (b"connection", b"Upgrade"), (b"upgrade", b"tcp")])
             await both_ways(client, engine)
 
     async def _change(
         self, version: str, named: str, verb: str, *, signal: str = "", execution: Execution | None = None
-    ) -> Change:
+    ) -> DockerChange:
         """Return which container a request means, as the engine says."""
         async with self._connected() as engine:
             with anyio.fail_after(_READ_SECONDS):
                 head = await engine.ask("GET", f"{version}/containers/{named}/json", _HEADERS)
                 raw = await engine.whole(_MOST_ANSWER) or b""
         if head.status >= ERROR:
-            raise NotServedError(404, f"No such container: {named}")
+            raise DockerRefusedError(404, f"No such container: {named}")
         try:
             found = json.loads(raw)
             labels = found["Config"].get("Labels") or {}
-            return Change(
+            return DockerChange(
                 verb=verb,
                 named=named,
                 id=str(found["Id"]),
@@ -296,20 +298,20 @@ class Engine:
                 execution=execution,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise NotServedError(502, f"docker's engine does not say what {named} is") from error
+            raise DockerRefusedError(502, f"docker's engine does not say what {named} is") from error
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Upstream]:
+    async def _connected(self) -> AsyncIterator[EngineConnection]:
         with anyio.fail_after(_CONNECT_SECONDS):
             stream = await anyio.connect_unix(self.socket)
         async with stream:
-            yield Upstream(stream=stream)
+            yield EngineConnection(stream=stream)
 
 
-def _passed(found: T | Refused | None) -> T:
-    """Return what was read; raises `NotServedError` where it is refused."""
-    if isinstance(found, Refused):
-        raise NotServedError(found.status, found.sentence)
+def _passed(found: T | DockerRefusal | None) -> T:
+    """Return what was read; raises `DockerRefusedError` where it is refused."""
+    if isinstance(found, DockerRefusal):
+        raise DockerRefusedError(found.status, found.sentence)
     return cast("T", found)
 
 
@@ -317,9 +319,9 @@ def _worded(_status: int, sentence: str) -> bytes:
     return json.dumps({"message": sentence}).encode()
 
 
-def _kept(head: Head) -> list[tuple[bytes, bytes]]:
+def _kept(head: ResponseHead) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in head.headers if name in _KEPT]
 
 
-def _type(head: Head) -> bytes:
+def _type(head: ResponseHead) -> bytes:
     return next((value for name, value in head.headers if name == b"content-type"), b"application/json")

@@ -24,12 +24,12 @@ SWITCHING: Final = 101
 _MIGHT_SWITCH: Final = h11._state.MIGHT_SWITCH_PROTOCOL  # noqa: SLF001 - h11 has it in its documentation alone
 
 
-class GoneError(Exception):
+class PeerGoneError(Exception):
     """The other side of a connection has closed it, or sends what is no HTTP."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class ResponseHead:
     """The head of an answer."""
 
     status: int
@@ -136,11 +136,11 @@ class Client:
             # What comes meanwhile would be a request that is sent ahead: it is refused with the connection.
             await self.stream.receive(1)
         scope.cancel()
-        raise GoneError
+        raise PeerGoneError
 
 
 @dataclass(kw_only=True, slots=True)
-class Upstream:
+class EngineConnection:
     """The engine's side of a connection, for one request."""
 
     stream: ByteStream
@@ -148,7 +148,7 @@ class Upstream:
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes = b"", *, upgrade: str = ""
-    ) -> Head:
+    ) -> ResponseHead:
         """Send a request; return the head of the answer. With ``upgrade``, a protocol, its status may be `SWITCHING`.
 
         ``headers``: all but those about the connection and the length of the body.
@@ -165,7 +165,7 @@ class Upstream:
             if isinstance(event, h11.Response) or (
                 isinstance(event, h11.InformationalResponse) and event.status_code == SWITCHING
             ):
-                return Head(status=event.status_code, headers=tuple(event.headers))
+                return ResponseHead(status=event.status_code, headers=tuple(event.headers))
 
     async def _event(self) -> object:
         while (event := self._wire.next_event()) is h11.NEED_DATA:
@@ -201,7 +201,7 @@ async def _received(stream: ByteStream) -> bytes:
         return b""
 
 
-async def both_ways(client: Client, engine: Upstream) -> None:
+async def both_ways(client: Client, engine: EngineConnection) -> None:
     """Copy what a command in a container takes and prints, until the engine ends it."""
 
     async def feed() -> None:

@@ -31,7 +31,7 @@ _ANSWER_SECONDS: Final = 30.0  # for the daemon
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class FilterRefusal:
     """A request that was not sent on."""
 
     method: str
@@ -41,7 +41,7 @@ class Refusal:
 
 
 @dataclass(kw_only=True, slots=True)
-class Line:
+class DaemonLine:
     """The line to the daemon."""
 
     stream: UNIXSocketStream
@@ -83,7 +83,7 @@ class Line:
         """Tell what came of a change: the engine's status; 0: nothing was sent, -1: it is not known."""
         await self._send({"grant": grant, "status": status})
 
-    async def refused(self, refusal: Refusal) -> None:
+    async def refused(self, refusal: FilterRefusal) -> None:
         """Tell what was not sent on."""
         await self._send({"refused": asdict(refusal)})
 
@@ -99,13 +99,13 @@ class Line:
 Serving = Callable[[SocketStream], Awaitable[None]]
 
 
-async def run(opened: Callable[[dict[str, object], Line], Serving]) -> None:
+async def run(opened: Callable[[dict[str, object], DaemonLine], Serving]) -> None:
     """Serve until the daemon has gone; ``opened`` returns what serves a connection, by the daemon's first line."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     stream = await UNIXSocketStream.from_socket(socket.socket(fileno=1))
     async with stream, await SocketListener.from_socket(socket.socket(fileno=0)) as listener:
-        line = Line(stream=stream, received=BufferedByteReceiveStream(stream))
+        line = DaemonLine(stream=stream, received=BufferedByteReceiveStream(stream))
         served = opened(await line.receive(), line)
         connections = anyio.Semaphore(_CONNECTIONS)
 

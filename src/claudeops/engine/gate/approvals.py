@@ -38,8 +38,8 @@ from claudeops.domain.gate.approval import (
     KEY_BYTES,
     Approval,
     ApprovalStatus,
+    CalledScript,
     NewApproval,
-    Script,
     call_hash,
     join_people,
     proven_yes,
@@ -220,7 +220,7 @@ class ApprovalService:
         except DatabaseUnavailableError:
             return None  # the next look finds the answer
 
-    async def _scripts(self, call: ToolCall) -> tuple[Script, ...] | None:
+    async def _scripts(self, call: ToolCall) -> tuple[CalledScript, ...] | None:
         """Return the scripts that a call names; ``None`` when their disk does not answer."""
         try:
             return await _READERS.run(
@@ -238,7 +238,7 @@ class ApprovalService:
         except TimeoutError:
             return None
 
-    def _hash(self, call: ToolCall, scripts: tuple[Script, ...]) -> str:
+    def _hash(self, call: ToolCall, scripts: tuple[CalledScript, ...]) -> str:
         return call_hash(session=self.session, workdir=self.workdir, call=call, scripts=scripts)
 
     def _verdict_of(self, row: Approval, needed: int) -> Approval | ApprovalDenied:
@@ -318,14 +318,14 @@ def named_scripts(
     workdir: str,
     redact: Callable[[str], str],
     view: SessionView = MACHINE,
-) -> tuple[Script, ...]:
+) -> tuple[CalledScript, ...]:
     """Return the scripts that the texts of a call's input name, in the order of their paths. Blocks on the disk.
 
     A script is a file that may be run or that steers what is run: it is executable, has a shebang or a usual suffix, or
     lies in one of the directories ``own``, where the session could have written it. ``redact`` hides secrets;
     of a file that is one by its path, nothing is shown. ``view``: what the session sees of the machine's files.
     """
-    found: dict[str, Script] = {}
+    found: dict[str, CalledScript] = {}
     roots = tuple(view.resolve(root) for root in (*own, *view.writable))
     for path in map(view.resolve, _paths(given, workdir)):
         if path in found or len(found) >= _MOST or (outside := view.outside(path)) is None:
@@ -357,7 +357,7 @@ def _paths(given: object, workdir: str) -> Iterator[str]:
             yield from _paths(value, workdir)
 
 
-def _script(path: str, outside: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> Script | None:
+def _script(path: str, outside: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> CalledScript | None:
     """Return a script by its path in the session, which lies ``outside`` on the machine."""
     try:
         descriptor = os.open(outside, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -382,7 +382,7 @@ def _script(path: str, outside: str, roots: tuple[str, ...], redact: Callable[[s
     raw = first.decode("utf-8", "replace")
     secret = looks_secret(path)
     text = MASK if secret else redact(raw)
-    return Script(
+    return CalledScript(
         path=path,
         sha256=digest.hexdigest(),
         text=text[:SHOWN_CHARACTERS],

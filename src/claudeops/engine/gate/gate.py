@@ -2,8 +2,8 @@
 
 The order is always judge, record, answer: an answer never goes out before its record.
 
-`Watch` compares the stream with what the gate answered, because the gate only counts as long as the CLI asks. So every
-call that the stream shows to have run must be among those that got a yes; calls that the CLI refused itself are
+`CallWatch` compares the stream with what the gate answered, because the gate only counts as long as the CLI asks. So
+every call that the stream shows to have run must be among those that got a yes; calls that the CLI refused itself are
 recorded; a result line that comes while allowed calls are open is not the CLI's. The input that runs is the one that
 the gate answered with, not the one in the stream: the CLI reports it in the hook after a call, and it is compared with
 the answer.
@@ -30,10 +30,10 @@ from claudeops.domain.sessions import Session
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.process.channel import Channel
-from claudeops.engine.process.looks import Looks
+from claudeops.engine.process.looks import SessionLooks
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.formats.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
-from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
+from claudeops.harness.protocol import CallRan, GateRequest, Harness, QuestionWay
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.repetition import Repetition
 from claudeops.store.verdicts import Verdicts
@@ -85,7 +85,7 @@ class Gate:
     clock: Clock
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
-    looks: Looks | None = None  # runs what the daemon runs for allowed calls
+    looks: SessionLooks | None = None  # runs what the daemon runs for allowed calls
     grants: Grants = field(default_factory=Grants)  # what the session's filters let through
     approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
     on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
@@ -116,7 +116,7 @@ class Gate:
                     # The CLI matches answers by request_id alone, so one id must stand for one call.
                     now = self.clock.now()
                     verdict = await self._record(request.call, _deny(ASKED_TWICE), requested_at=now)
-                elif request.question is Question.PERMISSION:
+                elif request.question is QuestionWay.PERMISSION:
                     verdict = await self._permit(request.call)
                 else:
                     verdict = await self._decide(request.call)
@@ -254,7 +254,7 @@ class Gate:
 
 
 @dataclass(kw_only=True, slots=True)
-class Watch:
+class CallWatch:
     """The calls of one session as its stream shows them, compared with the gate's answers."""
 
     gate: Gate

@@ -25,8 +25,8 @@ from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.gate.cluster_grants import ClusterGrant
 from claudeops.domain.gate.docker_grants import Execution, Grant
-from claudeops.domain.looks import Address, InRepository, Look, LookCall
-from claudeops.policy.tiers import Judgement
+from claudeops.domain.looks import Address, EvidenceLook, InRepository, LookCall
+from claudeops.policy.tiers import PolicyJudgement
 
 HEADER_BYTES: Final = 8
 
@@ -36,7 +36,19 @@ MEMORY_BYTES: Final = 256 * 1024 * 1024
 _ANSWER_CLASSES: Final = {
     (each.__module__, each.__qualname__): each
     for each in (
-        *(Action, Address, ClusterGrant, Execution, Grant, InRepository, Judgement, Look, LookCall, Stranger, Verdict),
+        *(
+            Action,
+            Address,
+            ClusterGrant,
+            Execution,
+            Grant,
+            InRepository,
+            PolicyJudgement,
+            EvidenceLook,
+            LookCall,
+            Stranger,
+            Verdict,
+        ),
         VerdictKind,
     )
 }
@@ -54,13 +66,13 @@ def message(content: object) -> bytes:
     return bytes(packed)
 
 
-def read_answer(body: bytes) -> Verdict | Judgement | str:
+def read_answer(body: bytes) -> Verdict | PolicyJudgement | str:
     """Return the verdict or judgement, or why there is none, which is what an unreadable answer becomes, too."""
     try:
         answer = _AnswerReader(io.BytesIO(body)).load()
     except Exception as error:  # noqa: BLE001 - a damaged pickle raises anything
         return f"its answer cannot be read: {_line(error)}"
-    return answer if isinstance(answer, Verdict | Judgement | str) else f"its answer is a {type(answer).__name__}"
+    return answer if isinstance(answer, Verdict | PolicyJudgement | str) else f"its answer is a {type(answer).__name__}"
 
 
 def main() -> None:
@@ -69,7 +81,7 @@ def main() -> None:
     with socket.socket(fileno=0) as connection, connection.makefile("rb") as messages:
         if (first := _next(messages)) is None:
             return
-        judge: Callable[[ToolCall], Verdict | Judgement] = pickle.loads(first)  # noqa: S301 - the daemon wrote it
+        judge: Callable[[ToolCall], Verdict | PolicyJudgement] = pickle.loads(first)  # noqa: S301 - the daemon wrote it
         _bind()  # not before: what has been imported may be compiled and cached
         while (body := _next(messages)) is not None:
             # The kernel ends a call that never ends even if the daemon has gone, and whatever the code is busy with.
@@ -92,7 +104,7 @@ def _next(messages: io.BufferedReader) -> bytes | None:
     return messages.read(int.from_bytes(header, "big")) if len(header) == HEADER_BYTES else None
 
 
-def _answer(judge: Callable[[ToolCall], Verdict | Judgement], call: ToolCall) -> Verdict | Judgement | str:
+def _answer(judge: Callable[[ToolCall], Verdict | PolicyJudgement], call: ToolCall) -> Verdict | PolicyJudgement | str:
     try:
         return judge(call)
     except Exception as error:  # noqa: BLE001 - memory included: the daemon denies the call, and starts another process

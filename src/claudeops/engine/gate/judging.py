@@ -23,7 +23,7 @@ from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.engine.gate.judge_process import HEADER_BYTES, message, read_answer
 from claudeops.engine.process.leaders import end_leader, open_leader
-from claudeops.policy.tiers import Judgement
+from claudeops.policy.tiers import PolicyJudgement
 
 CALL_SECONDS: Final = 10.0
 """How long judging a call may take, the wait for earlier calls of its session included. The CLI waits for a minute."""
@@ -38,7 +38,7 @@ USED_UP: Final = (
 
 _MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
-A = TypeVar("A", Verdict, Judgement)
+A = TypeVar("A", Verdict, PolicyJudgement)
 
 SessionJudge = Callable[[ToolCall], Verdict]
 """The policy as it applies to the calls of one session."""
@@ -133,7 +133,7 @@ class _Running:
     stream: UNIXSocketStream
     answers: BufferedByteReceiveStream
 
-    async def ask(self, call: ToolCall) -> Verdict | Judgement | str:
+    async def ask(self, call: ToolCall) -> Verdict | PolicyJudgement | str:
         """Return its answer, or why there is none."""
         await self.stream.send(message(call))
         length = int.from_bytes(await self.answers.receive_exactly(HEADER_BYTES), "big")
@@ -146,7 +146,7 @@ class _Running:
         await self.stream.aclose()
 
 
-async def _start(judge: Callable[[ToolCall], Verdict | Judgement], call_seconds: float) -> _Running:
+async def _start(judge: Callable[[ToolCall], Verdict | PolicyJudgement], call_seconds: float) -> _Running:
     """Start a process; raises `OSError`. It imports the policy while its first call is on the way."""
     given = message(judge)
     ours, theirs = socket.socketpair()  # not pipes: through /proc a session could open those of its own user

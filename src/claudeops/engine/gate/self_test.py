@@ -32,9 +32,9 @@ from claudeops.engine.process import child as process
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
-from claudeops.formats.stream import Frame, LineSplitter, decode
+from claudeops.formats.stream import LineSplitter, StreamFrame, decode
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, Question, Spec
+from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, QuestionWay, Spec
 
 Serve = Callable[[Mapping[str, object]], AbstractAsyncContextManager[str]]
 """Serves a script, given as a document, as a Messages API on loopback; the context's value is its URL."""
@@ -55,7 +55,7 @@ _REMOVE_SECONDS: Final = 30.0
 _NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine has
 
 
-class Call(StrEnum):
+class TestCall(StrEnum):
     """A scripted tool call, named like the file that it makes."""
 
     ALLOWED = "allowed"  # allowed at once
@@ -67,7 +67,7 @@ class Call(StrEnum):
     AFTERWARDS = "afterwards"  # the model's next call, when stdin is closed already
 
 
-class Fault(StrEnum):
+class CliFault(StrEnum):
     """What is wrong with a CLI; the text ends a sentence for the operator."""
 
     ALLOWED_NOT_RUN = "a call that was allowed did not run"
@@ -83,17 +83,17 @@ class Fault(StrEnum):
     NOT_STARTED = "it could not be started"
 
 
-_FAULT_OF: Final[Mapping[Call, Fault]] = {
-    Call.DENIED: Fault.DENIED_RAN,
-    Call.REPLACED: Fault.ASKED_RAN,
-    Call.REPLACED_LATER: Fault.ASKED_RAN,
-    Call.LATE: Fault.LATE_RAN,
-    Call.UNANSWERED: Fault.UNANSWERED_RAN,
-    Call.AFTERWARDS: Fault.UNANSWERED_RAN,
+_FAULT_OF: Final[Mapping[TestCall, CliFault]] = {
+    TestCall.DENIED: CliFault.DENIED_RAN,
+    TestCall.REPLACED: CliFault.ASKED_RAN,
+    TestCall.REPLACED_LATER: CliFault.ASKED_RAN,
+    TestCall.LATE: CliFault.LATE_RAN,
+    TestCall.UNANSWERED: CliFault.UNANSWERED_RAN,
+    TestCall.AFTERWARDS: CliFault.UNANSWERED_RAN,
 }
-_REPLACED: Final = (Call.REPLACED, Call.REPLACED_LATER)
-_QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, *_REPLACED, Call.LATE, Call.UNANSWERED)
-"""The calls that the gate must have been asked about; not `Call.AFTERWARDS`, when stdin is closed."""
+_REPLACED: Final = (TestCall.REPLACED, TestCall.REPLACED_LATER)
+_QUESTIONS: Final = (TestCall.ALLOWED, TestCall.DENIED, *_REPLACED, TestCall.LATE, TestCall.UNANSWERED)
+"""The calls that the gate must have been asked about; not `TestCall.AFTERWARDS`, when stdin is closed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ class Bench:
 class SelfTestResult:
     """What a self-test found."""
 
-    faults: tuple[Fault, ...]  # empty: the gate holds
+    faults: tuple[CliFault, ...]  # empty: the gate holds
     detail: str  # what the CLI said about it, for a log: its stderr or its init line; may be empty
 
     @property
@@ -139,14 +139,14 @@ async def self_test(
             model=_SECOND_MODEL,
         ),
     )
-    faults: set[Fault] = set()
+    faults: set[CliFault] = set()
     try:
         with anyio.move_on_after(limit_seconds) as limit:
             async with serve(_script()) as url, anyio.create_task_group() as tasks:
                 for session in sessions:
                     tasks.start_soon(session.run, binary, url)
         if limit.cancelled_caught:
-            faults.add(Fault.TOO_SLOW)
+            faults.add(CliFault.TOO_SLOW)
         return _judged(faults, sessions)
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_REMOVE_SECONDS):
@@ -154,22 +154,22 @@ async def self_test(
                 await workspaces.remove(directory)
 
 
-def _judged(faults: set[Fault], sessions: Sequence[_Session]) -> SelfTestResult:
-    asked: set[Call] = set()
-    ran: set[Call] = set()
+def _judged(faults: set[CliFault], sessions: Sequence[_Session]) -> SelfTestResult:
+    asked: set[TestCall] = set()
+    ran: set[TestCall] = set()
     for session in sessions:
         faults |= session.faults
         asked |= session.asked
         ran |= session.ran()
     faults |= {fault for call, fault in _FAULT_OF.items() if call in ran}
     if {*ran, *_QUESTIONS} - asked:
-        faults.add(Fault.NOT_ASKED)
-    if Call.ALLOWED not in ran:
-        faults.add(Fault.ALLOWED_NOT_RUN)
+        faults.add(CliFault.NOT_ASKED)
+    if TestCall.ALLOWED not in ran:
+        faults.add(CliFault.ALLOWED_NOT_RUN)
     if any(not session.left(_answered(call)) for session in sessions[:1] for call in _REPLACED):
-        faults.add(Fault.ANSWERED_NOT_RUN)
-    if {_leaving(Call.ALLOWED), *(_leaving(_answered(call)) for call in _REPLACED)} - sessions[0].reported:
-        faults.add(Fault.NOT_TOLD)
+        faults.add(CliFault.ANSWERED_NOT_RUN)
+    if {_leaving(TestCall.ALLOWED), *(_leaving(_answered(call)) for call in _REPLACED)} - sessions[0].reported:
+        faults.add(CliFault.NOT_TOLD)
     details = (session.detail.strip() for session in sessions)
     return SelfTestResult(faults=tuple(sorted(faults)), detail=" ".join(text for text in details if text))
 
@@ -177,14 +177,14 @@ def _judged(faults: set[Fault], sessions: Sequence[_Session]) -> SelfTestResult:
 def _script() -> dict[str, object]:
     """Return the script of the Messages API: what the model does. Each call leaves a file in its working directory."""
 
-    def leave(call: Call) -> dict[str, object]:
+    def leave(call: TestCall) -> dict[str, object]:
         return {"name": "Bash", "input": {"command": _leaving(call), "description": call.value}}
 
     first = [
-        {"tools": [leave(Call.ALLOWED), leave(Call.DENIED), *(leave(call) for call in _REPLACED)]},
+        {"tools": [leave(TestCall.ALLOWED), leave(TestCall.DENIED), *(leave(call) for call in _REPLACED)]},
         {"report": {"summary": "done"}},
     ]
-    second = [{"tool": leave(call)} for call in (Call.LATE, Call.UNANSWERED, Call.AFTERWARDS)]
+    second = [{"tool": leave(call)} for call in (TestCall.LATE, TestCall.UNANSWERED, TestCall.AFTERWARDS)]
     rest = {"text": "Done.", "times": 20}
     return {"tiers": {_FIRST_MODEL: {"steps": [*first, rest]}, _SECOND_MODEL: {"steps": [*second, rest]}}}
 
@@ -196,17 +196,17 @@ class _Session:
     bench: Bench
     harness: ClaudeHarness
     model: str
-    faults: set[Fault] = field(default_factory=set)
-    asked: set[Call] = field(default_factory=set)  # calls that the gate was asked about
+    faults: set[CliFault] = field(default_factory=set)
+    asked: set[TestCall] = field(default_factory=set)  # calls that the gate was asked about
     detail: str = ""
     reported: set[str] = field(default_factory=set)  # the commands that the CLI reported as run, in the hook after them
     _workdir: Path | None = None
     _seen_init: bool = False
     _late: GateRequest | None = None  # the question whose answer is held back
 
-    def ran(self) -> set[Call]:
+    def ran(self) -> set[TestCall]:
         """Return the calls that left their file."""
-        return {call for call in Call if self.left(call)}
+        return {call for call in TestCall if self.left(call)}
 
     def left(self, name: str) -> bool:
         """Whether a file of this name was left."""
@@ -227,7 +227,7 @@ class _Session:
                 try:
                     child = await self._spawn(binary, spec, workspace, network)
                 except HarnessError as error:
-                    self.faults.add(Fault.NOT_STARTED)
+                    self.faults.add(CliFault.NOT_STARTED)
                     self.detail = str(error)
                     return
                 await self._talk(child, spec)
@@ -272,9 +272,9 @@ class _Session:
                 await channel.close()
                 await child.aclose()
         if not self._seen_init:
-            self.faults.add(Fault.NOT_STARTED)
+            self.faults.add(CliFault.NOT_STARTED)
 
-    async def _take(self, frame: Frame, spec: Spec, channel: Channel) -> None:
+    async def _take(self, frame: StreamFrame, spec: Spec, channel: Channel) -> None:
         if frame.body.get("type") == "result":
             await channel.close()  # else the CLI waits for another message
         if frame.body.get("type") == "system" and frame.body.get("subtype") == "init":
@@ -288,7 +288,7 @@ class _Session:
                 self.reported |= {str(ran.input.get("command"))}
                 await channel.send(self.harness.acknowledge(ran))
             case InitMismatch(detail=detail):
-                self.faults.add(Fault.INIT_DIFFERS)
+                self.faults.add(CliFault.INIT_DIFFERS)
                 self.detail += detail
             case _:
                 if (refusal := self.harness.refuse(frame.body)) is not None:
@@ -299,7 +299,7 @@ class _Session:
         tools = init.get("tools")
         missing = {*_TOOLS, STRUCTURED_OUTPUT_TOOL} - set(tools if isinstance(tools, list) else ())
         if missing:
-            self.faults.add(Fault.INIT_DIFFERS)
+            self.faults.add(CliFault.INIT_DIFFERS)
             self.detail += f"tools that were asked for are missing: {', '.join(sorted(missing))}. "
 
     async def _answer(self, request: GateRequest, channel: Channel) -> None:
@@ -307,16 +307,16 @@ class _Session:
         if call is not None:
             self.asked.add(call)
         match call:
-            case Call.LATE:
+            case TestCall.LATE:
                 self._late = request
-            case Call.UNANSWERED:
+            case TestCall.UNANSWERED:
                 await channel.close()
-            case Call.REPLACED_LATER if request.question is Question.HOOK:
+            case TestCall.REPLACED_LATER if request.question is QuestionWay.HOOK:
                 await channel.send(self.harness.answer(request, _verdict(VerdictKind.ASK)))
-            case Call.REPLACED | Call.REPLACED_LATER:
+            case TestCall.REPLACED | TestCall.REPLACED_LATER:
                 ran = {**request.call.input, "command": _leaving(_answered(call))}
                 await channel.send(self.harness.answer(request, replace(_verdict(VerdictKind.ALLOW), ran=ran)))
-            case Call.ALLOWED | None:
+            case TestCall.ALLOWED | None:
                 allowed = call is not None or request.call.tool_name == STRUCTURED_OUTPUT_TOOL
                 kind = VerdictKind.ALLOW if allowed else VerdictKind.DENY
                 await channel.send(self.harness.answer(request, _verdict(kind)))
@@ -360,23 +360,23 @@ def _leaving(name: str) -> str:
     return f"echo > {name}"
 
 
-def _answered(call: Call) -> str:
+def _answered(call: TestCall) -> str:
     """Return the name of the file that a call leaves if it ran as the gate answered."""
     return f"answered-{call}"
 
 
-def _call_of(call: ToolCall) -> Call | None:
+def _call_of(call: ToolCall) -> TestCall | None:
     """Return which scripted call this is; ``None`` for the report, or a call that is not in the script."""
     name = str(call.input.get("command", "")).rpartition(" ")[2]
-    return Call(name) if name in set(Call) else None
+    return TestCall(name) if name in set(TestCall) else None
 
 
-async def _frames(child: process.Child) -> AsyncIterator[Frame]:
+async def _frames(child: process.Child) -> AsyncIterator[StreamFrame]:
     splitter = LineSplitter()
     try:
         while True:
             for line in splitter.push(await child.stdout.receive(_READ_BYTES)):
-                if isinstance(frame := decode(line), Frame):
+                if isinstance(frame := decode(line), StreamFrame):
                     yield frame
     except (anyio.EndOfStream, anyio.BrokenResourceError):
         return

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from claudeops.engine.cell.bubblewrap import Kind, Mount
+from claudeops.engine.cell.bubblewrap import Mount, MountKind
 from claudeops.text import regex
 
 _MOST_LINKS: Final = 40  # as for Linux
@@ -39,7 +39,7 @@ class SessionView:
     @property
     def writable(self) -> tuple[str, ...]:
         """Return the places where the session may write, as far as they are mounts."""
-        return tuple(place for place, mount in self._places.items() if mount.kind is Kind.WRITABLE)
+        return tuple(place for place, mount in self._places.items() if mount.kind is MountKind.WRITABLE)
 
     def resolve(self, path: str) -> str:
         """Return an absolute path without links, as the session would be led; what is not there stays as written."""
@@ -109,12 +109,12 @@ class SessionView:
     def _is_directory(self, path: str) -> bool:
         real = self.resolve(path)
         mount, outside = self._places.get(real), self.outside(real)
-        return (mount is not None and mount.kind is Kind.EMPTY) or (outside is not None and Path(outside).is_dir())
+        return (mount is not None and mount.kind is MountKind.EMPTY) or (outside is not None and Path(outside).is_dir())
 
     def _link(self, path: str) -> str | None:
         """Return where a link leads; None for what is no link."""
         mount = self._places.get(path)
-        if mount is not None and mount.kind is Kind.LINK:
+        if mount is not None and mount.kind is MountKind.LINK:
             return str(mount.source)
         outside = self.outside(path)
         try:
@@ -131,7 +131,7 @@ class SessionView:
         place = path
         while (mount := self._places.get(place)) is None and place != "/":
             place = posixpath.dirname(place)
-        if mount is None or mount.kind is Kind.EMPTY:
+        if mount is None or mount.kind is MountKind.EMPTY:
             return None
         return posixpath.normpath(posixpath.join(mount.source, posixpath.relpath(path, place)))
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from claudeops.engine.cell.cell import KUBECONFIG, Cell, Level
+from claudeops.engine.cell.cell import KUBECONFIG, Cell, IsolationLevel
 from claudeops.engine.cell.reach import read_text
 from claudeops.engine.kubernetes.upstream import Context
 from claudeops.formats.estate.structured import UnreadableError
-from claudeops.formats.kubeconfig import Kubeconfig, Source, Unserved, Upstream, read_kubeconfig
+from claudeops.formats.kubeconfig import ClusterUpstream, Kubeconfig, KubeconfigText, Unserved, read_kubeconfig
 
 OF_HOME: Final = Path(".kube") / "config"
 _MOST_FILES: Final = 16
@@ -41,7 +41,7 @@ def filtered_clusters(environment: Mapping[str, str], home: Path | None, cell: C
 
     There is one where it can serve some context, and where a session cannot go around it.
     """
-    if cell.level is Level.NONE:
+    if cell.level is IsolationLevel.NONE:
         return ()
     files = kubeconfig_files(environment, home)
     return files if read_clusters(files).contexts else ()
@@ -66,7 +66,7 @@ def read_clusters(files: tuple[Path, ...]) -> TierClusters:
     )
 
 
-def _context(upstream: Upstream, said: Kubeconfig) -> Context | Unserved:
+def _context(upstream: ClusterUpstream, said: Kubeconfig) -> Context | Unserved:
     texts = [_text(source) for source in (upstream.authority, upstream.certificate, upstream.key)]
     missing = next((text for text in texts if isinstance(text, Path)), None)
     if missing is not None:
@@ -86,7 +86,7 @@ def _context(upstream: Upstream, said: Kubeconfig) -> Context | Unserved:
     )
 
 
-def _text(source: Source) -> str | Path:
+def _text(source: KubeconfigText) -> str | Path:
     """Return what a source holds, or its file where that cannot be read."""
     if source.text or not source.file:
         return source.text

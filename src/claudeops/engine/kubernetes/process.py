@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import msgspec
 
-from claudeops.engine.filtering.process import Line, Serving, run, texts
+from claudeops.engine.filtering.process import DaemonLine, Serving, run, texts
 from claudeops.engine.kubernetes.relay import Clusters
 from claudeops.engine.kubernetes.upstream import Context, loaded
 
 
-def opened(first: Mapping[str, Any], line: Line) -> Serving:
+def opened(first: Mapping[str, Any], line: DaemonLine) -> Serving:
     """Return what serves a connection."""
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.minimum_version = ssl.TLSVersion.TLSv1_2

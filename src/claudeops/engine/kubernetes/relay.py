@@ -25,23 +25,23 @@ from claudeops.engine.filtering.connection import (
     MOST_BODY,
     SWITCHING,
     Client,
-    GoneError,
-    Head,
-    Upstream,
+    EngineConnection,
+    PeerGoneError,
+    ResponseHead,
     both_ways,
 )
-from claudeops.engine.filtering.process import Line, Refusal
+from claudeops.engine.filtering.process import DaemonLine, FilterRefusal
 from claudeops.engine.kubernetes.upstream import CONNECT_SECONDS, Context
 from claudeops.policy.kubernetes_api.bodies import Scaled, bound_body, read_body, refuse_review
 from claudeops.policy.kubernetes_api.masks import WatchMask, masked
 from claudeops.policy.kubernetes_api.requests import (
     Act,
+    ClusterAnswerKind,
+    ClusterRead,
+    ClusterRefusal,
     DeletePod,
     Exec,
-    Kind,
     ObjectName,
-    Read,
-    Refused,
     Restart,
     Scale,
     read_request,
@@ -63,10 +63,10 @@ _TOO_MANY: Final = 429
 _NO_LEAVE: Final = "the gate has allowed no such change, or it has been made already: call it anew, as one command"
 _BEARER: Final = "Bearer "
 _JSON: Final = "application/json"
-_DISCOVERED: Final = frozenset({Kind.DISCOVERY, Kind.OPENAPI})
+_DISCOVERED: Final = frozenset({ClusterAnswerKind.DISCOVERY, ClusterAnswerKind.OPENAPI})
 """Answers of which nothing is masked, so that their ETag is true."""
 
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.LOG})
+_TEXTS: Final = frozenset({ClusterAnswerKind.TEXT, ClusterAnswerKind.LOG})
 _UPGRADED: Final = (
     *(b"sec-websocket-accept", b"sec-websocket-protocol", b"x-stream-protocol-version"),
     *(b"upgrade", b"connection"),
@@ -76,10 +76,10 @@ _ETAG: Final = regex.Pattern(r'(?:W/)?"[!#-~]{0,200}"')
 _VERBS: Final[Mapping[type[Act], str]] = {Restart: RESTART, Scale: SCALE, DeletePod: DELETE, Exec: EXEC}
 
 
-class NotServedError(Exception):
+class ClusterRefusedError(Exception):
     """A request is refused."""
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: ClusterRefusal) -> None:
         super().__init__(refused.sentence)
         self.refused = refused
 
@@ -91,7 +91,7 @@ class Clusters:
     contexts: Mapping[str, Context]  # by the session's own tokens
     tls: ssl.SSLContext
     secrets: set[str]  # that are known: of the daemon, and of the contexts
-    daemon: Line
+    daemon: DaemonLine
     redactor: Redactor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Clusters:
 
     async def serve(self, plain: SocketStream) -> None:
         """Answer the requests of one connection, until it ends."""
-        with suppress(GoneError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+        with suppress(PeerGoneError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
             with anyio.fail_after(CONNECT_SECONDS):
                 stream = await TLSStream.wrap(plain, server_side=True, ssl_context=self.tls, standard_compatible=False)
             client = Client(stream=stream, worded=_worded)
@@ -121,21 +121,21 @@ class Clusters:
             context = self._context(headers.pop("authorization", ""))
             served = _Served(clusters=self, context=context, client=client, headers=headers, body=body)
             await served.answer(read_request(method, target, headers))
-        except NotServedError as error:
+        except ClusterRefusedError as error:
             refused = error.refused
         except (OSError, h11.RemoteProtocolError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
             if client.has_begun:
-                raise GoneError from error
+                raise PeerGoneError from error
             reason = str(error) or type(error).__name__
-            refused = Refused(status=502, sentence=f"the API server does not answer: {reason}")
+            refused = ClusterRefusal(status=502, sentence=f"the API server does not answer: {reason}")
         else:
             return
         await self.daemon.refused(
-            Refusal(method=method, target=target, status=refused.status, sentence=refused.sentence)
+            FilterRefusal(method=method, target=target, status=refused.status, sentence=refused.sentence)
         )
         await client.send(refused.status, refused.document, head=method == "HEAD")
         if refused.status == _UNKNOWN_CLIENT:
-            raise GoneError  # a stranger holds no place among the session's connections
+            raise PeerGoneError  # a stranger holds no place among the session's connections
 
     def _context(self, given: str) -> Context:
         """Return which context a session's token is for."""
@@ -143,7 +143,7 @@ class Clusters:
         found = [context for own, context in self.contexts.items() if hmac.compare_digest(own.encode(), token)]
         if not found:
             sentence = "use the kubeconfig of this session, as it is"
-            raise NotServedError(Refused(status=_UNKNOWN_CLIENT, sentence=sentence))
+            raise ClusterRefusedError(ClusterRefusal(status=_UNKNOWN_CLIENT, sentence=sentence))
         return found[0]
 
 
@@ -157,12 +157,12 @@ class _Served:
     headers: Mapping[str, str]
     body: bytes
 
-    async def answer(self, judged: Refused | Read | Act) -> None:
-        """Answer it; raises `NotServedError`, and `OSError` and its like where the server does not answer."""
+    async def answer(self, judged: ClusterRefusal | ClusterRead | Act) -> None:
+        """Answer it; raises `ClusterRefusedError`, and `OSError` and its like where the server does not answer."""
         match judged:
-            case Refused():
-                raise NotServedError(judged)
-            case Read():
+            case ClusterRefusal():
+                raise ClusterRefusedError(judged)
+            case ClusterRead():
                 if judged.dropped:
                     await self.clusters.daemon.dropped(judged.target, judged.dropped)
                 await self._read(judged)
@@ -173,14 +173,14 @@ class _Served:
 
     # --- reads ------------------------------------------------------------------------------------------
 
-    async def _read(self, wanted: Read) -> None:
+    async def _read(self, wanted: ClusterRead) -> None:
         sent, body = [("Accept", wanted.accept)], b""
         if wanted.method == "POST":
             body, media = self.body, self.headers.get("content-type", "")
             _none(refuse_review(body, media))
             sent += [("Content-Type", media.partition(";")[0].strip())]
         elif self.body:
-            raise NotServedError(Refused(status=400, sentence="a read has no body; leave it out"))
+            raise ClusterRefusedError(ClusterRefusal(status=400, sentence="a read has no body; leave it out"))
         known = self.headers.get("if-none-match", "")
         if wanted.kind in _DISCOVERED and _ETAG.fullmatch(known):
             sent += [("If-None-Match", known)]
@@ -190,22 +190,24 @@ class _Served:
                 await self.client.send(head.status, b"", kept=_kept(head, wanted.kind))
             elif head.status >= _REDIRECTION:
                 await self._failed(server, head)
-            elif wanted.stream or wanted.kind is Kind.LOG:
+            elif wanted.stream or wanted.kind is ClusterAnswerKind.LOG:
                 _check_type(head, wanted.kind)
                 await self._stream(server, head, wanted.kind)
             else:
                 _check_type(head, wanted.kind)
                 await self._whole(server, head, wanted.kind)
 
-    async def _whole(self, server: Upstream, head: Head, kind: Kind) -> None:
+    async def _whole(self, server: EngineConnection, head: ResponseHead, kind: ClusterAnswerKind) -> None:
         with anyio.fail_after(_READ_SECONDS):
             raw = await server.whole(_MOST_ANSWER)
         if raw is None:
-            raise NotServedError(Refused(status=502, sentence="the answer is too long to be masked: ask for less"))
+            raise ClusterRefusedError(
+                ClusterRefusal(status=502, sentence="the answer is too long to be masked: ask for less")
+            )
         answer = self._masked(kind, raw)
         await self.client.send(head.status, answer, kept=_kept(head, kind), media=_media(head, kind).encode())
 
-    def _masked(self, kind: Kind, raw: bytes) -> bytes:
+    def _masked(self, kind: ClusterAnswerKind, raw: bytes) -> bytes:
         redactor = self.clusters.redactor
         if kind in _TEXTS:
             return b"\n".join(map(redactor.line, raw.split(b"\n")))
@@ -215,10 +217,10 @@ class _Served:
             document = msgspec.json.decode(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             sentence = "the API server's answer is no JSON, and cannot be masked"
-            raise NotServedError(Refused(status=502, sentence=sentence)) from None
+            raise ClusterRefusedError(ClusterRefusal(status=502, sentence=sentence)) from None
         return redactor.line(msgspec.json.encode(masked(kind, document)))
 
-    async def _stream(self, server: Upstream, head: Head, kind: Kind) -> None:
+    async def _stream(self, server: EngineConnection, head: ResponseHead, kind: ClusterAnswerKind) -> None:
         """Pass on what has no end, until either side ends it."""
         media = _media(head, kind).encode()
         await self.client.begin(head.status, [*_kept(head, kind), (b"content-type", media)])
@@ -229,12 +231,12 @@ class _Served:
             tasks.cancel_scope.cancel()
         await self.client.finish()
 
-    async def _lines(self, server: Upstream, kind: Kind) -> AsyncIterator[bytes]:
+    async def _lines(self, server: EngineConnection, kind: ClusterAnswerKind) -> AsyncIterator[bytes]:
         watch, redactor, kept = WatchMask(kind), self.clusters.redactor, b""
         async for chunk in server.chunks():
             *lines, kept = (kept + chunk).split(b"\n")
             if len(kept) > _MOST_LINE:
-                if kind is not Kind.LOG:
+                if kind is not ClusterAnswerKind.LOG:
                     return
                 lines, kept = [*lines, kept], b""
             if safe := b"".join(redactor.line(watch.line(line)) + b"\n" for line in lines):
@@ -242,14 +244,16 @@ class _Served:
         if kept:
             yield redactor.line(watch.line(kept))
 
-    async def _failed(self, server: Upstream, head: Head) -> None:
+    async def _failed(self, server: EngineConnection, head: ResponseHead) -> None:
         """Pass on why the server refuses."""
         if head.status < ERROR:
-            raise NotServedError(Refused(status=502, sentence="the API server leads elsewhere, which is not followed"))
+            raise ClusterRefusedError(
+                ClusterRefusal(status=502, sentence="the API server leads elsewhere, which is not followed")
+            )
         with anyio.fail_after(_READ_SECONDS):
             raw = await server.whole(MOST_BODY) or b""
         said = _object(raw)
-        refused = Refused(status=head.status, sentence=str(said.get("message") or "the API server refuses it"))
+        refused = ClusterRefusal(status=head.status, sentence=str(said.get("message") or "the API server refuses it"))
         document = msgspec.json.decode(refused.document)
         if isinstance(reason := said.get("reason"), str):
             document["reason"] = reason
@@ -260,13 +264,13 @@ class _Served:
 
     async def _change(self, act: Restart | Scale | DeletePod) -> None:
         change = read_body(act, self.body, self.headers.get("content-type", ""))
-        if isinstance(change, Refused):
-            raise NotServedError(change)
+        if isinstance(change, ClusterRefusal):
+            raise ClusterRefusedError(change)
         wanted = await self._meant(act)
         wanted = replace(wanted, replicas=change.replicas) if isinstance(change, Scaled) else wanted
         body = bound_body(change, wanted.id)
-        if isinstance(body, Refused):
-            raise NotServedError(body)
+        if isinstance(body, ClusterRefusal):
+            raise ClusterRefusedError(body)
         grant = await self._granted(wanted)
         status = _NOT_SENT
         try:
@@ -287,14 +291,18 @@ class _Served:
     async def _run(self, act: Exec) -> None:
         """Run a command in a pod, whose name may stand for another one since it was granted."""
         if self.body or not self.client.may_switch:
-            raise NotServedError(Refused(status=400, sentence="exec is an upgrade of the connection, without a body"))
+            raise ClusterRefusedError(
+                ClusterRefusal(status=400, sentence="exec is an upgrade of the connection, without a body")
+            )
         sent = _upgrade(act, self.headers)
         wanted = replace(await self._meant(act), container=act.container, command=act.command)
         grant = await self._granted(wanted)
         status = _NOT_SENT
         try:
             if (await self._meant(act)).id != wanted.id:
-                raise NotServedError(Refused(status=409, sentence="this pod was made anew; look at it again"))
+                raise ClusterRefusedError(
+                    ClusterRefusal(status=409, sentence="this pod was made anew; look at it again")
+                )
             async with self.context.connected() as server:
                 status = _NOT_KNOWN
                 head = await self._ask(server, act.method, act.target, sent, b"", upgrade=act.upgrade)
@@ -310,7 +318,7 @@ class _Served:
 
     async def _granted(self, wanted: ClusterChange) -> int:
         if not (grant := await self.clusters.daemon.allows(wanted)):
-            raise NotServedError(Refused(status=403, sentence=f"{wanted}: {_NO_LEAVE}"))
+            raise ClusterRefusedError(ClusterRefusal(status=403, sentence=f"{wanted}: {_NO_LEAVE}"))
         return grant
 
     async def _ended(self, grant: int, status: int) -> None:
@@ -324,7 +332,7 @@ class _Served:
         uid = _field(found, "metadata").get("uid")
         if not isinstance(uid, str) or not uid:
             sentence = f"the API server does not say what {named.resource}/{named.name} is"
-            raise NotServedError(Refused(status=502, sentence=sentence))
+            raise ClusterRefusedError(ClusterRefusal(status=502, sentence=sentence))
         return ClusterChange(
             verb=_VERBS[type(act)],
             resource=named.resource,
@@ -345,19 +353,21 @@ class _Served:
         if head.status >= ERROR:
             shown = f"{named.resource}/{named.name} in {named.namespace}"
             sentence = str(_object(raw).get("message") or f"the API server does not show {shown}")
-            raise NotServedError(Refused(status=head.status, sentence=self.clusters.redactor.text(sentence)))
+            raise ClusterRefusedError(
+                ClusterRefusal(status=head.status, sentence=self.clusters.redactor.text(sentence))
+            )
         return _object(raw)
 
     async def _ask(
         self,
-        server: Upstream,
+        server: EngineConnection,
         method: str,
         target: str,
         sent: list[tuple[str, str]],
         body: bytes = b"",
         *,
         upgrade: str = "",
-    ) -> Head:
+    ) -> ResponseHead:
         token = await self.context.current_token()
         self.clusters.know(token)
         headers = await self.context.headers(sent, token)
@@ -382,31 +392,35 @@ def _upgrade(act: Exec, headers: Mapping[str, str]) -> list[tuple[str, str]]:
         return [("X-Stream-Protocol-Version", protocol) for protocol in act.protocols]
     key = headers.get("sec-websocket-key", "")
     if not _SOCKET_KEY.fullmatch(key):
-        raise NotServedError(Refused(status=400, sentence="the header Sec-WebSocket-Key is not one; use kubectl exec"))
+        raise ClusterRefusedError(
+            ClusterRefusal(status=400, sentence="the header Sec-WebSocket-Key is not one; use kubectl exec")
+        )
     protocols = ", ".join(act.protocols)
     named = [("Sec-WebSocket-Key", key), ("Sec-WebSocket-Version", "13")]
     return [*named, ("Sec-WebSocket-Protocol", protocols)]
 
 
-def _check_type(head: Head, kind: Kind) -> None:
+def _check_type(head: ResponseHead, kind: ClusterAnswerKind) -> None:
     """Refuse an answer in a form that cannot be masked."""
     said = dict(head.headers)
     if said.get(b"content-encoding", b"identity").strip().lower() not in {b"identity", b""}:
-        raise NotServedError(Refused(status=502, sentence="the API server answers in a coding that was not asked for"))
+        raise ClusterRefusedError(
+            ClusterRefusal(status=502, sentence="the API server answers in a coding that was not asked for")
+        )
     media = said.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if media != _JSON.encode() and not (kind in _TEXTS and media in {b"text/plain", b""}):
         shown = media.decode("ascii", "replace")[:80]
         sentence = f"the API server answers with {shown!r}, which cannot be masked"
-        raise NotServedError(Refused(status=502, sentence=sentence))
+        raise ClusterRefusedError(ClusterRefusal(status=502, sentence=sentence))
 
 
-def _media(head: Head, kind: Kind) -> str:
+def _media(head: ResponseHead, kind: ClusterAnswerKind) -> str:
     """Return the type of an answer, which names the form of a table too."""
     said = dict(head.headers).get(b"content-type", b"").decode("latin-1")
     return said or ("text/plain" if kind in _TEXTS else _JSON)
 
 
-def _kept(head: Head, kind: Kind) -> list[tuple[bytes, bytes]]:
+def _kept(head: ResponseHead, kind: ClusterAnswerKind) -> list[tuple[bytes, bytes]]:
     names = {b"etag", b"last-modified", b"cache-control", b"vary"} if kind in _DISCOVERED else set[bytes]()
     return [each for each in head.headers if each[0] in names]
 
@@ -434,9 +448,9 @@ def _default_container(pod: dict[str, object]) -> str:
 
 
 def _worded(status: int, sentence: str) -> bytes:
-    return Refused(status=status, sentence=sentence).document
+    return ClusterRefusal(status=status, sentence=sentence).document
 
 
-def _none(refused: Refused | None) -> None:
+def _none(refused: ClusterRefusal | None) -> None:
     if refused is not None:
-        raise NotServedError(refused)
+        raise ClusterRefusedError(refused)

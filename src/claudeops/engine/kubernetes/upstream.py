@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import anyio
 from anyio.abc import ByteStream
 
-from claudeops.engine.filtering.connection import Upstream
+from claudeops.engine.filtering.connection import EngineConnection
 
 CONNECT_SECONDS: Final = 10.0
 _TOKEN_BYTES: Final = 64 * 1024
@@ -60,12 +60,12 @@ class Context:
         return [("Host", self.url.netloc), *who, ("Accept-Encoding", "identity"), *sent]
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Upstream]:
+    async def connected(self) -> AsyncIterator[EngineConnection]:
         """Hold a connection for one request; raises `OSError` and its like, and `ssl.SSLError`."""
         with anyio.fail_after(CONNECT_SECONDS):
             stream = await self._stream()
         async with stream:
-            yield Upstream(stream=stream)
+            yield EngineConnection(stream=stream)
 
     async def _stream(self) -> ByteStream:
         url = self.url

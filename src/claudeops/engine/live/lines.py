@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
 
-from claudeops.domain.calls import Held, VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.events import EventLevel
 from claudeops.domain.live import (
     ActionFollowedUp,
     AssistantSaid,
@@ -62,7 +62,7 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class LiveLine:
     """One step; all texts are safe to print."""
 
     at: datetime
@@ -79,17 +79,17 @@ _VERDICTS: Final = {
     VerdictKind.DENY: ("denied", Tone.BAD),
     VerdictKind.ASK: (_ASKS, Tone.WARN),
 }
-_FOUND: Final[dict[Held | None, tuple[str, Tone]]] = {
-    Held.HELD: ("well by the look of {}", Tone.GOOD),
-    Held.RELAPSED: ("did not hold, by the look of {}", Tone.BAD),
-    Held.UNKNOWN: ("whether it held was not to be seen at {}", Tone.WARN),
+_FOUND: Final[dict[Rechecked | None, tuple[str, Tone]]] = {
+    Rechecked.HELD: ("well by the look of {}", Tone.GOOD),
+    Rechecked.RELAPSED: ("did not hold, by the look of {}", Tone.BAD),
+    Rechecked.UNKNOWN: ("whether it held was not to be seen at {}", Tone.WARN),
     None: ("looked at again from {} on", Tone.PLAIN),
 }
-_LEVELS: Final = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.CRITICAL: Tone.BAD}
+_LEVELS: Final = {EventLevel.INFO: Tone.PLAIN, EventLevel.WARNING: Tone.WARN, EventLevel.CRITICAL: Tone.BAD}
 
 
 @dataclass(slots=True)
-class Lines:
+class LiveLines:
     """Turns facts into lines; remembers which call and which tier a later fact is about."""
 
     doing: str = ""  # what is going on right now, for a progress display; "" for nothing
@@ -98,7 +98,7 @@ class Lines:
     _last_call: str = ""
     _running: set[int] = field(default_factory=set)  # sessions that began and have not ended
 
-    def of(self, fact: LiveFact) -> tuple[Line, ...]:  # noqa: C901, PLR0911 - one case a fact
+    def of(self, fact: LiveFact) -> tuple[LiveLine, ...]:  # noqa: C901, PLR0911 - one case a fact
         """Return the lines of one fact, in order; none if another fact says it better."""
         match fact:
             case SessionBegan():
@@ -111,7 +111,7 @@ class Lines:
                 return self._call_ended(fact)
             case AssistantSaid():
                 tag = self._tag(fact.session_id, fact.tier)
-                return (Line(at=fact.at, tag=tag, label="says", body=escaped(fact.text)),)
+                return (LiveLine(at=fact.at, tag=tag, label="says", body=escaped(fact.text)),)
             case ResultCame():
                 self._now(f"{_tier(fact.tier)} has finished, its report is taken up")
                 return ()  # the end says what it cost
@@ -122,7 +122,7 @@ class Lines:
             case ActionFollowedUp():
                 return (self._followed_up(fact),)
             case LinesLost():
-                return (Line(at=fact.at, tag="", label="", body=f"… {fact.count} lines lost", tone=Tone.WARN),)
+                return (LiveLine(at=fact.at, tag="", label="", body=f"… {fact.count} lines lost", tone=Tone.WARN),)
             case _:
                 assert_never(fact)
 
@@ -130,13 +130,13 @@ class Lines:
         """Return the name of the tier, with the session's id when several sessions run side by side."""
         return f"{_tier(tier)} #{session_id}" if self._running - {session_id} else _tier(tier)
 
-    def _began(self, fact: SessionBegan) -> tuple[Line, ...]:
+    def _began(self, fact: SessionBegan) -> tuple[LiveLine, ...]:
         self._tiers[fact.session_id] = fact.tier
         self._running.add(fact.session_id)
         self._now(f"{_tier(fact.tier)} starts")
         by = f" by {escaped(fact.started_by)}" if fact.started_by else ""
         body = f"session {fact.session_id} · {escaped(fact.model)} · {fact.trigger}{by}"
-        line = Line(
+        line = LiveLine(
             at=fact.at,
             tag=self._tag(fact.session_id, fact.tier),
             label="starts",
@@ -146,12 +146,12 @@ class Lines:
         )
         return (line,)
 
-    def _call(self, fact: CallStarted | CallJudged, label: str, tone: Tone, reason: str = "") -> tuple[Line, ...]:
+    def _call(self, fact: CallStarted | CallJudged, label: str, tone: Tone, reason: str = "") -> tuple[LiveLine, ...]:
         self._last_call = fact.tool_use_id
         doing = _doing(fact.line)
         waits = "waits for a person's yes: " if label == _ASKS else ""
         self._now(f"{_tier(fact.tier)} · {waits}{doing}")
-        line = Line(
+        line = LiveLine(
             at=fact.at,
             tag=self._tag(fact.session_id, fact.tier),
             label=label,
@@ -162,13 +162,13 @@ class Lines:
         )
         return (line,)
 
-    def _judged(self, fact: CallJudged) -> tuple[Line, ...]:
+    def _judged(self, fact: CallJudged) -> tuple[LiveLine, ...]:
         label, tone = _VERDICTS[fact.verdict]
         if fact.verdict is VerdictKind.DENY:
             self._denied.add(fact.tool_use_id)
         return self._call(fact, label, tone, fact.reason)
 
-    def _call_ended(self, fact: CallEnded) -> tuple[Line, ...]:
+    def _call_ended(self, fact: CallEnded) -> tuple[LiveLine, ...]:
         self._now(f"{_tier(fact.tier)} · thinking")
         if fact.tool_use_id in self._denied:
             self._denied.remove(fact.tool_use_id)
@@ -176,7 +176,7 @@ class Lines:
         # Calls may run side by side: a result names its call, unless that is the line above.
         of = "" if fact.tool_use_id == self._last_call or not fact.line else f"{_doing(fact.line)} → "
         more = f"… {fact.characters} characters" if fact.characters > len(fact.text) + 1 else ""
-        line = Line(
+        line = LiveLine(
             at=fact.at,
             tag=self._tag(fact.session_id, fact.tier),
             label="error" if fact.is_error else "answer",
@@ -187,10 +187,10 @@ class Lines:
         )
         return (line,)
 
-    def _event(self, fact: EventRaised) -> Line:
+    def _event(self, fact: EventRaised) -> LiveLine:
         session_id = fact.session_id
         tier = None if session_id is None else self._tiers.get(session_id)
-        return Line(
+        return LiveLine(
             at=fact.at,
             tag=DAEMON if session_id is None or tier is None else self._tag(session_id, tier),
             label=fact.level.value,
@@ -198,7 +198,7 @@ class Lines:
             tone=_LEVELS[fact.level],
         )
 
-    def _ended(self, fact: SessionEnded) -> tuple[Line, ...]:
+    def _ended(self, fact: SessionEnded) -> tuple[LiveLine, ...]:
         self._now("")
         tag, succeeded = self._tag(fact.session_id, fact.tier), fact.outcome is Outcome.SUCCESS
         self._running.discard(fact.session_id)
@@ -206,7 +206,7 @@ class Lines:
         ended = " · ".join(_figures(fact))
         going_on = fact.decision in {DecisionReason.HEALTHY, DecisionReason.ESCALATED}
         lines = [
-            Line(
+            LiveLine(
                 at=fact.at,
                 tag=tag,
                 label="ended",
@@ -214,16 +214,16 @@ class Lines:
                 detail=escaped(fact.error or ""),
                 tone=Tone.PLAIN if succeeded else Tone.BAD,
             ),
-            Line(at=fact.at, tag=tag, label="next", body=_next(fact), tone=Tone.HEAD if going_on else Tone.WARN),
+            LiveLine(at=fact.at, tag=tag, label="next", body=_next(fact), tone=Tone.HEAD if going_on else Tone.WARN),
         ]
         if finds:
-            lines.insert(0, Line(at=fact.at, tag=tag, label="finds", body=finds, tone=Tone.HEAD))
+            lines.insert(0, LiveLine(at=fact.at, tag=tag, label="finds", body=finds, tone=Tone.HEAD))
         return tuple(lines)
 
-    def _followed_up(self, fact: ActionFollowedUp) -> Line:
+    def _followed_up(self, fact: ActionFollowedUp) -> LiveLine:
         when = f"{fact.at:%Y-%m-%d %H:%M} UTC"
         found, tone = _FOUND[fact.held]
-        return Line(
+        return LiveLine(
             at=fact.at,
             tag=self._tag(fact.session_id, fact.tier),
             label="later" if fact.held is None else fact.held.value,

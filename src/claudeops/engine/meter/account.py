@@ -73,7 +73,7 @@ class CallRequest:
         return prices.DEAREST.charge(usage) if cost is None else cost
 
 
-class CallEnded:
+class CallWaker:
     """Wakes the calls that wait for another call to end."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class MeterAccount:
     clock: Clock
     log: Logger
     over_budget: Callable[[], None]  # called when a call was denied by a budget
-    ended: CallEnded
+    ended: CallWaker
     redactor: Redactor  # the daemon's, plus the token
     counts: Counting = UNCOUNTED
     availability: Availability | None = None  # hears that the API refuses us, or serves us again

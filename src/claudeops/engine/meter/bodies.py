@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 from starlette.types import Receive, Scope
 
-from claudeops.formats.model_request import ModelRequest, Objection
+from claudeops.formats.model_request import ModelRequest, RequestObjection
 from claudeops.http_server import ConnectionLimits
 
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
@@ -55,7 +55,7 @@ class BodyRefusedError(Exception):
         self.kind = kind
 
 
-class Place:
+class BodyRoom:
     """The room reserved for one body; given back once."""
 
     def __init__(self, bodies: Bodies, owner: object, size: int) -> None:
@@ -84,8 +84,8 @@ class Bodies:
         return self._held.total()
 
     @asynccontextmanager
-    async def place(self, owner: object, scope: Scope) -> AsyncIterator[Place]:
-        """Reserve room for a request's body for the length of the block, or until `Place.leave`.
+    async def place(self, owner: object, scope: Scope) -> AsyncIterator[BodyRoom]:
+        """Reserve room for a request's body for the length of the block, or until `BodyRoom.leave`.
 
         Raises `BodyRefusedError` if the body is too large, or there is no room in time.
         """
@@ -100,7 +100,7 @@ class Bodies:
         if not self._fits(owner, size):
             raise BodyRefusedError(500, "api_error", "too much is being sent at once")
         self._held[owner] += size
-        place = Place(self, owner, size)
+        place = BodyRoom(self, owner, size)
         try:
             yield place
         finally:
@@ -128,8 +128,8 @@ class Bodies:
         raise BodyRefusedError(408, "timeout_error", "the request did not come in time")
 
     async def understood(
-        self, body: bytes, read: Callable[[bytes], ModelRequest | Objection]
-    ) -> ModelRequest | Objection:
+        self, body: bytes, read: Callable[[bytes], ModelRequest | RequestObjection]
+    ) -> ModelRequest | RequestObjection:
         """Return what a body asks for; long bodies are parsed off the event loop."""
         if len(body) <= _AT_ONCE_BYTES:
             return read(body)
@@ -148,10 +148,10 @@ class Bodies:
         return self._held.total() + size <= limits.held_bytes and self._held[owner] + size <= limits.held_bytes_of_one
 
 
-class Outgoing:
+class OutgoingBody:
     """A body on its way out, released as soon as it is sent."""
 
-    def __init__(self, body: bytes, place: Place) -> None:
+    def __init__(self, body: bytes, place: BodyRoom) -> None:
         self.length = len(body)
         self._body = body
         self._place = place

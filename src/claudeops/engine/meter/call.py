@@ -18,10 +18,10 @@ from claudeops.domain.holds import ApiAnswer
 from claudeops.domain.spending.budget import BudgetDenied
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.meter.account import CallRequest, MeterAccount
-from claudeops.engine.meter.bodies import Bodies, BodyRefusedError, Outgoing, Place
+from claudeops.engine.meter.bodies import Bodies, BodyRefusedError, BodyRoom, OutgoingBody
 from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, ModelApi, answer_headers
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.formats.model_request import Objection, display, read_request, unknown_betas
+from claudeops.formats.model_request import RequestObjection, display, read_request, unknown_betas
 from claudeops.formats.usage import UsageReader
 from claudeops.http_server import disconnected, drop
 
@@ -76,7 +76,7 @@ class MeteredCall:
                 with anyio.CancelScope(shield=True):  # bounded by `drop`
                     await drop(self.scope, self.receive, unsent=self._broken)
 
-    async def _serve(self, place: Place) -> None:
+    async def _serve(self, place: BodyRoom) -> None:
         body = await self.bodies.read(self.receive)
         if body is None:
             return
@@ -89,7 +89,7 @@ class MeteredCall:
                 await self._refuse(understood)
             else:
                 asked, ours = understood
-                outgoing = Outgoing(ours, place)
+                outgoing = OutgoingBody(ours, place)
                 del understood, ours
                 await self._pass_on(asked, outgoing)
             self._tasks.cancel_scope.cancel()
@@ -110,7 +110,7 @@ class MeteredCall:
             counting=self.scope["path"] == COUNT_TOKENS,
         )
         request = await self.bodies.understood(body, read)
-        if isinstance(request, Objection):
+        if isinstance(request, RequestObjection):
             missing = HttpRefusal(status=404, type="not_found_error", message=request.message)
             return missing if request.model else _bad(request.message)
         asked = CallRequest(
@@ -125,7 +125,7 @@ class MeteredCall:
         await disconnected(self.receive)
         self._tasks.cancel_scope.cancel()
 
-    async def _pass_on(self, asked: CallRequest, body: Outgoing) -> None:
+    async def _pass_on(self, asked: CallRequest, body: OutgoingBody) -> None:
         if self.scope["path"] == COUNT_TOKENS:
             return await self._exchange(_Unbooked(), body)
         try:
@@ -151,7 +151,7 @@ class MeteredCall:
 
     # --- the exchange with the API ----------------------------------------------------------------------
 
-    async def _exchange(self, booking: _Booking | _Unbooked, body: Outgoing) -> None:
+    async def _exchange(self, booking: _Booking | _Unbooked, body: OutgoingBody) -> None:
         query = self.scope["query_string"].decode()
         path = f"{self.scope['path']}?{query}" if query else self.scope["path"]
         request = self.api.request(path, self.scope["headers"], body)

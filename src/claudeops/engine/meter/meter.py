@@ -19,11 +19,11 @@ from starlette.types import Receive, Scope, Send
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.sessions import Session
-from claudeops.engine.meter.account import CallEnded, Ledger, MeterAccount
+from claudeops.engine.meter.account import CallWaker, Ledger, MeterAccount
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
-from claudeops.engine.meter.upstream import ModelApi, Upstream
+from claudeops.engine.meter.upstream import ModelApi, ModelUpstream
 from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.harness.protocol import ModelAccess
 from claudeops.http_server import Crowd, listen
@@ -60,7 +60,7 @@ class MeterDeps:
 class Meter:
     """A running meter; made by `serve_meter`."""
 
-    def __init__(self, upstream: Upstream, api: ModelApi, deps: MeterDeps, limits: MeterLimits) -> None:
+    def __init__(self, upstream: ModelUpstream, api: ModelApi, deps: MeterDeps, limits: MeterLimits) -> None:
         self.url = ""  # set once connections are accepted
         self.crowd = Crowd(limits.connections)
         self.bodies = Bodies(limits)
@@ -69,7 +69,7 @@ class Meter:
         self._api = api
         self._deps = deps
         self._accounts: dict[str, MeterAccount] = {}
-        self._ended = CallEnded()
+        self._ended = CallWaker()
 
     @asynccontextmanager
     async def account(
@@ -142,7 +142,9 @@ class Meter:
 
 
 @asynccontextmanager
-async def serve_meter(upstream: Upstream, deps: MeterDeps, limits: MeterLimits | None = None) -> AsyncIterator[Meter]:
+async def serve_meter(
+    upstream: ModelUpstream, deps: MeterDeps, limits: MeterLimits | None = None
+) -> AsyncIterator[Meter]:
     """Run a meter for the length of the block; requests that are open at its end are dropped within a few seconds.
 
     Raises `ConfigurationError` if the connections to the model API cannot be prepared as configured.

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpcore2
 
-from claudeops.engine.meter.bodies import Outgoing
+from claudeops.engine.meter.bodies import OutgoingBody
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
 
@@ -79,7 +79,7 @@ _KEPT: Final = _Kept(max_connections=None, max_keepalive_connections=_KEPT_CONNE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Upstream:
+class ModelUpstream:
     """The model API as the operator has configured it."""
 
     base_url: str | None = field(default=None, repr=False)  # None: the public one; no slash at the end
@@ -123,7 +123,7 @@ class ModelApi:
     texts of answers) is not needed here, and takes as long as the connection itself.
     """
 
-    def __init__(self, upstream: Upstream, pool: httpcore2.AsyncConnectionPool) -> None:
+    def __init__(self, upstream: ModelUpstream, pool: httpcore2.AsyncConnectionPool) -> None:
         self._upstream = upstream
         self._pool = pool
         base = urlsplit(upstream.url)
@@ -141,7 +141,7 @@ class ModelApi:
         """Close the connections."""
         await self._pool.aclose()
 
-    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: Outgoing) -> httpcore2.Request:
+    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: OutgoingBody) -> httpcore2.Request:
         """Return a child's request as it goes to the API, with the API's path, the real credential and ``body``."""
         url, target = self._url, self._path + path.encode()
         return httpcore2.Request(

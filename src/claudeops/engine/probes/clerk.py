@@ -23,7 +23,7 @@ from claudeops.domain.alerts.alert import HANDLED
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
-from claudeops.domain.probes.news import Chain, News, collect
+from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
 from claudeops.domain.probes.record import FAILING
 from claudeops.domain.sessions import NewSession, Session, Suppressed
 from claudeops.engine.probes.roster import Roster, Watched
@@ -56,10 +56,10 @@ async def pause(stirred: anyio.Event, seconds: float) -> None:
 class Alarm:
     """How a chain is started because of probes."""
 
-    session: Callable[[Chain], NewSession]
+    session: Callable[[ChainRequest], NewSession]
     rules: Callable[[], EscalationRules]
     announce: Callable[[], Awaitable[None]]  # to whoever waits for queued sessions
-    failed: Callable[[Chain], Awaitable[Done]] | None = None  # decides about failures as about all alerts
+    failed: Callable[[ChainRequest], Awaitable[Done]] | None = None  # decides about failures as about all alerts
 
 
 @dataclass(kw_only=True, slots=True)
@@ -181,7 +181,7 @@ class Clerk:
         failing = (each for each in self.roster if each.standing.state in FAILING and not each.standing.incident)
         return [each.probe.name for each in failing if each.probe.starts_chain][:_MOST_LOOKED_AT]
 
-    def _news(self, now: datetime) -> tuple[News, float | None]:
+    def _news(self, now: datetime) -> tuple[ProbeNews, float | None]:
         """Return the news, and in how many seconds a probe that must wait now may start a chain."""
         probes, until = [], list[datetime]()
         for each in self.roster:
@@ -196,7 +196,7 @@ class Clerk:
         left = max(timedelta(), min(until) - now).total_seconds() if until else None
         return news, left
 
-    async def _start(self, chain: Chain) -> None:
+    async def _start(self, chain: ChainRequest) -> None:
         await self.write_changes()  # the failures, if a look has added one since
         now = self.clock.now()
         if self.alarm.failed is not None:
@@ -217,7 +217,7 @@ class Clerk:
             case None:
                 pass  # a chain that is under way knows of it
 
-    def _told(self, chain: Chain, now: datetime, *, is_told: bool) -> None:
+    def _told(self, chain: ChainRequest, now: datetime, *, is_told: bool) -> None:
         for name in chain.probes:
             self.roster.joined(name, chain.fingerprint)
             watched = self.roster.watched.get(name)

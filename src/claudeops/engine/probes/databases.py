@@ -9,8 +9,8 @@ import struct
 from typing import Final
 
 from claudeops.domain.probes.probe import MysqlLook, PostgresLook, RedisLook, Saw
-from claudeops.engine.probes.seen import Attempt, LookFailedError, Seen, down, quote
-from claudeops.engine.probes.stream import Means, Stream
+from claudeops.engine.probes.seen import Attempt, LookFailedError, LookResult, down, quote
+from claudeops.engine.probes.stream import Means, ProbeStream
 
 _USER: Final = "claudeops_probe"  # stands in the server's log as one that may not log in
 _LONGEST_MESSAGE: Final = 16 * 1024
@@ -20,7 +20,7 @@ _LONGEST_MESSAGE: Final = 16 * 1024
 _PROTOCOL: Final = 196_608  # 3.0
 
 
-async def look_postgres(look: PostgresLook, means: Means, attempt: Attempt) -> Seen:
+async def look_postgres(look: PostgresLook, means: Means, attempt: Attempt) -> LookResult:
     """Begin a session and look at the first answer, as pg_isready does; raises `LookFailedError`."""
     async with means.connection(look.host, look.port, attempt) as stream:
         settings = f"user\0{_USER}\0database\0{_USER}\0application_name\0claudeops\0\0".encode()
@@ -28,18 +28,18 @@ async def look_postgres(look: PostgresLook, means: Means, attempt: Attempt) -> S
         attempt.begin("waiting for the server's first message")
         kind, length = await _head(stream, "!cI", "PostgreSQL")
         if kind == b"R":
-            return Seen(Saw.UP, "it accepts connections")
+            return LookResult(Saw.UP, "it accepts connections")
         if kind != b"E" or not 4 < length <= _LONGEST_MESSAGE:  # noqa: PLR2004 - the length counts itself
             raise _other_protocol(stream, "PostgreSQL")
         fields = _error_fields(await stream.exactly(length - 4))
     told = f"{quote(fields.get('M', ''))} ({fields.get('C', '')[:5]})"
     match fields.get("C"):
         case "57P03":
-            return Seen(Saw.DOWN, f"it accepts no connections: {told}")
+            return LookResult(Saw.DOWN, f"it accepts no connections: {told}")
         case "53300":
-            return Seen(Saw.DEGRADED, f"it has no connection left: {told}")
+            return LookResult(Saw.DEGRADED, f"it has no connection left: {told}")
         case _:
-            return Seen(Saw.UP, f"it answers: {told}")
+            return LookResult(Saw.UP, f"it answers: {told}")
 
 
 def _error_fields(body: bytes) -> dict[str, str]:
@@ -59,7 +59,7 @@ _CAPABILITIES: Final = 0x1 | 0x200 | 0x8000 | 0x80000
 """LONG_PASSWORD, PROTOCOL_41, SECURE_CONNECTION and PLUGIN_AUTH."""
 
 
-async def look_mysql(look: MysqlLook, means: Means, attempt: Attempt) -> Seen:
+async def look_mysql(look: MysqlLook, means: Means, attempt: Attempt) -> LookResult:
     """Read the greeting, then fail to log in: a server blocks hosts that leave in the middle of its handshake.
 
     Raises `LookFailedError`.
@@ -81,10 +81,10 @@ async def look_mysql(look: MysqlLook, means: Means, attempt: Attempt) -> Seen:
         if packet[0] == _OTHER_METHOD:  # it wants another way to log in, and refuses this one in the end too
             await stream.send(_framed(b"", number + 1))
             await _packet(stream)
-    return Seen(Saw.UP, f"it greets as {quote(version)}")
+    return LookResult(Saw.UP, f"it greets as {quote(version)}")
 
 
-async def _packet(stream: Stream) -> tuple[int, bytes]:
+async def _packet(stream: ProbeStream) -> tuple[int, bytes]:
     head = await stream.exactly(4)
     length = int.from_bytes(head[:3], "little")
     if len(head) < 4 or not 0 < length <= _LONGEST_MESSAGE:  # noqa: PLR2004 - three bytes and a number
@@ -99,15 +99,15 @@ def _framed(body: bytes, number: int) -> bytes:
     return len(body).to_bytes(3, "little") + bytes([number & 0xFF]) + body
 
 
-def _mysql_error(packet: bytes) -> Seen:
+def _mysql_error(packet: bytes) -> LookResult:
     code = int.from_bytes(packet[1:3], "little")
     words = packet[3:]
     told = f"{quote(words[6:] if words.startswith(b'#') else words)} ({code})"
     if code in _CONNECTIONS_USED_UP:
-        return Seen(Saw.DEGRADED, f"it has no connection left: {told}")
+        return LookResult(Saw.DEGRADED, f"it has no connection left: {told}")
     if code == _HOST_REFUSED:
-        return Seen(Saw.DEGRADED, f"it refuses this host: {told}")
-    return Seen(Saw.UP, f"it answers: {told}")
+        return LookResult(Saw.DEGRADED, f"it refuses this host: {told}")
+    return LookResult(Saw.UP, f"it answers: {told}")
 
 
 # --- Redis and Valkey: "RESP" ---------------------------------------------------------------------------
@@ -117,7 +117,7 @@ _READY: Final = ("NOAUTH", "NOPERM", "WRONGPASS", "DENIED")
 _PARTLY: Final = ("LOADING", "BUSY", "MASTERDOWN", "MISCONF", "READONLY", "CLUSTERDOWN", "ERR max number of clients")
 
 
-async def look_redis(look: RedisLook, means: Means, attempt: Attempt) -> Seen:
+async def look_redis(look: RedisLook, means: Means, attempt: Attempt) -> LookResult:
     """Send PING; raises `LookFailedError`."""
     async with means.connection(look.host, look.port, attempt) as stream:
         await stream.send(b"*1\r\n$4\r\nPING\r\n")
@@ -130,16 +130,16 @@ async def look_redis(look: RedisLook, means: Means, attempt: Attempt) -> Seen:
             raise _other_protocol(stream, "Redis")
     said = word[1:].decode("utf-8", "replace")
     if word == b"+PONG" or (word[:1] == b"-" and said.startswith(_READY)):
-        return Seen(Saw.UP, f"it answers {quote(said)}")
+        return LookResult(Saw.UP, f"it answers {quote(said)}")
     if said.startswith(_PARTLY):
-        return Seen(Saw.DEGRADED, f"it answers {quote(said)}")
-    return Seen(Saw.DOWN, f"it answers PING with {quote(said)}")
+        return LookResult(Saw.DEGRADED, f"it answers {quote(said)}")
+    return LookResult(Saw.DOWN, f"it answers PING with {quote(said)}")
 
 
 # --- of all three ---------------------------------------------------------------------------------------
 
 
-async def _head(stream: Stream, form: str, protocol: str) -> tuple[bytes, int]:
+async def _head(stream: ProbeStream, form: str, protocol: str) -> tuple[bytes, int]:
     head = await stream.exactly(struct.calcsize(form))
     if len(head) < struct.calcsize(form):
         raise _other_protocol(stream, protocol)
@@ -147,7 +147,7 @@ async def _head(stream: Stream, form: str, protocol: str) -> tuple[bytes, int]:
     return kind, length
 
 
-def _other_protocol(stream: Stream, protocol: str) -> LookFailedError:
+def _other_protocol(stream: ProbeStream, protocol: str) -> LookFailedError:
     if not stream.first:
         return down("it closed the connection without an answer")
     return down(f"it does not speak the protocol of {protocol}: it answered {quote(stream.first)}")

@@ -30,7 +30,7 @@ Signature = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
+class DeclaredNow:
     """What is declared now."""
 
     probes: tuple[Probe, ...] = ()
@@ -75,7 +75,7 @@ def signature_of(path: Path) -> Signature | None:
 
 
 @dataclass(kw_only=True, slots=True)
-class Reading:
+class DeclaredReader:
     """Reads what is declared, and notices that it has changed."""
 
     file: Path | None = None  # it need not exist: then only the manifests declare probes
@@ -90,14 +90,14 @@ class Reading:
     _fault: str = ""
     _thread: Threads = field(default_factory=lambda: Threads(most=1))
 
-    async def changed(self) -> Declared | None:
+    async def changed(self) -> DeclaredNow | None:
         """Return what is declared now; ``None`` if that is what was returned before, or nobody can tell."""
         try:
             return await self._thread.run(self._read, seconds=_READ_SECONDS, what="reading the probes file")
         except OSError:
             return None  # the disk does not answer; what was declared before serves
 
-    def _read(self) -> Declared | None:
+    def _read(self) -> DeclaredNow | None:
         estate, signature, others = self.estate(), self._look(), self.others()
         if (estate, signature, others) == (self._from, self._signature, self._others):
             return None
@@ -110,7 +110,7 @@ class Reading:
         taken = {casefold_key(probe.name) for probe in self._declaration.probes}
         own = (*self._declaration.probes, *(each for each in others if casefold_key(each.name) not in taken))
         probes = all_probes(own, derived.probes, estate)
-        return Declared(
+        return DeclaredNow(
             probes=probes, dependencies=dependencies_of(probes, estate), fault=self._fault, is_whole=not estate.unread
         )
 

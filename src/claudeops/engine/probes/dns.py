@@ -11,7 +11,7 @@ import anyio
 
 from claudeops.domain.network.never_asked import refuse_host
 from claudeops.domain.probes.probe import DnsLook, Saw
-from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
+from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 
 if TYPE_CHECKING:  # dnspython is slow to import, and one kind needs it
@@ -24,7 +24,7 @@ _MOST_SHOWN: Final = 4  # values of an answer
 _FILE_SECONDS: Final = 5.0
 
 
-async def look_dns(look: DnsLook, means: Means, attempt: Attempt) -> Seen:
+async def look_dns(look: DnsLook, means: Means, attempt: Attempt) -> LookResult:
     """Ask for a record and hold the answer against what is expected; raises `LookFailedError`."""
     attempt.begin("getting ready to ask", ours=True)
     await means.load("dns.asyncquery")
@@ -37,7 +37,7 @@ async def look_dns(look: DnsLook, means: Means, attempt: Attempt) -> Seen:
     shown = ", ".join(map(quote, values[:_MOST_SHOWN])) + (" and more" if len(values) > _MOST_SHOWN else "")
     if missing := wanted - {_plain(value) for value in values}:
         raise down(f"{look.query} {look.record} is {shown}, without {', '.join(map(quote, sorted(missing)))}")
-    return Seen(Saw.UP, f"{look.query} {look.record} is {shown}")
+    return LookResult(Saw.UP, f"{look.query} {look.record} is {shown}")
 
 
 def _question(look: DnsLook) -> dns.message.QueryMessage:

@@ -11,18 +11,18 @@ from typing import Final
 from urllib.parse import quote as percent
 
 from claudeops.domain.probes.probe import DockerLook, Saw
-from claudeops.engine.probes.exchange import Question, exchange
-from claudeops.engine.probes.seen import Attempt, LookFailedError, Seen, blind, quote
+from claudeops.engine.probes.exchange import ProbeQuestion, exchange
+from claudeops.engine.probes.seen import Attempt, LookFailedError, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
 
 _FOUND, _UNKNOWN = 200, 404
 _DEGRADED: Final = frozenset({"starting"})
 
 
-async def look_docker(look: DockerLook, means: Means, attempt: Attempt) -> Seen:
+async def look_docker(look: DockerLook, means: Means, attempt: Attempt) -> LookResult:
     """Ask the engine about one container; raises `LookFailedError`."""
     attempt.asks_other = True
-    question = Question(target=f"/containers/{percent(look.container, safe='')}/json", authority="docker")
+    question = ProbeQuestion(target=f"/containers/{percent(look.container, safe='')}/json", authority="docker")
     try:
         async with means.unix_connection(look.socket, attempt) as stream:
             answer = await exchange(stream, question, attempt)
@@ -31,7 +31,7 @@ async def look_docker(look: DockerLook, means: Means, attempt: Attempt) -> Seen:
             raise _unusable(error) from None
         raise
     if answer.status == _UNKNOWN:
-        return Seen(Saw.DOWN, f"there is no container {quote(look.container)}")
+        return LookResult(Saw.DOWN, f"there is no container {quote(look.container)}")
     if answer.status != _FOUND:
         raise blind(f"the container engine answers {answer.status}")
     document = answer.json(attempt, quotes=False)
@@ -60,7 +60,7 @@ def _was_connecting(attempt: Attempt) -> bool:
     return attempt.doing.startswith("connecting")
 
 
-def _judged(state: Mapping[str, object], restarts: object) -> Seen:
+def _judged(state: Mapping[str, object], restarts: object) -> LookResult:
     status = state.get("Status")
     told = f"it is {quote(status)}" if isinstance(status, str) else "it has no state"
     if isinstance(restarts, int) and restarts:
@@ -69,12 +69,12 @@ def _judged(state: Mapping[str, object], restarts: object) -> Seen:
         code = state.get("ExitCode")
         told += f", exit code {code}" if status in {"exited", "dead"} and isinstance(code, int) else ""
         told += ", out of memory" if state.get("OOMKilled") is True else ""
-        return Seen(Saw.DOWN, told)
+        return LookResult(Saw.DOWN, told)
     health = state.get("Health")
     tested = health.get("Status") if isinstance(health, dict) else None
     if not isinstance(tested, str) or tested in {"", "none"}:
-        return Seen(Saw.UP, told)
+        return LookResult(Saw.UP, told)
     told += f" and {quote(tested)}"
     if tested == "healthy":
-        return Seen(Saw.UP, told)
-    return Seen(Saw.DEGRADED if tested in _DEGRADED else Saw.DOWN, told)
+        return LookResult(Saw.UP, told)
+    return LookResult(Saw.DEGRADED if tested in _DEGRADED else Saw.DOWN, told)

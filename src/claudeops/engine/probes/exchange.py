@@ -17,7 +17,7 @@ import h11
 import orjson
 
 from claudeops.engine.probes.seen import Attempt, blind, quote
-from claudeops.engine.probes.stream import Certificate, Means, Stream, certificate_of
+from claudeops.engine.probes.stream import Certificate, Means, ProbeStream, certificate_of
 
 MOST_BODY: Final = 256 * 1024
 """Bytes of a body that are read."""
@@ -70,7 +70,7 @@ def url_of(text: str, *, base: str = "") -> Url | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class ProbeQuestion:
     """What is asked of a connection."""
 
     target: str
@@ -92,7 +92,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ExchangeAnswer:
     """What came back."""
 
     status: int
@@ -120,7 +120,9 @@ class Answer:
             raise attempt.failed(f"it answered {self.status}, but not with JSON{instead}") from None
 
 
-async def ask(url: Url, means: Means, attempt: Attempt, *, verify: bool = True, question: Question) -> Answer:
+async def ask(
+    url: Url, means: Means, attempt: Attempt, *, verify: bool = True, question: ProbeQuestion
+) -> ExchangeAnswer:
     """Connect to the host of a URL, ask, and return the answer; raises `LookFailedError`."""
     async with means.connection(url.host, url.port, attempt) as stream:
         certificate = None
@@ -131,8 +133,8 @@ async def ask(url: Url, means: Means, attempt: Attempt, *, verify: bool = True, 
 
 
 async def exchange(
-    stream: Stream, question: Question, attempt: Attempt, *, certificate: Certificate | None = None
-) -> Answer:
+    stream: ProbeStream, question: ProbeQuestion, attempt: Attempt, *, certificate: Certificate | None = None
+) -> ExchangeAnswer:
     """Ask over a connection and return the answer; raises `LookFailedError`."""
     connection = h11.Connection(h11.CLIENT)
     attempt.begin("sending the request")
@@ -148,7 +150,7 @@ async def exchange(
         raise attempt.failed(_misspoken(error, stream)) from None
 
 
-def _misspoken(error: h11.RemoteProtocolError, stream: Stream) -> str:
+def _misspoken(error: h11.RemoteProtocolError, stream: ProbeStream) -> str:
     if not stream.first:
         return "it closed the connection without an answer"
     if error.error_status_hint == 431:  # noqa: PLR2004 - as h11 says it
@@ -156,7 +158,7 @@ def _misspoken(error: h11.RemoteProtocolError, stream: Stream) -> str:
     return f"its answer breaks the rules of HTTP or ended early: {stream.attempt.doing}"
 
 
-async def _answer(connection: h11.Connection, stream: Stream, certificate: Certificate | None) -> Answer:
+async def _answer(connection: h11.Connection, stream: ProbeStream, certificate: Certificate | None) -> ExchangeAnswer:
     status, headers, body, chunks, begun = 0, {}, bytearray(), 0, b""
     while len(body) <= MOST_BODY:
         event = connection.next_event()
@@ -179,7 +181,7 @@ async def _answer(connection: h11.Connection, stream: Stream, certificate: Certi
                 await anyio.lowlevel.checkpoint()
         elif isinstance(event, (h11.EndOfMessage, h11.ConnectionClosed)) or event is h11.PAUSED:
             break
-    return Answer(
+    return ExchangeAnswer(
         status=status,
         headers=headers,
         body=bytes(body[:MOST_BODY]),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from claudeops.domain.estate.estate import Probed
+from claudeops.domain.estate.estate import ProbedPlaces
 from claudeops.engine.probes.declared import Signature, allow_all, read_file, signature_of
 from claudeops.formats.probes.hosts import probed_by
 
@@ -22,13 +22,13 @@ class ProbedHosts:
     file: Path
     refuse_command: Callable[[str], str | None] = allow_all
     _signature: Signature | None = None
-    _found: Probed = field(default_factory=Probed)
+    _found: ProbedPlaces = field(default_factory=ProbedPlaces)
 
-    def read(self) -> Probed:
+    def read(self) -> ProbedPlaces:
         """Return the hosts and their ports; blocks. Raises `OSError`."""
         signature = signature_of(self.file)
         if signature is None:
-            self._found = Probed()
+            self._found = ProbedPlaces()
         elif signature != self._signature:
             found = read_file(self.file, refuse_command=self.refuse_command)
             self._found = self._found if isinstance(found, str) else probed_by(found.probes)

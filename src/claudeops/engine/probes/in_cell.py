@@ -23,7 +23,7 @@ from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, Sandb
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.look_cell import LookCell
-from claudeops.engine.cell.own_network import Names
+from claudeops.engine.cell.own_network import NameLookup
 from claudeops.engine.cell.reach import Needs, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.probes.programs import NotRun, Ran, run_to_end
@@ -34,9 +34,9 @@ from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
 from claudeops.formats.network.headers import SecretHeader
 from claudeops.harness.base import git_environment, plain_environment
-from claudeops.harness.protocol import Command
+from claudeops.harness.protocol import CliCommand
 from claudeops.logs import Logger
-from claudeops.policy.tiers import NodeScope, Scope, TierPolicy, judge
+from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, judge
 from claudeops.tasks import Threads
 
 BASH: Final = Path("/bin/bash")
@@ -68,7 +68,7 @@ class CellCommands:
     headers: Sequence[SecretHeader] = field(default=(), repr=False)  # that are added to what they send
     template_home: Path | None = None  # copied into the home of each
     bounds: Bounds = field(default_factory=Bounds)
-    names: Names = field(default_factory=Names)  # of the hosts that commands may reach
+    names: NameLookup = field(default_factory=NameLookup)  # of the hosts that commands may reach
     log: Logger
     looks: Mapping[str, LookCell] = field(default_factory=dict)  # what the daemon runs for commands, by program
     slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
@@ -115,7 +115,7 @@ class CellCommands:
 
     async def _judged(self, command: str, workspace: Workspace) -> Verdict:
         node = self.scope
-        scope = Scope(
+        scope = JudgeScope(
             estate=self.estate(),
             repos_dir=node.repos_dir,
             dry_run=node.dry_run,
@@ -187,7 +187,9 @@ class CellCommands:
             **(variables(network.relayed, self.env) if network is not None and network.authority else {}),
         }
         argv = (str(BASH), "--noprofile", "--norc", "-c", text)
-        return await process.spawn(Command(argv=argv, env=env), cwd=workspace.workdir, mark=mark, sandboxed=sandboxed)
+        return await process.spawn(
+            CliCommand(argv=argv, env=env), cwd=workspace.workdir, mark=mark, sandboxed=sandboxed
+        )
 
     def _shown(self) -> Sequence[Path]:
         return named_in(self.env)

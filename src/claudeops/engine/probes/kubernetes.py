@@ -18,8 +18,8 @@ from typing import Final
 from urllib.parse import quote as percent
 
 from claudeops.domain.probes.probe import KubernetesLook, Saw
-from claudeops.engine.probes.exchange import Answer, Question, Url, exchange, url_of
-from claudeops.engine.probes.seen import Attempt, Seen, blind, quote
+from claudeops.engine.probes.exchange import ExchangeAnswer, ProbeQuestion, Url, exchange, url_of
+from claudeops.engine.probes.seen import Attempt, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.tasks import Threads
 
@@ -46,7 +46,7 @@ class Cluster:
     token: str = field(default="", repr=False)
 
 
-async def look_kubernetes(look: KubernetesLook, means: Means, attempt: Attempt) -> Seen:
+async def look_kubernetes(look: KubernetesLook, means: Means, attempt: Attempt) -> LookResult:
     """Ask the cluster for one workload; raises `LookFailedError`."""
     attempt.asks_other = True
     kind, _, name = look.workload.partition("/")
@@ -64,7 +64,7 @@ async def look_kubernetes(look: KubernetesLook, means: Means, attempt: Attempt) 
     target = f"{cluster.url.target.rstrip('/')}/apis/apps/v1/namespaces/{namespace}/{plural}/{percent(name, safe='')}"
     answer = await _asked(cluster, target, means, attempt)
     if answer.status == _UNKNOWN:
-        return Seen(Saw.DOWN, f"there is no {quote(look.workload)} in the namespace {quote(look.namespace)}")
+        return LookResult(Saw.DOWN, f"there is no {quote(look.workload)} in the namespace {quote(look.namespace)}")
     if answer.status in _FORBIDDEN:
         raise blind(f"the cluster answers {answer.status}: the account may not get {plural}")
     if answer.status != _FOUND:
@@ -72,17 +72,17 @@ async def look_kubernetes(look: KubernetesLook, means: Means, attempt: Attempt) 
     return _judged(answer.json(attempt, quotes=False))
 
 
-async def _asked(cluster: Cluster, target: str, means: Means, attempt: Attempt) -> Answer:
+async def _asked(cluster: Cluster, target: str, means: Means, attempt: Attempt) -> ExchangeAnswer:
     headers = {"accept": "application/json"}
     if cluster.token:
         headers["authorization"] = f"Bearer {cluster.token}"
-    question = Question(target=target, authority=cluster.url.authority, headers=headers)
+    question = ProbeQuestion(target=target, authority=cluster.url.authority, headers=headers)
     async with means.connection(cluster.url.host, cluster.url.port, attempt) as stream:
         await stream.start_tls(cluster.context, cluster.server_name)
         return await exchange(stream, question, attempt)
 
 
-def _judged(document: object) -> Seen:
+def _judged(document: object) -> LookResult:
     """Hold what is ready against what is wanted."""
     match document:
         case {"kind": "DaemonSet", "status": dict(status)}:
@@ -94,11 +94,11 @@ def _judged(document: object) -> Seen:
     if not isinstance(wanted, int) or not isinstance(ready, int):
         raise blind("the cluster answers with something that is not a workload")
     if wanted == 0:
-        return Seen(Saw.UP, "no replica is wanted")
+        return LookResult(Saw.UP, "no replica is wanted")
     told = f"{ready} of {wanted} replicas are ready"
     if ready >= wanted:
-        return Seen(Saw.UP, told)
-    return Seen(Saw.DEGRADED if ready > 0 else Saw.DOWN, told)
+        return LookResult(Saw.UP, told)
+    return LookResult(Saw.DEGRADED if ready > 0 else Saw.DOWN, told)
 
 
 # --- the way to a cluster -----------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from claudeops.domain.probes.probe import (
     HttpLook,
     IcmpLook,
     KubernetesLook,
-    Look,
     MysqlLook,
     Observation,
     PostgresLook,
     Probe,
+    ProbeLook,
     PrometheusLook,
     RedisLook,
     Saw,
@@ -36,7 +36,7 @@ from claudeops.engine.probes.kubernetes import look_kubernetes
 from claudeops.engine.probes.network import look_icmp, look_tcp, look_tls
 from claudeops.engine.probes.programs import RunCommand, look_command, look_systemd
 from claudeops.engine.probes.prometheus import look_prometheus
-from claudeops.engine.probes.seen import Attempt, LookFailedError, Seen, blind, cleaned
+from claudeops.engine.probes.seen import Attempt, LookFailedError, LookResult, blind, cleaned
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.web import look_http
 from claudeops.logs import LogEvent, Logger
@@ -67,12 +67,12 @@ class Looker:
                 seen = await self._seen(probe, attempt)
                 took = attempt.seconds * 1000 if isinstance(probe.look, _TIMED) else None
             except LookFailedError as error:
-                seen = Seen(error.saw, error.detail)
+                seen = LookResult(error.saw, error.detail)
             except Exception as error:
                 self.log.critical(
                     LogEvent.PROBE_LOOK_CRASHED, probe=probe.name, kind=kind_of(probe.look), exc_info=True
                 )
-                seen = Seen(Saw.NOTHING, f"the look itself failed ({type(error).__name__}): {attempt.doing}")
+                seen = LookResult(Saw.NOTHING, f"the look itself failed ({type(error).__name__}): {attempt.doing}")
         seen = seen or attempt.timed_out()
         return Observation(
             saw=seen.saw,
@@ -81,7 +81,7 @@ class Looker:
             latency_ms=took if seen.latency_ms is None else seen.latency_ms,
         )
 
-    async def _seen(self, probe: Probe, attempt: Attempt) -> Seen:
+    async def _seen(self, probe: Probe, attempt: Attempt) -> LookResult:
         match probe.look:
             case CommandLook() as look:
                 return await look_command(look, self.run_command, attempt)
@@ -93,7 +93,7 @@ class Looker:
                 raise blind("this kind of probe is not known here")
 
 
-_KINDS: Final[Mapping[type[Look], Callable[[Any, Means, Attempt], Awaitable[Seen]]]] = {
+_KINDS: Final[Mapping[type[ProbeLook], Callable[[Any, Means, Attempt], Awaitable[LookResult]]]] = {
     HttpLook: look_http,
     TcpLook: look_tcp,
     TlsLook: look_tls,

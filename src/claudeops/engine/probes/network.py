@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.probes.probe import IcmpLook, Saw, TcpLook, TlsLook
-from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
+from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means, certificate_of
 
 _MOST_BANNER: Final = 4096  # bytes in which a banner is looked for
@@ -18,11 +18,11 @@ PINGS_FORBIDDEN: Final = (
 )
 
 
-async def look_tcp(look: TcpLook, means: Means, attempt: Attempt) -> Seen:
+async def look_tcp(look: TcpLook, means: Means, attempt: Attempt) -> LookResult:
     """Connect to a port, and look for a banner where one is expected; raises `LookFailedError`."""
     async with means.connection(look.host, look.port, attempt) as stream:
         if not look.banner:
-            return Seen(Saw.UP, f"port {look.port} accepts connections")
+            return LookResult(Saw.UP, f"port {look.port} accepts connections")
         attempt.begin("waiting for the banner")
         wanted, found = look.banner.encode(), b""
         while wanted not in found:
@@ -31,12 +31,12 @@ async def look_tcp(look: TcpLook, means: Means, attempt: Attempt) -> Seen:
             if not more or len(found) == _MOST_BANNER:
                 break
         if wanted in found:
-            return Seen(Saw.UP, f"port {look.port} greets with {quote(found)}")
+            return LookResult(Saw.UP, f"port {look.port} greets with {quote(found)}")
         greeting = f"greets with {quote(found)}" if found else "closes the connection without a word"
         raise down(f"port {look.port} {greeting}, without {quote(look.banner)}")
 
 
-async def look_tls(look: TlsLook, means: Means, attempt: Attempt) -> Seen:
+async def look_tls(look: TlsLook, means: Means, attempt: Attempt) -> LookResult:
     """Make a handshake and look at the certificate; raises `LookFailedError`."""
     async with means.connection(look.host, look.port, attempt) as stream:
         name = look.server_name or look.host.removeprefix("[").removesuffix("]")
@@ -47,11 +47,11 @@ async def look_tls(look: TlsLook, means: Means, attempt: Attempt) -> Seen:
     now = means.clock.now()
     days, told = certificate.days_left(now), certificate.told(now)
     if days <= look.down_within:
-        return Seen(Saw.DOWN, told)
-    return Seen(Saw.DEGRADED if days <= look.expires_within else Saw.UP, told)
+        return LookResult(Saw.DOWN, told)
+    return LookResult(Saw.DEGRADED if days <= look.expires_within else Saw.UP, told)
 
 
-async def look_icmp(look: IcmpLook, means: Means, attempt: Attempt) -> Seen:
+async def look_icmp(look: IcmpLook, means: Means, attempt: Attempt) -> LookResult:
     """Send echo requests, without privileges where the kernel allows that; raises `LookFailedError`."""
     address = (await means.addresses(look.host, 0, attempt))[0][1]
     await means.load("icmplib")
@@ -77,5 +77,5 @@ async def look_icmp(look: IcmpLook, means: Means, attempt: Attempt) -> Seen:
     lost = 1 - host.packets_received / count
     told = f"{host.packets_received} of {count} echo requests were answered"
     if not host.packets_received:
-        return Seen(Saw.DOWN, told)
-    return Seen(Saw.DEGRADED if lost >= look.lost else Saw.UP, told, latency_ms=host.avg_rtt)
+        return LookResult(Saw.DOWN, told)
+    return LookResult(Saw.DEGRADED if lost >= look.lost else Saw.UP, told, latency_ms=host.avg_rtt)

@@ -14,13 +14,13 @@ import anyio
 from anyio.abc import ByteReceiveStream
 
 from claudeops.domain.probes.probe import CommandLook, Saw, SystemdLook
-from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
+from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
 from claudeops.engine.process.child import Child
 from claudeops.errors import HarnessError
-from claudeops.harness.protocol import Command
+from claudeops.harness.protocol import CliCommand
 
 MOST_OUTPUT: Final = 256 * 1024
 """Bytes of output that a program may write; one that writes more is ended."""
@@ -51,7 +51,7 @@ RunCommand = Callable[[str, float], Awaitable[Ran | NotRun]]
 """Runs the text of a command in the cell, for at most so many seconds; cancelled, it leaves nothing running."""
 
 
-async def look_command(look: CommandLook, run: RunCommand | None, attempt: Attempt) -> Seen:
+async def look_command(look: CommandLook, run: RunCommand | None, attempt: Attempt) -> LookResult:
     """Run a reading command and hold its exit code and output against what is expected; raises `LookFailedError`."""
     if run is None:
         raise blind("commands are run by the daemon only, in its cell")
@@ -63,12 +63,12 @@ async def look_command(look: CommandLook, run: RunCommand | None, attempt: Attem
     if ran.exit_code is None:
         raise down(f"{ran.cut}, and was ended: it said {said}")
     if ran.exit_code in look.degraded:
-        return Seen(Saw.DEGRADED, f"exit code {ran.exit_code}, and said {said}")
+        return LookResult(Saw.DEGRADED, f"exit code {ran.exit_code}, and said {said}")
     if ran.exit_code != 0:
-        return Seen(Saw.DOWN, f"exit code {ran.exit_code}, and said {said}")
+        return LookResult(Saw.DOWN, f"exit code {ran.exit_code}, and said {said}")
     if look.text and look.text not in ran.output:
-        return Seen(Saw.DOWN, f"its output is without {quote(look.text)}, and ends with {said}")
-    return Seen(Saw.UP, f"it said {said}")
+        return LookResult(Saw.DOWN, f"its output is without {quote(look.text)}, and ends with {said}")
+    return LookResult(Saw.UP, f"it said {said}")
 
 
 # --- systemd -----------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ _PASSED: Final = ("PATH", "DBUS_SYSTEM_BUS_ADDRESS")
 _SHOWN: Final = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts")
 
 
-async def look_systemd(look: SystemdLook, means: Means, attempt: Attempt) -> Seen:
+async def look_systemd(look: SystemdLook, means: Means, attempt: Attempt) -> LookResult:
     """Ask systemd for the state of a unit; raises `LookFailedError`."""
     attempt.asks_other = True
     attempt.begin("waiting for systemctl")
@@ -98,11 +98,11 @@ async def ask_systemd(arguments: Sequence[str], means: Means) -> str:
     return ran.output
 
 
-def judged(unit: str, states: Mapping[str, str]) -> Seen:
+def judged(unit: str, states: Mapping[str, str]) -> LookResult:
     """Return how a unit stands, given what ``systemctl show`` says of it."""
     load, active, sub = (states.get(name, "") for name in ("LoadState", "ActiveState", "SubState"))
     if load == "not-found":
-        return Seen(Saw.DOWN, f"there is no unit {quote(unit)}")
+        return LookResult(Saw.DOWN, f"there is no unit {quote(unit)}")
     if not active:
         raise blind("systemd says nothing about the state of the unit")
     told = f"it is {active} ({sub})"
@@ -110,10 +110,10 @@ def judged(unit: str, states: Mapping[str, str]) -> Seen:
     told += f", restarted {restarts} times" if (restarts := states.get("NRestarts", "0")) not in {"", "0"} else ""
     told += f", {load}" if load not in {"", "loaded"} else ""
     if active in {"active", "reloading", "refreshing"}:
-        return Seen(Saw.UP, told)
+        return LookResult(Saw.UP, told)
     # Between a crash and the next start systemd calls a unit activating.
     starting = active == "activating" and sub not in {"auto-restart", "auto-restart-queued"}
-    return Seen(Saw.DEGRADED if starting else Saw.DOWN, told)
+    return LookResult(Saw.DEGRADED if starting else Saw.DOWN, told)
 
 
 # --- a program, to its end -----------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ async def run_program(argv: tuple[str, ...], *, env: Mapping[str, str]) -> Ran |
     """Run a program of the machine outside of the cell; one of ours, never one that somebody else names."""
     mark = f"claudeops-probe#{os.getpid()}.{next(_NUMBERS)};"
     try:
-        child = await process.spawn(Command(argv=argv, env={**env, SESSION_MARK: mark}), cwd=Path("/"), mark=mark)
+        child = await process.spawn(CliCommand(argv=argv, env={**env, SESSION_MARK: mark}), cwd=Path("/"), mark=mark)
     except HarnessError as error:
         return NotRun(str(error))
     return await run_to_end(child)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote as percent
 
-from claudeops.domain.probes.probe import PrometheusLook, Saw, State
-from claudeops.engine.probes.exchange import Question, ask, url_of
-from claudeops.engine.probes.seen import Attempt, Seen, blind, quote
+from claudeops.domain.probes.probe import ProbeState, PrometheusLook, Saw
+from claudeops.engine.probes.exchange import ProbeQuestion, ask, url_of
+from claudeops.engine.probes.seen import Attempt, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
 
 _MOST_LABELS: Final = 4  # of a series that a detail names
-_ABSENT: Final = {State.UP: Saw.UP, State.DEGRADED: Saw.DEGRADED, State.DOWN: Saw.DOWN}
+_ABSENT: Final = {ProbeState.UP: Saw.UP, ProbeState.DEGRADED: Saw.DEGRADED, ProbeState.DOWN: Saw.DOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class _Series:
     value: float
 
 
-async def look_prometheus(look: PrometheusLook, means: Means, attempt: Attempt) -> Seen:
+async def look_prometheus(look: PrometheusLook, means: Means, attempt: Attempt) -> LookResult:
     """Evaluate the expression now; raises `LookFailedError`."""
     attempt.asks_other = True
     url = url_of(look.url)
     if url is None:
         raise blind("the URL of the Prometheus server is none that can be asked: write http(s)://host:port")
     target = f"{url.target.partition('?')[0].rstrip('/')}/api/v1/query?query={percent(look.expression, safe='')}"
-    question = Question(target=target, authority=url.authority)
+    question = ProbeQuestion(target=target, authority=url.authority)
     answer = await ask(replace(url, target=target), means, attempt, question=question)
     document = answer.json(attempt)
     if not isinstance(document, dict) or document.get("status") != "success":
@@ -76,17 +76,17 @@ def _pair(pair: tuple[object, object]) -> tuple[str, str]:
     return str(pair[0]), str(pair[1])
 
 
-def _judged(look: PrometheusLook, series: list[_Series]) -> Seen:
+def _judged(look: PrometheusLook, series: list[_Series]) -> LookResult:
     if not series:
-        return Seen(_ABSENT.get(look.absent, Saw.NOTHING), "the expression gives no value")
+        return LookResult(_ABSENT.get(look.absent, Saw.NOTHING), "the expression gives no value")
     wrong = [one for one in series if _is_beyond(look, one.value)]
     if wrong:
         worst = max(wrong, key=lambda one: _beyond(look, one.value))
         limit = f"above {look.above:g}" if _is_above(look, worst.value) else f"below {look.below:g}"
         more = f"; {len(wrong)} of {len(series)} series" if len(series) > 1 else ""
-        return Seen(Saw.DOWN, f"{worst.value:g} is {limit} {_named(worst)}{more}".strip())
+        return LookResult(Saw.DOWN, f"{worst.value:g} is {limit} {_named(worst)}{more}".strip())
     nearest = max(series, key=lambda one: _beyond(look, one.value))
-    return Seen(Saw.UP, f"{nearest.value:g} {_named(nearest)}".strip())
+    return LookResult(Saw.UP, f"{nearest.value:g} {_named(nearest)}".strip())
 
 
 def _named(one: _Series) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
 from claudeops.domain.probes.history import Bucket, start_of
-from claudeops.domain.probes.machine import FLAPPING, Change, Turn, step
+from claudeops.domain.probes.machine import FLAPPING, ProbeChange, ProbeChangeKind, step
 from claudeops.domain.probes.news import note_of
-from claudeops.domain.probes.probe import Observation, Pings, Probe, Standing, State, kind_of
+from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Standing, kind_of
 from claudeops.domain.probes.record import KeptProbe, Observed, Stretch, Telling, fingerprint_of, healthy_since
 
 MOST_TELLINGS: Final = 20
@@ -21,7 +21,7 @@ MOST_TELLINGS: Final = 20
 MOST_STRETCHES: Final = 20_000
 """Stretches of history that are kept while the database is away; the oldest go first."""
 
-_LEVELS: Final = {State.DOWN: Level.CRITICAL}
+_LEVELS: Final = {ProbeState.DOWN: EventLevel.CRITICAL}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class Watched:
     standing: Standing
     healthy_since: datetime | None = None
     chain_at: datetime | None = None  # when its last chain was queued
-    told: State | None = None  # the state that this chain was told of; None: not known any more
+    told: ProbeState | None = None  # the state that this chain was told of; None: not known any more
     pings: Pings = field(default_factory=Pings)
     due: float = 0.0  # on the clock that never goes back; what the heap says otherwise is out of date
     looking: bool = False
@@ -59,9 +59,9 @@ class Watched:
 
         A service that comes and goes starts one chain and no more, until it is known whether it flaps.
         """
-        if self.chain_at is None or (self.told is State.DEGRADED and self.standing.state is State.DOWN):
+        if self.chain_at is None or (self.told is ProbeState.DEGRADED and self.standing.state is ProbeState.DOWN):
             return None
-        return self.chain_at + (FLAPPING.window if self.standing.state is State.FLAPPING else FLAPPING.quiet)
+        return self.chain_at + (FLAPPING.window if self.standing.state is ProbeState.FLAPPING else FLAPPING.quiet)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -120,7 +120,7 @@ class Roster:
             self._broken = None
         if following.change is not None:
             self._tell(watched, telling_of(following.change))
-        elif following.standing.state is State.SILENCED and before.state is not State.SILENCED:
+        elif following.standing.state is ProbeState.SILENCED and before.state is not ProbeState.SILENCED:
             self._tell(watched, Telling(at=observation.at, over=(fingerprint_of(probe.name),), is_state=False))
         self._count(watched, observation)
         return following.wait_seconds
@@ -128,7 +128,7 @@ class Roster:
     def joined(self, name: str, incident: str) -> None:
         """Note that a chain knows of a probe's failure, unless that is over by now."""
         watched = self.watched.get(name)
-        if watched is not None and watched.standing.state is not State.UP:
+        if watched is not None and watched.standing.state is not ProbeState.UP:
             watched.standing = replace(watched.standing, incident=incident)
 
     def _broken_services(self) -> tuple[str, ...]:
@@ -160,34 +160,34 @@ class Roster:
         watched.stretch, watched.bucket = None, Bucket()
 
 
-def telling_of(change: Change) -> Telling:
+def telling_of(change: ProbeChange) -> Telling:
     """Return what a change writes: a failure is one event until it is over, or is another one."""
     name = fingerprint_of(change.probe)
     note = note_of(change)
     notes = (
         ()
         if note is None
-        else (NewEvent(level=Level.INFO, message=note, service=change.service, fingerprint=f"{name}:note"),)
+        else (NewEvent(level=EventLevel.INFO, message=note, service=change.service, fingerprint=f"{name}:note"),)
     )
-    failed = change.turn is not Turn.BETTER or change.after is not State.UP
+    failed = change.turn is not ProbeChangeKind.BETTER or change.after is not ProbeState.UP
     return Telling(
         at=change.at,
         detail=change.detail,
         over=(name,),
         events=(_event(change, name),) if failed else (),
         notes=notes,
-        is_state=change.turn is not Turn.BLIND,
-        is_explained=bool(change.explained_by) and change.turn is not Turn.BLIND,
+        is_state=change.turn is not ProbeChangeKind.BLIND,
+        is_explained=bool(change.explained_by) and change.turn is not ProbeChangeKind.BLIND,
     )
 
 
-def _event(change: Change, name: str) -> NewEvent:
-    if change.turn is Turn.BLIND:
+def _event(change: ProbeChange, name: str) -> NewEvent:
+    if change.turn is ProbeChangeKind.BLIND:
         message = f"nothing is known of {change.service} any more, by its probe {change.probe}: {change.detail}"
-        return NewEvent(level=Level.WARNING, message=message, service=change.service, fingerprint=name)
+        return NewEvent(level=EventLevel.WARNING, message=message, service=change.service, fingerprint=name)
     why = f", which {change.explained_by} explains" if change.explained_by else ""
     message = f"{change.service} is {change.after}{why}, by its probe {change.probe}: {change.detail}"
-    level = Level.WARNING if change.explained_by else _LEVELS.get(change.after, Level.WARNING)
+    level = EventLevel.WARNING if change.explained_by else _LEVELS.get(change.after, EventLevel.WARNING)
     return NewEvent(level=level, message=message, service=change.service, fingerprint=name)
 
 

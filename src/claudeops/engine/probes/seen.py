@@ -25,7 +25,7 @@ _OURS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LookResult:
     """What a look saw, before it is cleaned and gets its time."""
 
     saw: Saw
@@ -87,10 +87,10 @@ class Attempt:
             return blind(f"{doing}: {why}, which is a fault of this machine")
         return self.failed(f"{doing}: {why}")
 
-    def timed_out(self) -> Seen:
+    def timed_out(self) -> LookResult:
         """Return what is known of a service when the time is over."""
         nothing = self.ours or self.asks_other
-        return Seen(Saw.NOTHING if nothing else Saw.DOWN, f"no end after {self.timeout:g} s: {self.doing}")
+        return LookResult(Saw.NOTHING if nothing else Saw.DOWN, f"no end after {self.timeout:g} s: {self.doing}")
 
 
 def quote(text: str | bytes) -> str:

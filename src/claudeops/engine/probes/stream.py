@@ -127,7 +127,7 @@ class Means:
         return found
 
     @contextlib.asynccontextmanager
-    async def connection(self, host: str, port: int, attempt: Attempt) -> AsyncIterator[Stream]:
+    async def connection(self, host: str, port: int, attempt: Attempt) -> AsyncIterator[ProbeStream]:
         """Connect to the first address of a host that answers; raises `LookFailedError`."""
         addresses = await self.addresses(host, port, attempt)
         attempt.begin(f"connecting to port {port}")
@@ -136,7 +136,7 @@ class Means:
             yield stream
 
     @contextlib.asynccontextmanager
-    async def unix_connection(self, path: str, attempt: Attempt) -> AsyncIterator[Stream]:
+    async def unix_connection(self, path: str, attempt: Attempt) -> AsyncIterator[ProbeStream]:
         """Connect to a socket on this machine; raises `LookFailedError`."""
         attempt.begin(f"connecting to {path}")
         stream = await _connected(socket.AF_UNIX, path, attempt)
@@ -144,7 +144,7 @@ class Means:
             yield stream
 
 
-async def _first_that_answers(addresses: Sequence[Address], attempt: Attempt) -> Stream:
+async def _first_that_answers(addresses: Sequence[Address], attempt: Attempt) -> ProbeStream:
     last = attempt.failed("no address of it answers in time")
     for tried, (family, address) in enumerate(addresses, 1):
         # An address that swallows everything leaves time for those behind it.
@@ -157,7 +157,7 @@ async def _first_that_answers(addresses: Sequence[Address], attempt: Attempt) ->
     raise last
 
 
-async def _connected(family: socket.AddressFamily, address: tuple[Any, ...] | str, attempt: Attempt) -> Stream:
+async def _connected(family: socket.AddressFamily, address: tuple[Any, ...] | str, attempt: Attempt) -> ProbeStream:
     where = address if isinstance(address, str) else f"port {address[1]}"
     try:
         plain = socket.socket(family, socket.SOCK_STREAM)
@@ -172,10 +172,10 @@ async def _connected(family: socket.AddressFamily, address: tuple[Any, ...] | st
     except BaseException:
         plain.close()
         raise
-    return Stream(plain, attempt)
+    return ProbeStream(plain, attempt)
 
 
-class Stream:
+class ProbeStream:
     """One connection of a look."""
 
     def __init__(self, plain: socket.socket, attempt: Attempt) -> None:

@@ -20,13 +20,13 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
 from claudeops.clock import Clock
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.machine import due
 from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
 from claudeops.domain.probes.record import KeptProbe
 from claudeops.engine.probes.clerk import Alarm, Clerk, Pause, pause
-from claudeops.engine.probes.declared import Declared, Reading
+from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
 from claudeops.engine.probes.roster import Roster, Watched, spread
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -78,12 +78,12 @@ Look: TypeAlias = Callable[[Probe], Awaitable[Observation]]
 
 
 @dataclass(kw_only=True, slots=True)
-class Watch:
+class ProbeWatch:
     """The watch of one node."""
 
     database: Probes
     look: Look
-    reading: Reading
+    reading: DeclaredReader
     alarm: Alarm
     owner: Owner
     clock: Clock
@@ -225,11 +225,11 @@ class Watch:
                 trouble.over()
                 return
 
-    async def _enrol(self, declared: Declared) -> None:
+    async def _enrol(self, declared: DeclaredNow) -> None:
         now = self.clock.now()
         if declared.fault != self._fault:
             event = NewEvent(
-                level=Level.WARNING,
+                level=EventLevel.WARNING,
                 message=f"{declared.fault}; what the file said before serves",
                 fingerprint=_FILE_EVENT,
             )
@@ -249,7 +249,7 @@ class Watch:
         self._clerk.stir()  # a failure on record may have no chain yet
         self.log.info(LogEvent.PROBES_WATCHED, probes=len(probes), new=len(new))
 
-    async def _kept(self, declared: Declared, now: datetime) -> Mapping[str, KeptProbe]:
+    async def _kept(self, declared: DeclaredNow, now: datetime) -> Mapping[str, KeptProbe]:
         """Return how the declared probes stand on record.
 
         As long as a manifest may still declare what is on record nothing is taken from there, or its failure would be

@@ -10,8 +10,8 @@ from typing import Final
 import orjson
 
 from claudeops.domain.probes.probe import HttpLook, Saw
-from claudeops.engine.probes.exchange import MOST_BODY, Answer, Question, Url, ask, url_of
-from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
+from claudeops.engine.probes.exchange import MOST_BODY, ExchangeAnswer, ProbeQuestion, Url, ask, url_of
+from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.policy.reach import refuse_url
 from claudeops.text import regex
@@ -25,7 +25,7 @@ _KEPT_URLS: Final = 4096  # of probes, in the parts that a request needs
 _MISSING: Final = object()
 
 
-async def look_http(look: HttpLook, means: Means, attempt: Attempt) -> Seen:
+async def look_http(look: HttpLook, means: Means, attempt: Attempt) -> LookResult:
     """Ask for a URL and hold the answer against what is expected; raises `LookFailedError`."""
     headers = filled(look.headers, means.environment)
     # A service may repeat what it was sent: with a secret in the request, no word of the answer becomes a detail.
@@ -52,13 +52,13 @@ def filled(headers: Mapping[str, str], environment: Mapping[str, str]) -> dict[s
 
 async def _followed(
     look: HttpLook, headers: Mapping[str, str], means: Means, attempt: Attempt, *, quotes: bool
-) -> tuple[Answer, str]:
+) -> tuple[ExchangeAnswer, str]:
     """Return the last answer, and why a redirect in it was not followed, if it is one."""
     url = _askable(look.url)
     first, own_host, worst = url.origin, url.host.lower(), None
     for followed in range(look.redirects + 1):
         given = headers if url.origin == first else {}  # what is meant for one server is not for another
-        question = Question(target=url.target, authority=url.authority, method=look.method, headers=given)
+        question = ProbeQuestion(target=url.target, authority=url.authority, method=look.method, headers=given)
         answer = await ask(url, means, attempt, verify=look.verify, question=question)
         if worst is None or (answer.certificate and answer.certificate.not_after < worst.not_after):
             worst = answer.certificate
@@ -95,12 +95,14 @@ def _absolute(url: Url) -> str:
     return f"{url.scheme}://{url.authority}{url.target.partition('?')[0]}"
 
 
-def _judged(look: HttpLook, answer: Answer, stopped: str, means: Means, attempt: Attempt, *, quotes: bool) -> Seen:
+def _judged(
+    look: HttpLook, answer: ExchangeAnswer, stopped: str, means: Means, attempt: Attempt, *, quotes: bool
+) -> LookResult:
     said = f"answered {answer.status}" + (f" and {stopped}" if stopped else "")
     if not (answer.status in look.status if look.status else _LEAST_UP <= answer.status <= _MOST_UP):
-        return Seen(Saw.DOWN, said + (f", expected {_listed(look.status)}" if look.status else ""))
+        return LookResult(Saw.DOWN, said + (f", expected {_listed(look.status)}" if look.status else ""))
     if (wrong := _unexpected(look, answer, attempt, quotes=quotes)) is not None:
-        return Seen(Saw.DOWN, f"{said}, but {wrong}")
+        return LookResult(Saw.DOWN, f"{said}, but {wrong}")
     worries = []
     now = means.clock.now()
     if answer.certificate is not None:
@@ -111,15 +113,15 @@ def _judged(look: HttpLook, answer: Answer, stopped: str, means: Means, attempt:
     if look.slower_than is not None and took > look.slower_than:
         worries.append(f"it took {took:.2f} s, more than {look.slower_than:g} s")
     if worries:
-        return Seen(Saw.DEGRADED, f"{said}, but {' and '.join(worries)}")
-    return Seen(Saw.UP, said)
+        return LookResult(Saw.DEGRADED, f"{said}, but {' and '.join(worries)}")
+    return LookResult(Saw.UP, said)
 
 
 def _listed(status: tuple[int, ...]) -> str:
     return " or ".join(map(str, status))
 
 
-def _unexpected(look: HttpLook, answer: Answer, attempt: Attempt, *, quotes: bool) -> str | None:
+def _unexpected(look: HttpLook, answer: ExchangeAnswer, attempt: Attempt, *, quotes: bool) -> str | None:
     """Return what is wrong with a body, or None; raises `LookFailedError` for one that is not JSON."""
     if look.text and (wrong := _without(look.text, answer)) is not None:
         return wrong
@@ -136,7 +138,7 @@ def _unexpected(look: HttpLook, answer: Answer, attempt: Attempt, *, quotes: boo
     return None
 
 
-def _without(text: str, answer: Answer) -> str | None:
+def _without(text: str, answer: ExchangeAnswer) -> str | None:
     if answer.encoding:
         return f"its body is compressed ({quote(answer.encoding)}) unasked, so no text can be looked for"
     # Without an encoding that both sides agree upon: the two that are left in use.

@@ -18,12 +18,12 @@ import anyio.to_thread
 import psutil
 
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.events import Level, NewEvent
-from claudeops.engine.cell.cgroups import MIB, Bounds, Exceeded, Group
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.engine.cell.cgroups import MIB, Bounds, ControlGroup, Exceeded
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.control import Control
-from claudeops.engine.process.disk_use import DiskUse, MemoryPlace, Place, Premises
-from claudeops.engine.process.tree import Tally, tally
+from claudeops.engine.control import StopControl
+from claudeops.engine.process.disk_use import DiskPlace, DiskUse, MemoryPlace, Premises
+from claudeops.engine.process.tree import ProcessTally, tally
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
@@ -48,7 +48,7 @@ _FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "me
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class BoundsSeen:
     """The findings of one look."""
 
     tasks: int
@@ -70,12 +70,12 @@ class Reached:
 class BoundsWatch:
     """Watches the bounds of one session."""
 
-    control: Control
-    premises: Place
+    control: StopControl
+    premises: DiskPlace
     given: DiskUse  # its files before it started, which are not held against it
     bounds: Bounds
     memory_mb: int | None  # MiB; None: not watched
-    group: Group | None
+    group: ControlGroup | None
     log: Logger
     events: list[NewEvent] = field(default_factory=list)  # bounds that were reached; others may add to the list
     # One thread per session, so that files which do not answer cost one thread, not one more at each look.
@@ -100,11 +100,11 @@ class BoundsWatch:
         end at once.
         """
         count = left + _OWN_TASKS if left else 0
-        found = Tally(pids=(), tasks=count, resident_bytes=0)
+        found = ProcessTally(pids=(), tasks=count, resident_bytes=0)
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_LOOK_SECONDS):
             await self._look(lambda: found)
 
-    async def _look(self, count: Callable[[], Tally]) -> None:
+    async def _look(self, count: Callable[[], ProcessTally]) -> None:
         try:
             seen = await self._threads.run(
                 partial(self._see, count), seconds=_PATIENCE_SECONDS, what="a look at a session"
@@ -118,18 +118,18 @@ class BoundsWatch:
             if reached.hard:
                 self.control.hurry()
 
-    def _see(self, count: Callable[[], Tally]) -> Seen:
+    def _see(self, count: Callable[[], ProcessTally]) -> BoundsSeen:
         found = count()
         watches_files = self.bounds.disk_mb is not None or self.bounds.file_mb is not None
         enough = None if self.bounds.disk_bytes is None else int(self.given.used_bytes + self.bounds.disk_bytes * HARD)
-        return Seen(
+        return BoundsSeen(
             tasks=found.tasks,
             memory_mb=0 if self.memory_mb is None else used_mb(found, self.memory_mb),
             disk=self.premises.measure(found.pids, enough_bytes=enough) if watches_files else DiskUse(),
             refused={} if self.group is None else self.group.refusals(),
         )
 
-    def _reached(self, seen: Seen) -> Iterator[Reached]:
+    def _reached(self, seen: BoundsSeen) -> Iterator[Reached]:
         """Yield the bounds that were reached, the most urgent first."""
         bounds = self.bounds
         if self.memory_mb is not None and (seen.memory_mb > self.memory_mb or Exceeded.MEMORY in seen.refused):
@@ -162,14 +162,14 @@ class BoundsWatch:
             detail = "it made directories so deep that its files cannot be measured (CLAUDEOPS_SESSION_DISK_MB)"
             yield Reached(cause=StopCause.OUT_OF_DISK, detail=detail)
 
-    def _tell(self, reached: Reached, seen: Seen) -> None:
+    def _tell(self, reached: Reached, seen: BoundsSeen) -> None:
         if reached.cause is StopCause.OUT_OF_MEMORY:
             self.log.warning(LogEvent.MEMORY_LIMIT_EXCEEDED, used_mb=seen.memory_mb, limit_mb=self.memory_mb)
         else:
             self.log.warning(LogEvent.BOUND_REACHED, bound=reached.cause.value, detail=reached.detail)
         self.events.append(
             NewEvent(
-                level=Level.WARNING, message=f"Session stopped: {reached.detail}.", fingerprint=reached.cause.value
+                level=EventLevel.WARNING, message=f"Session stopped: {reached.detail}.", fingerprint=reached.cause.value
             )
         )
 
@@ -179,8 +179,8 @@ async def watch_over(
     *,
     bounds: Bounds,
     memory_mb: int | None,
-    group: Group | None,
-    control: Control,
+    group: ControlGroup | None,
+    control: StopControl,
     log: Logger,
 ) -> BoundsWatch:
     """Return the watch over a session that is about to start; the files it has by now do not count against it."""
@@ -196,7 +196,7 @@ async def watch_over(
     )
 
 
-def used_mb(found: Tally, worth_knowing_mb: int = 0) -> int:
+def used_mb(found: ProcessTally, worth_knowing_mb: int = 0) -> int:
     """Return the memory (MiB) of processes together, shared pages counted once. Call it off the event loop.
 
     Where the cheaper sum, which counts shared pages once for each process, is at most ``worth_knowing_mb``, returns

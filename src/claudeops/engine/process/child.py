@@ -39,7 +39,7 @@ from claudeops.engine.process.tree import (
     tree_of,
 )
 from claudeops.errors import SpawnError
-from claudeops.harness.protocol import Command
+from claudeops.harness.protocol import CliCommand
 from claudeops.tasks import Threads
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class Child:
 
 
 async def spawn(
-    command: Command,
+    command: CliCommand,
     *,
     cwd: Path,
     mark: str,
@@ -307,7 +307,7 @@ def _socket_pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
         return pairs
 
 
-def _command_line(command: Command, sandboxed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
+def _command_line(command: CliCommand, sandboxed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
     if sandboxed is None:
         return command.argv
     return (*sandboxed.before, str(lifeline), sandboxed.binary, *command.argv[1:])

@@ -46,7 +46,7 @@ class DiskUse:
         return any(size >= file_bytes > since.sizes.get(key, 0) for key, size in self.sizes.items())
 
 
-class Place(Protocol):
+class DiskPlace(Protocol):
     """Where a session may have files."""
 
     @property

@@ -51,7 +51,7 @@ _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCP
 
 
 @dataclass(kw_only=True, slots=True)
-class Looks:
+class SessionLooks:
     """The looks of one session."""
 
     cells: Mapping[str, LookCell]  # by program
@@ -140,7 +140,9 @@ class Looks:
 
 
 @asynccontextmanager
-async def open_looks(cells: Mapping[str, LookCell], workspace: Workspace, log: Logger) -> AsyncIterator[Looks | None]:
+async def open_looks(
+    cells: Mapping[str, LookCell], workspace: Workspace, log: Logger
+) -> AsyncIterator[SessionLooks | None]:
     """Run a session's looks for the length of the block, where there are cells for them; raises `OSError`."""
     if not cells:
         yield None
@@ -152,7 +154,7 @@ async def open_looks(cells: Mapping[str, LookCell], workspace: Workspace, log: L
         what=f"making {place}",
         undo=socket.socket.close,
     )
-    looks = Looks(cells=cells, socket=place, log=log)
+    looks = SessionLooks(cells=cells, socket=place, log=log)
     async with await SocketListener.from_socket(bound) as listener, open_tasks() as tasks:
         tasks.start_soon(looks.serve, listener)
         try:

@@ -222,7 +222,7 @@ def reap(pids: AbstractSet[int]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tally:
+class ProcessTally:
     """The processes below one process, itself included, and what they use together."""
 
     pids: tuple[int, ...]
@@ -230,7 +230,7 @@ class Tally:
     resident_bytes: int  # shared pages count once for each process
 
 
-def tally(pid: int, uid: int | None = None) -> Tally:
+def tally(pid: int, uid: int | None = None) -> ProcessTally:
     """Return what is below a process or belongs to ``uid``, in one look; empty when there is nothing.
 
     ``uid``: a user that only this session has. Call it off the event loop.
@@ -256,7 +256,7 @@ def tally(pid: int, uid: int | None = None) -> Tally:
         if member in found and member not in members:
             members[member] = None
             waiting += children.get(member, ())
-    return Tally(
+    return ProcessTally(
         pids=tuple(members),
         tasks=sum(found[member][1] for member in members),
         resident_bytes=sum(found[member][2] for member in members) * _PAGE_BYTES,

@@ -19,7 +19,7 @@ from typing import Final
 import anyio
 
 from claudeops.domain.chains.backfill import Backfilled, BackfillRejected, RejectionReason
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.sessions import Session
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
@@ -45,7 +45,7 @@ _LOG_NAME: Final = re.compile(r"session-(\d{1,18})\.")
 
 
 @dataclass(kw_only=True, slots=True)
-class Recovery:
+class SessionRecovery:
     """Recovers the sessions of dead daemons. One per daemon."""
 
     context: SessionContext
@@ -198,4 +198,4 @@ def _unread_events(session: Session, read: BackfillRejected) -> tuple[NewEvent, 
     if read.reason not in _UNREADABLE:
         return ()
     message = f"{read.message} The session counts as lost; the file stays where it is."
-    return (NewEvent(level=Level.WARNING, message=message, fingerprint=f"log_unread {session.id}"),)
+    return (NewEvent(level=EventLevel.WARNING, message=message, fingerprint=f"log_unread {session.id}"),)

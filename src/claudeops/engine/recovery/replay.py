@@ -25,8 +25,8 @@ from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.formats.stream import (
     LINE_BYTES,
     CliWarned,
-    Frame,
     StreamEvent,
+    StreamFrame,
     ToolEnded,
     Transcript,
     decode,
@@ -95,14 +95,14 @@ async def named_session(log: Path, context: SessionContext) -> str | None:
                 if length == 0:
                     return None
                 item = decode(context.redactor.line(line.removesuffix(b"\n")))
-                if isinstance(item, Frame) and (found := _session_in(item)) is not None:
+                if isinstance(item, StreamFrame) and (found := _session_in(item)) is not None:
                     return found
         return None
 
     return await _READERS.run(look, seconds=READ_SECONDS, what="reading it")
 
 
-def _session_in(frame: Frame) -> str | None:
+def _session_in(frame: StreamFrame) -> str | None:
     return as_text(frame.body.get("session_id")) or as_text(frame.body.get("thread_id"))
 
 
@@ -172,7 +172,7 @@ class _Reading:
             offset += length
             # Redacted once more, because there may be secrets now that were not known when the line was written.
             item = decode(self.context.redactor.line(line.removesuffix(b"\n")))
-            if isinstance(item, Frame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
+            if isinstance(item, StreamFrame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
                 return foreign
             for fact in reader.feed(item):
                 self._note(fact, arrived, warnings)

@@ -16,9 +16,18 @@ from anyio.abc import TaskStatus
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.probes.tier0 import Gate, Need
+from claudeops.domain.probes.tier0 import Need, Tier0Gate
 from claudeops.domain.schedules import fires_at
-from claudeops.domain.schedules.plan import Fire, LastFire, Plan, Saved, SkipReason, last_due, session_of, why_not
+from claudeops.domain.schedules.plan import (
+    Fire,
+    LastFire,
+    Saved,
+    SchedulePlan,
+    SkipReason,
+    last_due,
+    session_of,
+    why_not,
+)
 from claudeops.domain.sessions import NewSession, Session
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import UNCOUNTED, Counting, Dispatcher
@@ -28,15 +37,15 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.store.schedules import Schedules
 from claudeops.tasks import DatabaseTrouble
 
-Plans = tuple[Plan, ...]
+Plans = tuple[SchedulePlan, ...]
 
 _COUNTED: Final = timedelta(days=1)
 """For how long the status says what was skipped."""
 
 
-async def always(_plan: Plan, _now: datetime) -> Gate:
+async def always(_plan: SchedulePlan, _now: datetime) -> Tier0Gate:
     """Say that every look is needed."""
-    return Gate(need=Need.NO_PROBES, sentence="there are no probes")
+    return Tier0Gate(need=Need.NO_PROBES, sentence="there are no probes")
 
 
 @dataclass(kw_only=True)
@@ -51,7 +60,7 @@ class ScheduleKeeper:
     rules: Callable[[], EscalationRules]
     new_session: Callable[[int], NewSession]  # of a tier
     file: OperatorFile[Plans] | None = None  # says at first what the plans are; None: there is none
-    gate: Callable[[Plan, datetime], Awaitable[Gate]] = always  # tier 0
+    gate: Callable[[SchedulePlan, datetime], Awaitable[Tier0Gate]] = always  # tier 0
     counts: Counting = UNCOUNTED
     watch_seconds: float = WATCH_SECONDS
     saved: Saved | None = None  # within the last day
@@ -138,7 +147,7 @@ class ScheduleKeeper:
 
     # --- firing ---------------------------------------------------------------------------------------
 
-    async def _fire(self, plan: Plan, due_at: datetime) -> None:
+    async def _fire(self, plan: SchedulePlan, due_at: datetime) -> None:
         now = self.clock.now()
         skip = why_not(plan, due_at, (await self.schedules.last_fires()).get(plan.name), now)
         needed = None if skip is not None else await self.gate(plan, now)

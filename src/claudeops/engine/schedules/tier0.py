@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes import tier0
 from claudeops.domain.probes.probe import Probe, Standing
-from claudeops.domain.probes.tier0 import Gate, ModelVerdict, Need, Tier0
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.probes.tier0 import ModelVerdict, Need, Tier0, Tier0Gate
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.store.schedules import Schedules
 
 
@@ -29,7 +29,7 @@ class ProbeGate:
     rules: Callable[[], EscalationRules]
     redact: Callable[[str], str] = str
 
-    async def __call__(self, plan: Plan, now: datetime) -> Gate:
+    async def __call__(self, plan: SchedulePlan, now: datetime) -> Tier0Gate:
         """Return whether a fire of a plan may start nothing; raises `StoreError`.
 
         Only a usual round is left out: probes answer no request in words, and a higher tier is not there to look. A
@@ -37,9 +37,9 @@ class ProbeGate:
         """
         rules = self.rules()
         if self.mode is not Tier0.GATE:
-            return Gate(need=Need.NO_PROBES, sentence="the probes are not asked")
+            return Tier0Gate(need=Need.NO_PROBES, sentence="the probes are not asked")
         if plan.tier > rules.lowest.number or plan.prompt.strip():
-            return Gate(need=Need.UNWATCHED, sentence="more than a usual round is asked for")
+            return Tier0Gate(need=Need.UNWATCHED, sentence="more than a usual round is asked for")
         last = await self.schedules.last_round(plan.name)
         expected = plan.services or rules.expected or (last.services if last is not None else ())
         return tier0.gate(

@@ -16,8 +16,8 @@ from typing import Final
 
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.estate.strangers import is_loopback
-from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount
-from claudeops.engine.cell.cell import DOCKER_HOST, Cell, Level, SandboxSpec, named_in
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount, MountKind
+from claudeops.engine.cell.cell import DOCKER_HOST, Cell, IsolationLevel, SandboxSpec, named_in
 from claudeops.engine.cell.reach import Needs, endpoint_of, ssh_text
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.session import mcp_servers
@@ -132,7 +132,7 @@ def gather(
     )
     name = os.uname().nodename.lower()
     named = [view.real(path) for path in named_in({"": environment.get("KUBECONFIG", "")})]
-    ssh_home = home if cell.level is not Level.NONE else user_home or _home_of_daemon()
+    ssh_home = home if cell.level is not IsolationLevel.NONE else user_home or _home_of_daemon()
     return AccessFacts(
         here=frozenset({name, name.partition(".")[0]}),
         docker=docker,
@@ -167,9 +167,9 @@ class View:
             return path.resolve() if _mode(path) else None
         for _ in range(_DEEPEST_LINK):
             mount = self._above(path)
-            if mount is None or mount.kind is Kind.EMPTY:
+            if mount is None or mount.kind is MountKind.EMPTY:
                 return None
-            if mount.kind is Kind.LINK:
+            if mount.kind is MountKind.LINK:
                 path = mount.place.parent / mount.source / path.relative_to(mount.place)
                 continue
             found = mount.source / path.relative_to(mount.place)
@@ -202,7 +202,7 @@ class View:
 def view_of(cell: Cell, sandbox: SandboxSpec) -> View:
     """Return what the sessions of a cell see."""
     workspace = sandbox.workspace
-    if cell.level is Level.USER and workspace.uid is not None:
+    if cell.level is IsolationLevel.USER and workspace.uid is not None:
         return View(uid=workspace.uid, groups=(workspace.uid,))
     uid, groups = os.geteuid(), (os.getegid(), *os.getgroups())
     if not isinstance(cell, BubblewrapCell):

@@ -14,9 +14,9 @@ import anyio
 
 from claudeops.domain.calls import CliRefusal, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.outcome import Exit, Judgement, StopCause, judge
-from claudeops.domain.events import Level, NewEvent
-from claudeops.domain.looks import Look
+from claudeops.domain.chains.outcome import Judgement, ProcessExit, StopCause, judge
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Extraction, ExtractionMethod
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session, Trigger
 from claudeops.domain.spending.budget import from_stream
@@ -55,7 +55,7 @@ class Gathered:
     stop_detail: str | None = None  # what exactly it was stopped for
     refusals: tuple[CliRefusal, ...] = ()
     handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if anything
-    looks: tuple[Look, ...] = ()
+    looks: tuple[EvidenceLook, ...] = ()
 
     @property
     def ran(self) -> frozenset[str]:
@@ -214,7 +214,7 @@ def _detailed(error: str | None, gathered: Gathered) -> str | None:
 def _judged(gathered: Gathered, rules: CompletionRules, *, has_report: bool) -> Judgement:
     return judge(
         gathered.transcript,
-        Exit(
+        ProcessExit(
             code=gathered.exit_code,
             stop=gathered.stop,
             stderr_tail=gathered.stderr_tail,
@@ -229,7 +229,7 @@ def _judged(gathered: Gathered, rules: CompletionRules, *, has_report: bool) -> 
 
 def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
     return tuple(
-        NewEvent(level=Level.WARNING, message=f"Report {warning}", fingerprint="report_degraded")
+        NewEvent(level=EventLevel.WARNING, message=f"Report {warning}", fingerprint="report_degraded")
         for warning in extraction.warnings
         if warning.startswith("degraded:")
     )

@@ -19,7 +19,7 @@ from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG, Cell, PlainCell, named_in
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.look_cell import LookCell
-from claudeops.engine.cell.own_network import Names
+from claudeops.engine.cell.own_network import NameLookup
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
@@ -38,7 +38,7 @@ from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
-from claudeops.policy.tiers import Judgement, NodeScope, Scope, TierPolicy, explain, judge
+from claudeops.policy.tiers import JudgeScope, NodeScope, PolicyJudgement, TierPolicy, explain, judge
 from claudeops.text.redact import Redactor
 
 if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server, an HTTP client and SQL
@@ -49,14 +49,14 @@ if TYPE_CHECKING:  # expensive imports: commands that run no session do without 
 class Judge(Protocol):
     """Decides about tool calls: the policy, through `claudeops.policy.judge`."""
 
-    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: JudgeScope) -> Verdict:
         """Return the verdict on a call. It may access the disk, and a hostile call may keep it busy."""
 
 
 class Explain(Protocol):
     """The same, with what a verdict is based on, through `claudeops.policy.tiers.explain`."""
 
-    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
+    def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: JudgeScope) -> PolicyJudgement:
         """Return the judgement of a call, as above."""
 
 
@@ -97,11 +97,11 @@ class TierSetup:
         """
         return partial(self.judge, tier=self.policy, scope=self._scope_in(workspace, estate, mounts))
 
-    def explain_in(self, workspace: Workspace, estate: Estate) -> Callable[[ToolCall], Judgement]:
+    def explain_in(self, workspace: Workspace, estate: Estate) -> Callable[[ToolCall], PolicyJudgement]:
         """Return what judges as `judge_in` does and says what it is based on."""
         return partial(self.explain, tier=self.policy, scope=self._scope_in(workspace, estate))
 
-    def _scope_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> Scope:
+    def _scope_in(self, workspace: Workspace, estate: Estate, mounts: tuple[Mount, ...] | None = None) -> JudgeScope:
         scope = session_scope(self.scope, workspace, estate)
         if mounts is not None:
             view = SessionView(mounts=mounts)
@@ -109,9 +109,9 @@ class TierSetup:
         return scope
 
 
-def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scope:
+def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> JudgeScope:
     """Return the scope in which the calls of a session are judged."""
-    return Scope(
+    return JudgeScope(
         estate=estate,
         repos_dir=node.repos_dir,
         dry_run=node.dry_run,
@@ -229,7 +229,7 @@ class SessionContext:
     path: str  # PATH of every child
     memory_budget_tokens: int
     repair_turn: bool = True
-    names: Names = field(default_factory=Names)  # of the hosts that sessions may reach
+    names: NameLookup = field(default_factory=NameLookup)  # of the hosts that sessions may reach
     estates: Estates = field(default_factory=Estates)
     libraries: Libraries = field(default_factory=Libraries)
     probes: Callable[[datetime, Collection[str]], Sequence[str]] = no_probes  # their table; some services come first

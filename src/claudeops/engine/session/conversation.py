@@ -15,9 +15,9 @@ from anyio.abc import TaskGroup
 
 from claudeops.domain.chains.escalation import has_retry
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.events import Level, NewEvent
-from claudeops.engine.control import Clocks, Control
-from claudeops.engine.gate.gate import Gate, Watch
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.engine.control import Clocks, StopControl
+from claudeops.engine.gate.gate import CallWatch, Gate
 from claudeops.engine.live.hub import Broadcast
 from claudeops.engine.meter.availability import SessionAvailability
 from claudeops.engine.process import child as process
@@ -32,18 +32,18 @@ from claudeops.formats.report.extraction import shortcomings
 from claudeops.formats.stream import (
     ApiRetried,
     CliWarned,
-    Frame,
     LineMalformed,
     LineSplitter,
     ResultSeen,
     SessionStarted,
     StreamEvent,
+    StreamFrame,
     ToolDenied,
     ToolEnded,
     ToolStarted,
     Transcript,
 )
-from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, Harness, InitMismatch, Reader, Spec
+from claudeops.harness.protocol import CallRan, FrameReader, GateCancelled, GateRequest, Harness, InitMismatch, Spec
 from claudeops.logs import LogEvent, Logger
 from claudeops.text.redact import Redactor
 
@@ -72,7 +72,7 @@ class Conversation:
     gate: Gate
     sink: SessionLog
     clocks: Clocks
-    control: Control
+    control: StopControl
     context: SessionContext
     redactor: Redactor
     live: Broadcast
@@ -80,8 +80,8 @@ class Conversation:
     log: Logger
     events: list[NewEvent]
     stderr_tail: str = ""
-    watch: Watch = field(init=False)
-    _reader: Reader = field(init=False)
+    watch: CallWatch = field(init=False)
+    _reader: FrameReader = field(init=False)
     _warnings: CliWarnings = field(init=False)
     _availability: SessionAvailability = field(init=False)
     _repaired: bool = False
@@ -89,7 +89,7 @@ class Conversation:
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self.watch = Watch(gate=self.gate)
+        self.watch = CallWatch(gate=self.gate)
         self._reader = self.harness.reader()
         self._warnings = CliWarnings(self.harness.name)
         self._availability = SessionAvailability(self.context.availability, self.gate.session.id)
@@ -157,7 +157,7 @@ class Conversation:
             self.live.note(fact, line.arrived_at)
             if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
                 tasks.start_soon(self._identify, fact.session_id)
-        if isinstance(line.asked, Frame):
+        if isinstance(line.asked, StreamFrame):
             self._handle(line.asked, tasks)
         if any(isinstance(fact, ResultSeen) for fact in facts):
             await self._after_result(line.arrived_at)
@@ -201,7 +201,9 @@ class Conversation:
         if (exhausted_reason := self.gate.repetition.exhausted_reason) is not None and self.control.cause is None:
             self.log.error(LogEvent.SESSION_REPEATS, detail=exhausted_reason)
             self.events.append(
-                NewEvent(level=Level.WARNING, message=f"Session stopped: {exhausted_reason}.", fingerprint="repetition")
+                NewEvent(
+                    level=EventLevel.WARNING, message=f"Session stopped: {exhausted_reason}.", fingerprint="repetition"
+                )
             )
             self.control.stop(StopCause.REPETITION)
 
@@ -220,7 +222,7 @@ class Conversation:
         except StaleAttemptError as error:
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
 
-    def _handle(self, frame: Frame, tasks: TaskGroup) -> None:
+    def _handle(self, frame: StreamFrame, tasks: TaskGroup) -> None:
         signal = self.harness.signal(frame.body, self.spec)
         match signal:
             case GateRequest():
@@ -246,7 +248,7 @@ class Conversation:
 
     def _distrust(self, why: str) -> None:
         self.events.append(
-            NewEvent(level=Level.CRITICAL, message=f"Session stopped: {why}.", fingerprint="ungated_call")
+            NewEvent(level=EventLevel.CRITICAL, message=f"Session stopped: {why}.", fingerprint="ungated_call")
         )
         self.control.stop(StopCause.UNGATED_CALL)
 
@@ -261,7 +263,7 @@ class Conversation:
             self.log.critical(LogEvent.LOG_WRITE_FAILED, path=str(self.sink.path), error=str(self.sink.failed))
             self.events.append(
                 NewEvent(
-                    level=Level.CRITICAL,
+                    level=EventLevel.CRITICAL,
                     message=f"Session stopped: its log could not be written ({self.sink.failed.strerror}).",
                     fingerprint="log_write_failed",
                 )

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import Extraction, ExtractionMethod
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.engine.session_log.reader import open_plain
 from claudeops.formats.report.markers import Handoff, HandoffError, parse_handoff, with_handoff
-from claudeops.harness.protocol import Command
+from claudeops.harness.protocol import CliCommand
 from claudeops.text.redact import Redactor
 
 HANDOFF_FILE: Final = "handoff.json"
@@ -70,13 +70,13 @@ def apply_handoff(
         return extraction, ()
     if isinstance(taken, HandoffError):
         message = f"A session left word for the next tier that cannot be followed: {taken.message}"
-        return extraction, (NewEvent(level=Level.CRITICAL, message=message, fingerprint="handoff_invalid"),)
+        return extraction, (NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint="handoff_invalid"),)
     if extraction.method in (ExtractionMethod.STRUCTURED, ExtractionMethod.SALVAGED):
         return replace(extraction, warnings=(*extraction.warnings, OUTRANKED)), ()
     return with_handoff(extraction, taken), ()
 
 
-async def prepare(command: Command) -> None:
+async def prepare(command: CliCommand) -> None:
     """Make the directories and files that ``command`` needs; raises `OSError`."""
     await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
 
@@ -141,7 +141,7 @@ def _unreadable(error: OSError) -> HandoffError:
     return HandoffError(message=f"the handoff file cannot be read: {why}.")
 
 
-def _prepare(command: Command) -> None:
+def _prepare(command: CliCommand) -> None:
     for directory in command.directories:
         Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
     for file in command.files:

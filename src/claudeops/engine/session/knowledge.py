@@ -15,18 +15,18 @@ from claudeops.domain.chains.escalation import handover_services
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.memories.memory import Memory
 from claudeops.domain.memories.selection import Selection, select
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import Session
 from claudeops.engine.prompt_files import Template
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.formats import library
 from claudeops.formats.estate.manifest import FILE
-from claudeops.formats.library import Kind, LibraryText
+from claudeops.formats.library import LibraryKind, LibraryText
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import casefold_key, clip, regex, unique
-from claudeops.wording.prompt.knowledge import NOTHING_ON_RECORD, Knowledge, OnRecord
+from claudeops.wording.prompt.knowledge import NOTHING_ON_RECORD, Knowledge, KnownFacts
 
 _LIBRARY_TOKENS: Final = 4_000
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[{regex.SPACE},;()\[\]\"'?!]+")
@@ -61,7 +61,7 @@ class Gathering:
                 await self._memories(),
                 context.memory_budget_tokens,
                 first=about,
-                names=Names(context.rules.within(self.estate).other_names, clip),
+                names=KnownServices(context.rules.within(self.estate).other_names, clip),
             ),
             on_record=await self._on_record(about),
             probes=self._probes(about),
@@ -99,7 +99,7 @@ class Gathering:
             self._left_out("memories", error)
             return ()
 
-    async def _on_record(self, about: Sequence[str]) -> OnRecord:
+    async def _on_record(self, about: Sequence[str]) -> KnownFacts:
         context = self.context
         try:
             return await context.store.briefings.on_record(
@@ -145,5 +145,9 @@ def _manifests(estate: Estate) -> Iterator[BriefingText]:
 
 
 def _briefing_text(text: LibraryText) -> BriefingText:
-    kind = {Kind.CHECK: TextKind.CHECK, Kind.PLAYBOOK: TextKind.PLAYBOOK, Kind.SKILL: TextKind.SKILL}[text.kind]
+    kind = {
+        LibraryKind.CHECK: TextKind.CHECK,
+        LibraryKind.PLAYBOOK: TextKind.PLAYBOOK,
+        LibraryKind.SKILL: TextKind.SKILL,
+    }[text.kind]
     return BriefingText(kind=kind, name=text.name, origin=text.origin, digest=text.digest)

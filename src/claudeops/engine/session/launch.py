@@ -14,10 +14,10 @@ from claudeops.domain.network.destination import in_words
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.engine.cell.bubblewrap import AGENT_SOCKET, BubblewrapCell, Mount
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec
-from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.cgroups import ControlGroup
 from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.own_files import MemoryFiles
-from claudeops.engine.cell.reach import Reach
+from claudeops.engine.cell.reach import ReachedPlace
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process.child import Child, spawn
@@ -31,7 +31,7 @@ from claudeops.engine.session.knowledge import Gathering
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import DatabaseUnavailableError, HarnessError
 from claudeops.formats.network.headers import added_in_words
-from claudeops.harness.protocol import Command, Harness, ModelAccess, Resumed, Spec
+from claudeops.harness.protocol import CliCommand, Harness, ModelAccess, Resumed, Spec
 from claudeops.logs import LogEvent, Logger
 from claudeops.wording.prompt import RESUMED, Prompt, render
 from claudeops.wording.prompt.knowledge import Facts
@@ -48,7 +48,7 @@ class Launched:
     """A session whose process runs."""
 
     spec: Spec
-    command: Command
+    command: CliCommand
     child: Child
     place: TraceContext
     mounts: tuple[Mount, ...] | None  # what it sees of the machine's files, and where we do; None: all of them
@@ -65,10 +65,10 @@ class Launch:
     harness: Harness
     workspace: Workspace
     access: ModelAccess
-    group: Group | None = None  # the control group that its processes join
+    group: ControlGroup | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
     filters: Filters = field(default_factory=Filters)
-    reach: Reach | None = None  # on a network of its own
+    reach: ReachedPlace | None = None  # on a network of its own
     keys: SessionKeys
     memory: MemoryFiles | None = None  # where its files are in memory
     log: Logger

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.errors import ErrorKind, HarnessError
 from claudeops.formats.stream import CliWarned, McpServer
 from claudeops.logs import LogEvent, Logger
@@ -69,7 +69,7 @@ def missed(listed: Sequence[McpServer], log: Logger) -> NewEvent | None:
         return None
     log.warning(LogEvent.MCP_SERVERS_AWAY, servers=away)
     message = f"MCP servers are not connected: {', '.join(away)}."
-    return NewEvent(level=Level.WARNING, message=message, fingerprint="mcp_servers_away")
+    return NewEvent(level=EventLevel.WARNING, message=message, fingerprint="mcp_servers_away")
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ class CliWarnings:
             return None
         self._kinds.add(kind)
         message = f"The {self._cli} CLI warned: {kind}: {warned.message[:MESSAGE_CHARACTERS]}"
-        return NewEvent(level=Level.WARNING, message=message, fingerprint=f"cli_warning:{kind}")
+        return NewEvent(level=EventLevel.WARNING, message=message, fingerprint=f"cli_warning:{kind}")
 
 
 def _fill(writing: int, content: bytes) -> None:

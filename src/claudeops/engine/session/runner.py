@@ -20,11 +20,11 @@ from claudeops.domain.sessions import Ending, Session
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import Mount
-from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.cgroups import ControlGroup
 from claudeops.engine.cell.own_files import FilesBound, MemoryFiles, bound_in_memory, open_files, prepared_bytes
-from claudeops.engine.cell.reach import Needs, Reach, open_reach
+from claudeops.engine.cell.reach import Needs, ReachedPlace, open_reach
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
+from claudeops.engine.control import CliTranscript, Clocks, StopControl, waiting_for_people
 from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import Judging, NotJudgedError
@@ -33,7 +33,7 @@ from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
-from claudeops.engine.process.looks import Looks, open_looks
+from claudeops.engine.process.looks import SessionLooks, open_looks
 from claudeops.engine.session import files
 from claudeops.engine.session.access import ModelWay, needs_of
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked, never_started
@@ -61,7 +61,7 @@ class SessionRunner:
 
     context: SessionContext
 
-    async def run(self, session: Session, control: Control) -> Ending:
+    async def run(self, session: Session, control: StopControl) -> Ending:
         """Run one session to its end; whatever goes wrong on the way is part of the ending, not an exception.
 
         When this returns, or is cancelled, no process of the session is left and its workspace is gone.
@@ -69,7 +69,7 @@ class SessionRunner:
         with contextlib.ExitStack() as held:  # the user, until the workspace is gone too
             return await self._run(session, control, held)
 
-    async def _run(self, session: Session, control: Control, held: contextlib.ExitStack) -> Ending:
+    async def _run(self, session: Session, control: StopControl, held: contextlib.ExitStack) -> Ending:
         context = self.context
         log = log_context(context.log, session)
         started = context.clock.monotonic()
@@ -169,7 +169,7 @@ class MeteredAccess:
 
 
 @contextlib.asynccontextmanager
-async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncIterator[Reach | None]:
+async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncIterator[ReachedPlace | None]:
     """Hold the session's own network for the length of the block, where its cell has one; raises `OSError`."""
     if not context.confinement.cell.has_network:
         yield None
@@ -185,7 +185,7 @@ async def _reached(context: SessionContext, needs: Needs, log: Logger) -> AsyncI
 
 @contextlib.asynccontextmanager
 async def metered(
-    context: SessionContext, session: Session, harness: Harness, control: Control
+    context: SessionContext, session: Session, harness: Harness, control: StopControl
 ) -> AsyncIterator[MeteredAccess]:
     """Open a session's account for the length of the block, if there is a meter and the CLI can be sent there."""
     if context.meter is None or not harness.capabilities.metered:
@@ -213,14 +213,14 @@ class _Run:
     harness: Harness
     workspace: Workspace
     access: MeteredAccess
-    group: Group | None
-    looks: Looks | None
+    group: ControlGroup | None
+    looks: SessionLooks | None
     filters: Filters
-    reach: Reach | None
+    reach: ReachedPlace | None
     keys: SessionKeys
     memory: MemoryFiles | None
     sink: SessionLog
-    control: Control
+    control: StopControl
     log: Logger
 
     async def converse(self) -> Gathered:
@@ -419,7 +419,7 @@ async def _bound_in_memory(workspace: Workspace, limits: Confinement) -> FilesBo
 
 def _group(
     session: Session, limits: Confinement, files: FilesBound | None
-) -> contextlib.AbstractAsyncContextManager[Group | None]:
+) -> contextlib.AbstractAsyncContextManager[ControlGroup | None]:
     """Return the context of a session's control group, if there are groups; entering it may raise `OSError`."""
     if limits.groups is None:
         return contextlib.nullcontext(None)

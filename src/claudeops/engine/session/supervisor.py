@@ -18,7 +18,7 @@ from claudeops.domain.holds import Capacity
 from claudeops.domain.owner import Owner
 from claudeops.domain.report.report import Extraction, ExtractionMethod
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
-from claudeops.engine.control import Control, RunningSessions
+from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.live.hub import Hub, session_began, session_ended
 from claudeops.engine.ports import Dispatcher, SessionListener
 from claudeops.engine.session.completion import commit_result, log_result
@@ -48,7 +48,7 @@ class Supervisor:
     clock: Clock
     owner: Owner
     rules: Callable[[], EscalationRules]  # as they are now: the estate may change
-    run_session: Callable[[Session, Control], Awaitable[Ending]]
+    run_session: Callable[[Session, StopControl], Awaitable[Ending]]
     new_cli_session_id: Callable[[], str]
     log_path: Callable[[int], str]
     slots: int  # sessions at once; if there are several, one is kept for the lowest tier
@@ -115,7 +115,7 @@ class Supervisor:
             try:
                 claimed = await self._claim(capacity)
                 for session in claimed:
-                    control = Control()
+                    control = StopControl()
                     if self._hurrying:  # since the claim began
                         control.stop(StopCause.CANCELLED)
                     self.running[session.id] = (session, control)
@@ -167,7 +167,7 @@ class Supervisor:
             )
         return claimed
 
-    async def _carry_out(self, session: Session, control: Control) -> None:
+    async def _carry_out(self, session: Session, control: StopControl) -> None:
         log = log_context(self.log, session)
         try:
             for listener in self.listeners:
@@ -204,7 +204,7 @@ class Supervisor:
         with _guarded(log):
             self.hub.publish(session_ended(session, ending, finished))
 
-    async def _run_guarded(self, session: Session, control: Control, log: Logger) -> Ending:
+    async def _run_guarded(self, session: Session, control: StopControl, log: Logger) -> Ending:
         """Run one session; a fault in our own code ends this session only."""
         started = self.clock.monotonic()
         if control.cause is not None:

@@ -4,7 +4,7 @@ The index says where each line begins and when it came. Its entries have no fixe
 bytes between two that are known. An index may be torn: after a crash it ends before the log does, and a disk may have
 lost parts of it. What cannot be proven right is not used: from the last entry that can, the log itself is read.
 
-Everything here blocks on the disk: call it from threads, one at a time for each `LogLines`.
+Everything here blocks on the disk: call it from threads, one at a time for each `SessionLogLines`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Place:
     entry: int
 
 
-class LogLines:
+class SessionLogLines:
     """A log, packed or not. What was read last is remembered: whoever reads on in order seeks nothing."""
 
     def __init__(self, path: Path) -> None:

@@ -27,11 +27,11 @@ import anyio.to_thread
 import msgspec
 
 from claudeops.clock import Clock
-from claudeops.formats.stream import Frame, LineSplitter, Malformed, decode
+from claudeops.formats.stream import LineSplitter, Malformed, StreamFrame, decode
 from claudeops.tasks import Threads
 from claudeops.text.redact import Redactor
 
-Decoded = list[Frame | Malformed | None]
+Decoded = list[StreamFrame | Malformed | None]
 
 FLUSH_SECONDS: Final = 30.0
 """How long a session waits for its own lines to reach the disk before it goes on without."""
@@ -220,8 +220,8 @@ class SessionLog:
 class DecodedLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line, as `decode` gives it."""
 
-    asked: Frame | Malformed | None  # as the CLI printed it; only for the gate
-    kept: Frame | Malformed | None  # redacted; for everything else
+    asked: StreamFrame | Malformed | None  # as the CLI printed it; only for the gate
+    kept: StreamFrame | Malformed | None  # redacted; for everything else
     arrived_at: datetime
 
 

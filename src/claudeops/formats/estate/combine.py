@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from claudeops.domain.estate.estate import Estate, Fault, Manifest, Prohibition, Service, Source
+from claudeops.domain.estate.estate import Estate, Fault, Manifest, Prohibition, Service, StatementSource
 from claudeops.formats.estate.draft import listed
 from claudeops.formats.estate.rules import EVERY_SERVICE
 from claudeops.text import casefold_key, unique
@@ -103,7 +103,7 @@ def _one(main: str, name: str, described: Sequence[tuple[Service, Manifest]], *,
     )
 
 
-def _settle_aliases(ones: Sequence[_One], faults: list[Fault]) -> set[tuple[Source, str]]:
+def _settle_aliases(ones: Sequence[_One], faults: list[Fault]) -> set[tuple[StatementSource, str]]:
     """Take away the aliases that are another service's name or alias; return them, each with who claimed it."""
     names: dict[str, _One] = {}
     claims: dict[str, list[_One]] = {}
@@ -111,7 +111,7 @@ def _settle_aliases(ones: Sequence[_One], faults: list[Fault]) -> set[tuple[Sour
         names.setdefault(casefold_key(one.name), one)
         for key in one.aliases:
             claims.setdefault(key, []).append(one)
-    dropped: set[tuple[Source, str]] = set()
+    dropped: set[tuple[StatementSource, str]] = set()
     for key, claimants in claims.items():
         owner = names.get(key)
         for one in claimants:
@@ -192,7 +192,7 @@ def _unknown(manifests: Iterable[Manifest], known: set[str]) -> Iterator[Fault]:
                     yield Fault(source=forbidden.source, sentence=sentence)
 
 
-def _with(manifest: Manifest, faults: Sequence[Fault], dropped: set[tuple[Source, str]]) -> Manifest:
+def _with(manifest: Manifest, faults: Sequence[Fault], dropped: set[tuple[StatementSource, str]]) -> Manifest:
     """Return a manifest without the aliases that do not count, and with the faults that lie in it.
 
     What is forbidden stays so by those aliases too: they may well be the service's.

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from claudeops.domain.estate import hosts, words
-from claudeops.domain.estate.estate import Fault, Manifest, Source
+from claudeops.domain.estate.estate import Fault, Manifest, StatementSource
 from claudeops.formats.estate import structured
 from claudeops.formats.estate.draft import listed
-from claudeops.formats.estate.structured import Entry, Items, Node, Scalar, Table, UnreadableError, texts
+from claudeops.formats.estate.structured import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
 from claudeops.text import casefold_key, regex, unique
 
 _RULE: Final = regex.Pattern(r"Host(?:SNI|Header)?\(([^()]*)\)")
@@ -68,12 +68,14 @@ def parse_compose(text: str, *, path: str) -> Compose:
         root = structured.read_yaml(words.readable(text), lost=lost)
     except UnreadableError as error:
         sentence = _why_unread(error, text)
-        return Compose(project=project, faults=(Fault(source=Source(path=path, line=error.line), sentence=sentence),))
-    if not isinstance(root, Table):
+        return Compose(
+            project=project, faults=(Fault(source=StatementSource(path=path, line=error.line), sentence=sentence),)
+        )
+    if not isinstance(root, NodeTable):
         return Compose(project=project)
     root = _merged(root)
     services = root.get("services")
-    taken = _Taken(path, _merged(services) if isinstance(services, Table) else Table(entries=(), line=1))
+    taken = _Taken(path, _merged(services) if isinstance(services, NodeTable) else NodeTable(entries=(), line=1))
     for alias in lost:
         taken.fault(
             alias.line, f"the alias *{alias.text[:40]} has no anchor in this file, so what it stands for is left out"
@@ -90,9 +92,9 @@ def parse_compose(text: str, *, path: str) -> Compose:
     )
 
 
-def _merged(table: Table) -> Table:
+def _merged(table: NodeTable) -> NodeTable:
     """Return a table of names with those that it takes over by ``<<:``; no table is taken twice, whoever merges it."""
-    entries: list[Entry] = []
+    entries: list[KeyedNode] = []
     known: set[str] = set()
     waiting: list[Node] = [table]
     seen: set[int] = set()
@@ -101,13 +103,13 @@ def _merged(table: Table) -> Table:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, Items):
+        if isinstance(node, NodeList):
             waiting += reversed(node.nodes)
-        elif isinstance(node, Table):
+        elif isinstance(node, NodeTable):
             entries += [entry for entry in node.entries if entry.key not in known and entry.key != "<<"]
             known.update(entry.key for entry in node.entries)
             waiting += [entry.node for entry in reversed(node.entries) if entry.key == "<<"]
-    return Table(entries=tuple(entries), line=table.line)
+    return NodeTable(entries=tuple(entries), line=table.line)
 
 
 def _why_unread(error: UnreadableError, text: str) -> str:
@@ -158,7 +160,7 @@ def with_compose(manifest: Manifest, files: Iterable[Compose]) -> Manifest:
 class _Taken:
     """Collects what services say."""
 
-    def __init__(self, path: str, services: Table) -> None:
+    def __init__(self, path: str, services: NodeTable) -> None:
         self.hosts: list[str] = []
         self.ports: list[tuple[str, int]] = []
         self.faults: list[Fault] = []
@@ -170,18 +172,18 @@ class _Taken:
         self._read: set[tuple[str, int]] = set()  # keys with nodes, which many services may share
 
     def fault(self, line: int, sentence: str) -> None:
-        self.faults.append(Fault(source=Source(path=self._path, line=line), sentence=sentence))
+        self.faults.append(Fault(source=StatementSource(path=self._path, line=line), sentence=sentence))
 
     def includes(self, node: Node | None) -> None:
         """Note the files that this one includes."""
-        for inner in node.nodes if isinstance(node, Items) else ():
-            for told in texts(inner.get("path") if isinstance(inner, Table) else inner):
+        for inner in node.nodes if isinstance(node, NodeList) else ():
+            for told in texts(inner.get("path") if isinstance(inner, NodeTable) else inner):
                 self._other(told.text, told.line)
 
     def _other(self, written: str, line: int) -> None:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(self._path), written))
         sentence = f"{written[:80]!r} is not read: describe in the manifest what it adds, or call it a compose file"
-        self.others.append((path, Fault(source=Source(path=self._path, line=line), sentence=sentence)))
+        self.others.append((path, Fault(source=StatementSource(path=self._path, line=line), sentence=sentence)))
 
     def all_services(self) -> Iterator[ComposeService]:
         """Yield the services, with what they take over."""
@@ -191,9 +193,9 @@ class _Taken:
         for entry in named[:_MOST_SERVICES]:
             yield self._service(entry)
 
-    def _service(self, entry: Entry) -> ComposeService:
+    def _service(self, entry: KeyedNode) -> ComposeService:
         self._host(entry.key, entry.line, named=True)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, KeyedNode] = {}
         self._take_over(entry.node, entries, _DEEPEST)
         for inner in entries.values():
             if (inner.key, id(inner.node)) not in self._read:
@@ -206,9 +208,9 @@ class _Taken:
         ports = tuple(self._own.get(id(published.node), ())) if published else ()
         return ComposeService(name=entry.key, container=container if known else "", ports=ports)
 
-    def _take_over(self, node: Node | None, entries: dict[str, Entry], depth: int) -> None:
+    def _take_over(self, node: Node | None, entries: dict[str, KeyedNode], depth: int) -> None:
         """Add what a service says, and what it takes over where it says nothing itself."""
-        if not isinstance(node, Table) or not depth:
+        if not isinstance(node, NodeTable) or not depth:
             return
         self._merged += len(node.entries)
         if self._merged > _MOST_MERGED:
@@ -220,35 +222,37 @@ class _Taken:
             entries.setdefault(entry.key, entry)
         for entry in node.entries:
             if entry.key == "<<":
-                for merged in entry.node.nodes if isinstance(entry.node, Items) else (entry.node,):
+                for merged in entry.node.nodes if isinstance(entry.node, NodeList) else (entry.node,):
                     self._take_over(merged, entries, depth - 1)
             elif entry.key == "extends":
                 self._extends(entry, entries, depth - 1)
 
-    def _extends(self, entry: Entry, entries: dict[str, Entry], depth: int) -> None:
-        of = entry.node.get("service") if isinstance(entry.node, Table) else entry.node
-        file = entry.node.get("file") if isinstance(entry.node, Table) else None
+    def _extends(self, entry: KeyedNode, entries: dict[str, KeyedNode], depth: int) -> None:
+        of = entry.node.get("service") if isinstance(entry.node, NodeTable) else entry.node
+        file = entry.node.get("file") if isinstance(entry.node, NodeTable) else None
         for told in texts(file):
             self._other(told.text, told.line)
         if file is None:
             for told in texts(of):
                 self._take_over(self._services.get(told.text), entries, depth)
 
-    def _of_key(self, entry: Entry) -> None:
+    def _of_key(self, entry: KeyedNode) -> None:
         if entry.key in {"container_name", "hostname", "domainname"}:
             self._named(entry.node)
         elif entry.key == "labels":
             for text, line in _labels(entry.node):
                 self._label(text, line)
         elif (
-            entry.key == "deploy" and isinstance(entry.node, Table) and (labels := entry.node.get("labels")) is not None
+            entry.key == "deploy"
+            and isinstance(entry.node, NodeTable)
+            and (labels := entry.node.get("labels")) is not None
         ):
-            self._of_key(Entry(key="labels", node=labels, line=entry.line))
+            self._of_key(KeyedNode(key="labels", node=labels, line=entry.line))
         elif entry.key == "ports":
             self._published(entry.node)
-        elif entry.key == "networks" and isinstance(entry.node, Table):
+        elif entry.key == "networks" and isinstance(entry.node, NodeTable):
             for network in entry.node.entries:
-                self._named(network.node.get("aliases") if isinstance(network.node, Table) else None)
+                self._named(network.node.get("aliases") if isinstance(network.node, NodeTable) else None)
 
     def _named(self, node: Node | None) -> None:
         for told in texts(node):
@@ -279,14 +283,16 @@ class _Taken:
         if not (named and taken.faults):
             self._take(taken, line)
 
-    def _take(self, taken: hosts.Found, line: int) -> None:
+    def _take(self, taken: hosts.FoundHosts, line: int) -> None:
         self.hosts += taken.hosts
         self.ports += taken.ports
-        self.faults += [Fault(source=Source(path=self._path, line=line), sentence=text) for text in taken.faults]
+        self.faults += [
+            Fault(source=StatementSource(path=self._path, line=line), sentence=text) for text in taken.faults
+        ]
 
 
 def _labels(node: Node) -> Iterator[tuple[str, int]]:
-    if isinstance(node, Table):
+    if isinstance(node, NodeTable):
         for entry in node.entries:
             yield from ((told.text, told.line) for told in texts(entry.node))
     else:
@@ -295,10 +301,10 @@ def _labels(node: Node) -> Iterator[tuple[str, int]]:
 
 def _publications(node: Node) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Yield address, TCP ports and line of what is published, in the short and in the long form."""
-    for inner in node.nodes if isinstance(node, Items) else (node,):
+    for inner in node.nodes if isinstance(node, NodeList) else (node,):
         if isinstance(inner, Scalar):
             text = inner.text.strip()
-        elif isinstance(inner, Table):
+        elif isinstance(inner, NodeTable):
             value = {entry.key: entry.node.text for entry in inner.entries if isinstance(entry.node, Scalar)}
             address = value.get("host_ip", "")
             address = f"[{address}]:" if ":" in address else f"{address}:" if address else ""

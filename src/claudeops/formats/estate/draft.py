@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from claudeops.domain.estate import hosts, words
-from claudeops.domain.estate.estate import Fault, MaintenanceWindow, Manifest, Prohibition, Service, Source
-from claudeops.domain.estate.words import Part
+from claudeops.domain.estate.estate import Fault, MaintenanceWindow, Manifest, Prohibition, Service, StatementSource
+from claudeops.domain.estate.words import Facet
 from claudeops.formats.estate import rules
 from claudeops.formats.estate.windows import window_in_sentence, windows_in
 from claudeops.text import casefold_key, regex, unique
@@ -76,7 +76,7 @@ _LONGEST_KIND: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DraftText:
     """A text and its line."""
 
     text: str
@@ -102,14 +102,14 @@ class ServiceDraft:
     name: str
     line: int  # where it is named first
     since: int  # where it is named now
-    told: dict[Part, list[Told]] = field(default_factory=dict)
+    told: dict[Facet, list[DraftText]] = field(default_factory=dict)
 
-    def tell(self, part: Part, text: str, line: int) -> None:
+    def tell(self, part: Facet, text: str, line: int) -> None:
         """Note a statement."""
-        if part is Part.ADDRESS and text.lstrip().startswith("`") and " " in text:
-            part = Part.CHECK  # a command in a column for addresses
+        if part is Facet.ADDRESS and text.lstrip().startswith("`") and " " in text:
+            part = Facet.CHECK  # a command in a column for addresses
         if len(self.told.get(part, ())) < _MOST_STATEMENTS and not words.is_nothing(text):
-            self.told.setdefault(part, []).append(Told(text, line, self.since))
+            self.told.setdefault(part, []).append(DraftText(text, line, self.since))
 
 
 class Draft:
@@ -122,8 +122,10 @@ class Draft:
         self._services: dict[str, ServiceDraft] = {}
         self._rules: list[_Rule] = []  # of lists
         self._bound: dict[str, list[_Rule]] = {}  # of services
-        self._prose: list[tuple[Told, str]] = []  # and the service in whose section it stands
-        self._items: list[tuple[str, str, Told, str]] = []  # what may be a service's name, a key, the text, all of it
+        self._prose: list[tuple[DraftText, str]] = []  # and the service in whose section it stands
+        self._items: list[
+            tuple[str, str, DraftText, str]
+        ] = []  # what may be a service's name, a key, the text, all of it
         self._unused: dict[str, Fault] = {}  # columns
         self._hosts: list[str] = []
         self._ports: dict[tuple[str, int], None] = {}
@@ -134,7 +136,7 @@ class Draft:
 
     def fault(self, line: int | None, sentence: str) -> None:
         """Note what cannot be used."""
-        self._faults.append(Fault(source=Source(path=self._path, line=line), sentence=sentence))
+        self._faults.append(Fault(source=StatementSource(path=self._path, line=line), sentence=sentence))
 
     def service(self, name: str, line: int) -> ServiceDraft | None:
         """Return the draft of a service, a new one when the name is new; None: it can be none."""
@@ -159,18 +161,18 @@ class Draft:
     def tell(self, service: ServiceDraft, key: str, text: str, line: int, *, binding: bool = False) -> None:
         """Note a cell or field of a service, and what it forbids; ``binding``: this alone."""
         part = words.part_of(key)
-        if part is Part.NAME:
+        if part is Facet.NAME:
             return
-        if not self._forbids(service.name, key, text, line) and part is Part.RULES and not words.is_nothing(text):
+        if not self._forbids(service.name, key, text, line) and part is Facet.RULES and not words.is_nothing(text):
             self.rule(text, line)
-        if part is not None and part is not Part.RULES and not binding:
+        if part is not None and part is not Facet.RULES and not binding:
             service.tell(part, text, line)
 
     def _forbids(self, name: str, key: str, text: str, line: int) -> bool:
         if not rules.cell_forbids(key, text):
             return False
         label = f"{name}: {words.plain(key)}: {words.plain(text)}"
-        said = text[: words.LONGEST_TEXT] if words.part_of(key) is Part.RULES else ""
+        said = text[: words.LONGEST_TEXT] if words.part_of(key) is Facet.RULES else ""
         self._bind(name, _Rule(label, said, line, forbidden=True, about=name))
         return True
 
@@ -189,7 +191,7 @@ class Draft:
     def loose_item(self, name: str, key: str, text: str, line: int, *, whole: str) -> None:
         """Note an item that begins like one about a service; if no service is called so, it is prose."""
         if len(self._items) < _MOST_SENTENCES:
-            self._items.append((name, key, Told(text, line), whole))
+            self._items.append((name, key, DraftText(text, line), whole))
 
     def rule(self, text: str, line: int, *, forbidden: bool = False, about: str = "") -> None:
         """Note a rule of a list; ``forbidden``: it needs no "never"."""
@@ -210,7 +212,7 @@ class Draft:
     def prose(self, text: str, line: int, *, about: str = "") -> None:
         """Note a text that is perhaps only that."""
         if len(self._prose) < _MOST_SENTENCES:
-            self._prose.append((Told(text, line), about))
+            self._prose.append((DraftText(text, line), about))
 
     def unbound(self, text: str, line: int, mentioned: Sequence[str] = ()) -> None:
         """Name what reads like a prohibition and forbids nothing, and tell it to sessions all the same."""
@@ -220,12 +222,12 @@ class Draft:
             f"{words.plain(text)[:80]!r} reads like a prohibition, but is prose and forbids nothing: write "
             f"'- {name}' in a list below '## Never', or 'Restart: never' where the service is described"
         )
-        self._faults.append(Fault(source=Source(path=self._path, line=line), sentence=sentence, unbound=True))
+        self._faults.append(Fault(source=StatementSource(path=self._path, line=line), sentence=sentence, unbound=True))
 
     def unused(self, column: str, line: int) -> None:
         """Note a column that says nothing to us, once."""
         sentence = f"the column {words.plain(column)[:40]!r} is not used, apart from what it forbids"
-        fault = Fault(source=Source(path=self._path, line=line), sentence=sentence)
+        fault = Fault(source=StatementSource(path=self._path, line=line), sentence=sentence)
         if words.key_form(column) and len(self._unused) < MOST_FAULTS:
             self._unused.setdefault(words.key_form(column), fault)
 
@@ -247,7 +249,7 @@ class Draft:
         if not self.kind:
             self.kind = repository_kind(text)
 
-    def _take(self, found: hosts.Found, line: int) -> tuple[str, ...]:
+    def _take(self, found: hosts.FoundHosts, line: int) -> tuple[str, ...]:
         for sentence in found.faults:
             self.fault(line, sentence)
         if len(self._hosts) < _MOST_HOSTS:
@@ -262,7 +264,7 @@ class Draft:
         """Return what was understood of a text."""
         drafts = list(self._services.values())[:MOST_SERVICES]
         services = [self._finished(service) for service in drafts]
-        names = rules.Names(services)
+        names = rules.ManifestNames(services)
         self._settle_items(names)
         services = self._with_prose(services, names)
         every = sorted((*self._rules[:MOST_RULES], *itertools.chain(*self._bound.values())), key=lambda rule: rule.line)
@@ -282,24 +284,24 @@ class Draft:
         )
 
     def _finished(self, draft: ServiceDraft) -> Service:
-        kind, address, check, healthy = self._one(draft, Part.KIND), self._address(draft), "", ""
-        check = hosts.without_user(words.plain(self._text(draft, Part.CHECK)))
-        healthy = self._text(draft, Part.HEALTHY) or _behind_address(check)
+        kind, address, check, healthy = self._one(draft, Facet.KIND), self._address(draft), "", ""
+        check = hosts.without_user(words.plain(self._text(draft, Facet.CHECK)))
+        healthy = self._text(draft, Facet.HEALTHY) or _behind_address(check)
         return Service(
             name=draft.name,
-            aliases=self._names(draft, Part.ALIASES),
-            kind=_service_kind(" ".join([kind, *(told.text for told in draft.told.get(Part.HOST, ()))]), kind),
+            aliases=self._names(draft, Facet.ALIASES),
+            kind=_service_kind(" ".join([kind, *(told.text for told in draft.told.get(Facet.HOST, ()))]), kind),
             host=self._host(draft),
             address=address,
             check=check if check != address else "",
-            dependencies=self._names(draft, Part.DEPENDENCIES),
+            dependencies=self._names(draft, Facet.DEPENDENCIES),
             healthy=words.plain(healthy),
-            restart=words.plain(self._text(draft, Part.RESTART)),
+            restart=words.plain(self._text(draft, Facet.RESTART)),
             maintenance=self._windows(draft),
-            source=Source(path=self._path, line=draft.line),
+            source=StatementSource(path=self._path, line=draft.line),
         )
 
-    def _one(self, draft: ServiceDraft, part: Part) -> str:
+    def _one(self, draft: ServiceDraft, part: Facet) -> str:
         """Return the text of a part; in one place several add up where that makes sense, otherwise they are a fault."""
         told = draft.told.get(part, [])
         if not told:
@@ -308,7 +310,7 @@ class Draft:
         for other in told[1:]:
             if casefold_key(words.plain(other.text)) == casefold_key(words.plain(first.text)):
                 continue
-            if other.since == first.since and part in {Part.CHECK, Part.HEALTHY, Part.RESTART}:
+            if other.since == first.since and part in {Facet.CHECK, Facet.HEALTHY, Facet.RESTART}:
                 whole.append(other.text)
                 continue
             self.fault(
@@ -318,7 +320,7 @@ class Draft:
             )
         return "; ".join(whole)
 
-    def _text(self, draft: ServiceDraft, part: Part) -> str:
+    def _text(self, draft: ServiceDraft, part: Facet) -> str:
         text = self._one(draft, part)
         if len(text) > words.LONGEST_TEXT:
             line = draft.told[part][0].line
@@ -327,10 +329,10 @@ class Draft:
         return text
 
     def _address(self, draft: ServiceDraft) -> str:
-        self._one(draft, Part.ADDRESS)
+        self._one(draft, Facet.ADDRESS)
         place = self._place(draft)
         found = ""
-        for part in (Part.ADDRESS, Part.CHECK):
+        for part in (Facet.ADDRESS, Facet.CHECK):
             for told in draft.told.get(part, ()):
                 text = words.linked(told.text)[: 2 * words.LONGEST_TEXT]
                 taken = hosts.in_address(text)
@@ -340,9 +342,9 @@ class Draft:
                 if (address := hosts.address_in(text)) != (bare := hosts.without_user(address)):
                     self.fault(told.line, f"the address of {draft.name} holds a user or password: take that out of it")
                 found = found or bare
-                if part is Part.ADDRESS and not found:
+                if part is Facet.ADDRESS and not found:
                     found = self._bare_address(draft, told)
-        port = draft.told.get(Part.PORT, ())
+        port = draft.told.get(Facet.PORT, ())
         for told in port:
             self._take(hosts.in_port_column(told.text, place or "localhost"), told.line)
         if not found and port and place and port[0].text.strip().isdecimal():
@@ -354,14 +356,14 @@ class Draft:
 
     def _place(self, draft: ServiceDraft) -> str:
         """Return the host that a service runs on, as its first statement about that names it; "": this machine."""
-        where = draft.told.get(Part.HOST, ())
+        where = draft.told.get(Facet.HOST, ())
         named = hosts.in_column(where[0].text).hosts if where else ()
         return named[0] if named else ""
 
-    def _bare_address(self, draft: ServiceDraft, told: Told) -> str:
+    def _bare_address(self, draft: ServiceDraft, told: DraftText) -> str:
         """Take ``shop.example.org/health``, which has no scheme."""
         word = words.plain(told.text)
-        taken = hosts.in_column(word.partition("/")[0]) if " " not in word else hosts.Found()
+        taken = hosts.in_column(word.partition("/")[0]) if " " not in word else hosts.FoundHosts()
         if taken.hosts:
             self._take(taken, told.line)
             return word
@@ -370,7 +372,7 @@ class Draft:
 
     def _host(self, draft: ServiceDraft) -> str:
         found: list[tuple[str, int]] = []
-        for told in draft.told.get(Part.HOST, ()):
+        for told in draft.told.get(Facet.HOST, ()):
             taken = self._take(hosts.in_column(told.text), told.line)
             if taken and found and found[0][0] != taken[0]:
                 self.fault(
@@ -381,7 +383,7 @@ class Draft:
             found += [(host, told.line) for host in taken]
         return found[0][0] if found else ""
 
-    def _names(self, draft: ServiceDraft, part: Part) -> tuple[str, ...]:
+    def _names(self, draft: ServiceDraft, part: Facet) -> tuple[str, ...]:
         found: list[str] = []
         for told in draft.told.get(part, ()):
             for name in words.names_in(told.text):
@@ -396,7 +398,7 @@ class Draft:
 
     def _windows(self, draft: ServiceDraft) -> tuple[MaintenanceWindow, ...]:
         found: list[MaintenanceWindow] = []
-        for told in draft.told.get(Part.MAINTENANCE, ()):
+        for told in draft.told.get(Facet.MAINTENANCE, ()):
             text = words.plain(told.text)[: words.LONGEST_TEXT]
             windows = windows_in(text)
             if windows is None:
@@ -410,7 +412,7 @@ class Draft:
 
     # --- sentences
 
-    def _settle_items(self, names: rules.Names) -> None:
+    def _settle_items(self, names: rules.ManifestNames) -> None:
         for name, key, told, whole in self._items:
             service = names.exact(name)
             if service and key:
@@ -420,7 +422,7 @@ class Draft:
             if whole:
                 self.prose(whole, told.line, about=service)
 
-    def _with_prose(self, services: list[Service], names: rules.Names) -> list[Service]:
+    def _with_prose(self, services: list[Service], names: rules.ManifestNames) -> list[Service]:
         """Return the services with what sentences tell of them; what reads like a prohibition is a fault."""
         known = {service.name: service for service in services}
         bound = {rule.line for rule in itertools.chain(*self._bound.values())}
@@ -442,13 +444,13 @@ class Draft:
                 known[mentioned[0]] = replace(known[mentioned[0]], restart=restarted[1].partition(";")[0].strip(" ."))
         return list(known.values())
 
-    def _prohibitions(self, every: Iterable[_Rule], names: rules.Names) -> tuple[Prohibition, ...]:
+    def _prohibitions(self, every: Iterable[_Rule], names: rules.ManifestNames) -> tuple[Prohibition, ...]:
         found: dict[Prohibition, None] = {}
         for rule in every:
-            reading = rules.Reading(services=(rule.about,) if rule.about else ())
+            reading = rules.RuleReading(services=(rule.about,) if rule.about else ())
             if rule.said:
                 reading = rules.read_rule(rule.said, names, forbidden=rule.forbidden, about=rule.about)
-            source = Source(path=self._path, line=rule.line)
+            source = StatementSource(path=self._path, line=rule.line)
             if reading.fault is not None and not (rule.about and reading.services):
                 self._faults.append(Fault(source=source, sentence=reading.fault, unbound=not reading.services))
             if reading.services:
@@ -463,7 +465,7 @@ def listed(faults: Iterable[Fault]) -> tuple[Fault, ...]:
         return tuple(every)
     more = f"{len(every) - MOST_FAULTS} more faults are not listed: mend these first"
     first = sorted(sorted(every, key=lambda fault: not fault.unbound)[:MOST_FAULTS], key=_place)
-    return (*first, Fault(source=Source(path=every[-1].source.path), sentence=more))
+    return (*first, Fault(source=StatementSource(path=every[-1].source.path), sentence=more))
 
 
 def _place(fault: Fault) -> tuple[str, int, str]:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from claudeops.domain.estate import words
-from claudeops.domain.estate.words import Part, word_set
+from claudeops.domain.estate.words import Facet, word_set
 from claudeops.formats.estate import rules, structured
 from claudeops.formats.estate.draft import Draft, ServiceDraft
-from claudeops.formats.estate.structured import Entry, Items, Node, Scalar, Table, UnreadableError, texts
+from claudeops.formats.estate.structured import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
 from claudeops.text import regex
 
 LANGUAGES: Final = frozenset({"toml", "yaml", "yml", "json"})
@@ -59,7 +59,7 @@ def read_document(
     if forbidden and not _describes(root):
         _rules(draft, root, forbidden=True)
         return
-    if not isinstance(root, Table):
+    if not isinstance(root, NodeTable):
         if front and not (isinstance(root, Scalar) and not root.text.strip()):
             draft.fault(first_line, "the front matter is no table of keys: write 'services:' and the like")
         return
@@ -69,17 +69,17 @@ def read_document(
 
 
 def _describes(root: Node) -> bool:
-    keys = {words.key_form(entry.key) for entry in root.entries} if isinstance(root, Table) else set()
+    keys = {words.key_form(entry.key) for entry in root.entries} if isinstance(root, NodeTable) else set()
     return not keys.isdisjoint({"services", "hosts", "rules", *_FORBIDDEN})
 
 
-def _is_compose(root: Table) -> bool:
+def _is_compose(root: NodeTable) -> bool:
     services = root.get("services")
-    inner = [entry.node for entry in services.entries] if isinstance(services, Table) else []
-    return any(isinstance(node, Table) and {entry.key for entry in node.entries} & _COMPOSE for node in inner)
+    inner = [entry.node for entry in services.entries] if isinstance(services, NodeTable) else []
+    return any(isinstance(node, NodeTable) and {entry.key for entry in node.entries} & _COMPOSE for node in inner)
 
 
-def _top(draft: Draft, entry: Entry, *, front: bool) -> None:
+def _top(draft: Draft, entry: KeyedNode, *, front: bool) -> None:
     form = words.key_form(entry.key)
     if form in {"services", "service"}:
         _services(draft, entry.node)
@@ -93,7 +93,7 @@ def _top(draft: Draft, entry: Entry, *, front: bool) -> None:
         draft.kind_of(next((told.text for told in texts(entry.node)), ""))
     elif form in {"capabilities", "capability"}:
         draft.capabilities += [told.text[: words.LONGEST_TEXT] for told in texts(entry.node) if told.text.strip()]
-    elif form in {"maintenance", "maintenance windows", "windows"} and isinstance(entry.node, Table):
+    elif form in {"maintenance", "maintenance windows", "windows"} and isinstance(entry.node, NodeTable):
         _maintenance(draft, entry.node)
     elif front and form not in _UNUSED:
         draft.fault(
@@ -102,13 +102,13 @@ def _top(draft: Draft, entry: Entry, *, front: bool) -> None:
 
 
 def _services(draft: Draft, node: Node) -> None:
-    if isinstance(node, Table):
+    if isinstance(node, NodeTable):
         for entry in node.entries:
             service = draft.service(words.name_in(entry.key), entry.line)
             if service is not None:
                 _describe(draft, service, entry.node)
         return
-    for inner in node.nodes if isinstance(node, Items) else (node,):
+    for inner in node.nodes if isinstance(node, NodeList) else (node,):
         _listed(draft, inner)
 
 
@@ -118,11 +118,11 @@ def _listed(draft: Draft, node: Node) -> None:
         if not words.is_nothing(node.text):
             draft.service(words.name_in(node.text), node.line)
         return
-    if not isinstance(node, Table):
+    if not isinstance(node, NodeTable):
         draft.fault(node.line, "a service is a table of keys, or a name: write 'name:' and the like")
         return
     named = next((entry for entry in node.entries if words.key_form(entry.key) in {"name", "service"}), None)
-    if named is None and len(node.entries) == 1 and isinstance(node.entries[0].node, Table):
+    if named is None and len(node.entries) == 1 and isinstance(node.entries[0].node, NodeTable):
         named_by_key = node.entries[0]  # "- shop: {host: web1}"
         service = draft.service(words.name_in(named_by_key.key), named_by_key.line)
         if service is not None:
@@ -139,10 +139,10 @@ def _listed(draft: Draft, node: Node) -> None:
 
 def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
     if isinstance(node, Scalar):
-        service.tell(Part.CHECK, node.text, node.line)
+        service.tell(Facet.CHECK, node.text, node.line)
         draft.item(service.name, node.text, node.line)
         return
-    if not isinstance(node, Table):
+    if not isinstance(node, NodeTable):
         draft.fault(node.line, f"{service.name} is described by a list: write keys such as 'host' and 'check'")
         return
     for entry in node.entries:
@@ -157,37 +157,37 @@ def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
         _tell(draft, service, part, entry)
 
 
-def _tell(draft: Draft, service: ServiceDraft, part: Part, entry: Entry) -> None:
-    if isinstance(entry.node, Table):
+def _tell(draft: Draft, service: ServiceDraft, part: Facet, entry: KeyedNode) -> None:
+    if isinstance(entry.node, NodeTable):
         draft.fault(entry.line, f"{entry.key!r} of {service.name} is a table: write one text, or a list of texts")
         for key, one in _said(entry):
             draft.tell(service, key, one.text, one.line, binding=True)
         return
     told = list(texts(entry.node))
-    if part in {Part.RULES, Part.ALIASES, Part.DEPENDENCIES, Part.MAINTENANCE, Part.HOST}:
+    if part in {Facet.RULES, Facet.ALIASES, Facet.DEPENDENCIES, Facet.MAINTENANCE, Facet.HOST}:
         for one in told:
             draft.tell(service, entry.key, one.text, one.line)
     elif told:
         draft.tell(service, entry.key, "; ".join(one.text for one in told), told[0].line)
 
 
-def _said(entry: Entry) -> Iterator[tuple[str, Scalar]]:
+def _said(entry: KeyedNode) -> Iterator[tuple[str, Scalar]]:
     """Yield the texts below a key that is not known, each with its keys."""
-    if isinstance(entry.node, Table):
+    if isinstance(entry.node, NodeTable):
         for inner in entry.node.entries:
             yield from ((f"{entry.key} {inner.key}", told) for told in texts(inner.node))
-    elif entry.node == Items(nodes=(), line=entry.node.line):
+    elif entry.node == NodeList(nodes=(), line=entry.node.line):
         yield entry.key, Scalar(text="none", line=entry.node.line)  # "actions: []"
     else:
         yield from ((entry.key, told) for told in texts(entry.node))
 
 
 def _hosts(draft: Draft, node: Node) -> None:
-    if isinstance(node, Table):
+    if isinstance(node, NodeTable):
         for entry in node.entries:
             draft.names_of_host([entry.key, *_names(entry.node)], entry.line)
         return
-    for inner in node.nodes if isinstance(node, Items) else (node,):
+    for inner in node.nodes if isinstance(node, NodeList) else (node,):
         if isinstance(inner, Scalar):
             for name in words.names_in(inner.text):
                 draft.hosts_in(name, inner.line)
@@ -197,7 +197,7 @@ def _hosts(draft: Draft, node: Node) -> None:
 
 def _names(node: Node) -> Iterator[str]:
     """Yield the names and addresses of one host."""
-    if isinstance(node, Table):
+    if isinstance(node, NodeTable):
         for entry in node.entries:
             if words.key_form(entry.key) in _NAMES:
                 yield from (told.text for told in texts(entry.node))
@@ -206,7 +206,7 @@ def _names(node: Node) -> Iterator[str]:
 
 
 def _rules(draft: Draft, node: Node, *, forbidden: bool) -> None:
-    if isinstance(node, Table):
+    if isinstance(node, NodeTable):
         for entry in node.entries:
             if forbidden:
                 said = " ".join(told.text for told in texts(entry.node))
@@ -220,7 +220,7 @@ def _rules(draft: Draft, node: Node, *, forbidden: bool) -> None:
                 draft.rule(line.strip(" -*"), told.line + number, forbidden=forbidden)
 
 
-def _maintenance(draft: Draft, node: Table) -> None:
+def _maintenance(draft: Draft, node: NodeTable) -> None:
     for entry in node.entries:
         if not draft.has(words.name_in(entry.key)):
             draft.fault(entry.line, f"{entry.key[:60]!r} is no service described above: name one")
@@ -228,4 +228,4 @@ def _maintenance(draft: Draft, node: Table) -> None:
         service = draft.service(words.name_in(entry.key), entry.line)
         for told in texts(entry.node):
             if service is not None:
-                service.tell(Part.MAINTENANCE, told.text, told.line)
+                service.tell(Facet.MAINTENANCE, told.text, told.line)

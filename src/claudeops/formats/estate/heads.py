@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from claudeops.domain.estate import hosts, words
-from claudeops.domain.estate.words import Part
+from claudeops.domain.estate.words import Facet
 from claudeops.formats.estate import rules
 from claudeops.formats.estate.vocabulary import SIGNS
 from claudeops.formats.estate.windows import windows_in
@@ -25,10 +25,10 @@ _SEPARATED: Final = regex.Pattern(
     r"\s*(?:(:)|\(|,|;|[\x{2013}\x{2014}@]|-\s|\|)(.*)|\s+(?:on|at|runs on|lives on|in|needs|depends on)\s.*"
 )
 _PHRASES: Final = (
-    (regex.Pattern(r"(?i)^(?:it )?(?:needs|depends on|requires|uses|relies on)\s+(.+)$"), Part.DEPENDENCIES),
-    (ALSO, Part.ALIASES),
-    (regex.Pattern(r"(?i)^restart(?:ed)?(?: it)?(?: with| by| via|:)\s+(.+)$"), Part.RESTART),
-    (regex.Pattern(r"(?i)^(?:runs |lives |running |is )?(?:on|at|@|host:?|in)\s+`?([\w.@-]+)`?$"), Part.HOST),
+    (regex.Pattern(r"(?i)^(?:it )?(?:needs|depends on|requires|uses|relies on)\s+(.+)$"), Facet.DEPENDENCIES),
+    (ALSO, Facet.ALIASES),
+    (regex.Pattern(r"(?i)^restart(?:ed)?(?: it)?(?: with| by| via|:)\s+(.+)$"), Facet.RESTART),
+    (regex.Pattern(r"(?i)^(?:runs |lives |running |is )?(?:on|at|@|host:?|in)\s+`?([\w.@-]+)`?$"), Facet.HOST),
 )
 _EXPECTED: Final = regex.Pattern(
     r"(?i)^(?:expect(?:s|ed)?|normal(?:ly)?|healthy|should|answers|returns|must)\b[:\s]*(.*)$"
@@ -50,23 +50,23 @@ _DEEPEST: Final = 3  # brackets in brackets; numbers and signs in front of a nam
 class Details:
     """What stands behind a name."""
 
-    told: list[tuple[Part, str]] = field(default_factory=list)
+    told: list[tuple[Facet, str]] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: Facet) -> bool:
         """Whether something of this kind was told."""
         return any(known is part for known, _ in self.told)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class ServiceHead:
     """A line that names a service."""
 
     name: str
     details: Details
 
 
-def read_head(text: str, depth: int = 0) -> Head | None:
+def read_head(text: str, depth: int = 0) -> ServiceHead | None:
     """Return what a line says of the service that it names; None when it names none. ``depth``: what is in front."""
     signed = _SIGNED_NAME.match(text)
     if signed is not None and depth < _DEEPEST:
@@ -79,7 +79,7 @@ def read_head(text: str, depth: int = 0) -> Head | None:
     numbered = _NUMBERED.fullmatch(text.strip()) if depth < _DEEPEST else None
     head = read_head(numbered[3], depth + 1) if numbered is not None and not ADDRESS.match(numbered[3]) else None
     if numbered is not None and head is not None:
-        head.details.told.insert(0, (Part.ALIASES, numbered[1] or numbered[2]))
+        head.details.told.insert(0, (Facet.ALIASES, numbered[1] or numbered[2]))
         return head
     if marked is None and words.key_form(name) in words.NOT_NAMES:
         return None
@@ -88,11 +88,11 @@ def read_head(text: str, depth: int = 0) -> Head | None:
         return None
     details = read_details(rest)
     if found[5]:
-        details.told.insert(0, (Part.ADDRESS, found[5]))
-    return Head(name=name, details=details)
+        details.told.insert(0, (Facet.ADDRESS, found[5]))
+    return ServiceHead(name=name, details=details)
 
 
-def _with_sign(head: Head | None, sign: str) -> Head | None:
+def _with_sign(head: ServiceHead | None, sign: str) -> ServiceHead | None:
     if head is not None:
         head.details.prose.append(sign.strip())
     return head
@@ -152,11 +152,11 @@ def _detail(piece: str, details: Details) -> None:
     if spoken is not None and part is not None:
         details.told.append((part, spoken[1]))
     elif windows_in(words.plain(piece)) is not None:
-        details.told.append((Part.MAINTENANCE, piece))
+        details.told.append((Facet.MAINTENANCE, piece))
     elif hosts.address_in(words.linked(piece)) or piece.startswith("`"):
-        details.told.append((Part.CHECK, piece))
+        details.told.append((Facet.CHECK, piece))
     elif (expected := _EXPECTED.match(piece)) is not None:
-        details.told.append((Part.HEALTHY, expected[1] or piece))
+        details.told.append((Facet.HEALTHY, expected[1] or piece))
     elif IDENTIFIER.fullmatch(words.plain(piece)):
         _one_word(words.plain(piece), details)
     else:
@@ -170,6 +170,6 @@ def _one_word(word: str, details: Details) -> None:
         return
     if word.isdecimal():
         return  # an id or a port, and no host
-    part = Part.KIND if word.casefold() in words.PLATFORMS or details.has(Part.HOST) else Part.HOST
+    part = Facet.KIND if word.casefold() in words.PLATFORMS or details.has(Facet.HOST) else Facet.HOST
     if not details.has(part):
         details.told.append((part, word))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.estate import words
-from claudeops.domain.estate.words import Part, word_set
+from claudeops.domain.estate.words import Facet, word_set
 from claudeops.formats.estate.draft import Draft
 from claudeops.formats.estate.heads import ALSO, HEAD
-from claudeops.formats.estate.markdown import Grid, Line
+from claudeops.formats.estate.markdown import Grid, NumberedLine
 
 _NAMED: Final = word_set(
     "host|name|machine|server|node|vm|hostname|fqdn|dns|dns name|address|ip|ip address|addresses|ipv4|ipv6|alias"
@@ -45,7 +45,7 @@ def read_host(draft: Draft, text: str, line: int) -> None:
         draft.names_of_host(names, line)
 
 
-def read_hosts(draft: Draft, lines: tuple[Line, ...]) -> None:
+def read_hosts(draft: Draft, lines: tuple[NumberedLine, ...]) -> None:
     """Take a paragraph if it is a list of hosts."""
     for line in lines:
         pieces = words.names_in(line.text.rstrip(".:"))
@@ -64,4 +64,4 @@ def read_windows_table(draft: Draft, grid: Grid, name: int) -> None:
             draft.fault(line, f"{written[:60]!r} is no service described above: name one")
             continue
         windows = ", ".join(cell for place, cell in enumerate(cells) if place != name and cell)
-        draft.tell(service, Part.MAINTENANCE.value, windows, line)
+        draft.tell(service, Facet.MAINTENANCE.value, windows, line)

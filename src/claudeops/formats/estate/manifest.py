@@ -12,7 +12,7 @@ from typing import Final
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.estate import Manifest
-from claudeops.domain.estate.words import Part, Section, readable
+from claudeops.domain.estate.words import Facet, Section, readable
 from claudeops.formats.estate import rules
 from claudeops.formats.estate.draft import Draft, ServiceDraft
 from claudeops.formats.estate.entries import LANGUAGES, read_document
@@ -25,7 +25,7 @@ from claudeops.formats.estate.markdown import (
     Grid,
     Heading,
     Item,
-    Line,
+    NumberedLine,
     Paragraph,
     _joined,
     read_page,
@@ -181,7 +181,7 @@ class _Reader:
         if above is not None and above.section not in {Section.SERVICES, Section.OTHER}:
             return False
         spoken = words.key_value(heading.text)
-        named = spoken is not None and words.part_of(spoken[0]) is Part.NAME
+        named = spoken is not None and words.part_of(spoken[0]) is Facet.NAME
         name, rest = split_name(spoken[1] if spoken is not None and named else words.linked_names(heading.text))
         if not name or words.key_form(name) in words.NOT_NAMES or words.refuse_name(name) is not None:
             return False
@@ -211,7 +211,7 @@ class _Reader:
             chapter = words.key_form(self._candidate.text) in words.CHAPTERS
             listed = any(above.section is Section.SERVICES for above in self._chapters)
             wanted = 1 if listed and not chapter else 2
-            if len({words.part_of(told) for told, _, _ in self._waiting} - {Part.RULES, None}) >= wanted:
+            if len({words.part_of(told) for told, _, _ in self._waiting} - {Facet.RULES, None}) >= wanted:
                 self._elect(self._candidate)
 
     def _elect(self, heading: Heading) -> None:
@@ -231,7 +231,7 @@ class _Reader:
         told = {part for place, part in enumerate(parts) if part is not None and place != name}
         if self._section is Section.HOSTS:
             self._hosts_grid(grid)
-        elif self._section is Section.MAINTENANCE and Part.MAINTENANCE not in parts:
+        elif self._section is Section.MAINTENANCE and Facet.MAINTENANCE not in parts:
             read_windows_table(self._draft, grid, name or 0)
         elif self._in_rules:
             for line, cells in grid.rows:
@@ -244,7 +244,7 @@ class _Reader:
             told or self._section is Section.SERVICES or "service" in map(words.key_form, grid.header)
         ):
             self._services_grid(grid, name)
-        elif name is None and Part.HOST in parts and self._section is not Section.SERVICES:
+        elif name is None and Facet.HOST in parts and self._section is not Section.SERVICES:
             self._hosts_grid(grid)
         else:
             if self._section is Section.SERVICES:
@@ -287,14 +287,14 @@ class _Reader:
 
     def _cell(self, service: ServiceDraft, key: str, cell: str, line: int, *, is_name: bool) -> None:
         if words.key_form(key) in words.IDENTIFIERS and not is_name:
-            service.tell(Part.ALIASES, cell, line)
+            service.tell(Facet.ALIASES, cell, line)
         elif key:
             self._draft.tell(service, key, cell, line)
         else:
             self._draft.item(service.name, cell, line)
         link = regex.search(r"\]\(([a-z]+://[^()\s]+)\)", cell) if is_name else None
         if link is not None:
-            service.tell(Part.ADDRESS, link[1], line)
+            service.tell(Facet.ADDRESS, link[1], line)
 
     def _named_row(self, cell: str, line: int) -> ServiceDraft | None:
         name, rest = split_name(words.linked_names(cell))
@@ -304,7 +304,7 @@ class _Reader:
         service = self._draft.service(name, line)
         also = ALSO.match(rest)
         if service is not None and also is not None:
-            service.tell(Part.ALIASES, also[1], line)
+            service.tell(Facet.ALIASES, also[1], line)
         if service is not None:
             self._draft.item(service.name, rest, line)
         return service
@@ -335,23 +335,23 @@ class _Reader:
             self._prose(item.lines)
             return
         text = [first]
-        keys: list[Line] = []
+        keys: list[NumberedLine] = []
         is_keyed = words.key_value(first.text) is not None
         for line in item.lines[1:]:
             spoken = words.key_value(line.text)
             known = spoken is not None and (is_keyed or words.part_of(spoken[0]) is not None)
             known = known or rules.forbids(line.text)
             (keys if known and self._section not in _WHOLE else text).append(line)
-        self._line(Line(first.number, _joined(text)), item.depth)
+        self._line(NumberedLine(first.number, _joined(text)), item.depth)
         for line in keys:
             self._line(line, item.depth + 1)
 
-    def _line(self, line: Line, depth: int) -> None:
+    def _line(self, line: NumberedLine, depth: int) -> None:
         """Take one line of a list."""
         text = line.text
         spoken = words.key_value(text)
         part = words.part_of(spoken[0]) if spoken is not None else None
-        if spoken is not None and part is Part.RULES and spoken[1] and (not self._is_described or self._in_rules):
+        if spoken is not None and part is Facet.RULES and spoken[1] and (not self._is_described or self._in_rules):
             forbidden = self._section is Section.FORBIDDEN or words.key_form(spoken[0]) not in rules.RULE_KEYS
             self._draft.rule(spoken[1], line.number, forbidden=forbidden, about=self._about())
         elif self._in_rules:
@@ -364,7 +364,7 @@ class _Reader:
             self._aside(text, line.number)
         elif self._section is Section.MAINTENANCE:
             self._window_line(text, line.number)
-        elif spoken is not None and part is Part.NAME and spoken[1]:
+        elif spoken is not None and part is Facet.NAME and spoken[1]:
             self._begin(words.name_in(spoken[1]), line.number, depth)
         elif spoken is not None and part is not None and self._is_described:
             self._tell(spoken[0], spoken[1], line.number)
@@ -373,7 +373,7 @@ class _Reader:
         else:
             self._other(line, spoken)
 
-    def _other(self, line: Line, spoken: tuple[str, str] | None) -> None:
+    def _other(self, line: NumberedLine, spoken: tuple[str, str] | None) -> None:
         """Take an item that says nothing of what is known of services."""
         text = line.text
         known = words.meant(spoken[0]) if spoken is not None and self._service is not None else None
@@ -383,7 +383,7 @@ class _Reader:
             if spoken is not None and known is not None:
                 self._draft.fault(line.number, f"{words.plain(spoken[0])!r} is not known: write {known!r}")
             if ADDRESS.match(text.strip()):
-                self._tell(Part.ADDRESS.value, text, line.number)
+                self._tell(Facet.ADDRESS.value, text, line.number)
             elif spoken is not None:
                 self._tell(*spoken, line.number)
             else:
@@ -398,7 +398,7 @@ class _Reader:
         if head is None and rules.reads_as_prohibition(text):
             self._draft.rule(text, line)  # of a list below "## Services"
         elif head is None:
-            self._prose((Line(line, text),))
+            self._prose((NumberedLine(line, text),))
         elif self._begin(head.name, line, depth) is not None:
             self._details(head.details, line)
 
@@ -408,18 +408,18 @@ class _Reader:
             self._tell(part.value, text, line)
         for text in details.prose:
             self._tell("", text, line)
-            self._prose((Line(line, text),), about=self._about())
+            self._prose((NumberedLine(line, text),), about=self._about())
 
     def _window_line(self, text: str, line: int) -> None:
         spoken = words.key_value(text)
         name = words.name_in(spoken[0]) if spoken is not None else ""
         service = self._draft.service(name, line) if name and self._draft.has(name) else None
         if service is not None and spoken is not None:
-            service.tell(Part.MAINTENANCE, spoken[1], line)
+            service.tell(Facet.MAINTENANCE, spoken[1], line)
         elif spoken is not None and windows_in(words.plain(spoken[1])) is not None:
             self._draft.fault(line, f"{name[:60]!r} is no service described above: name one")
         else:
-            self._prose((Line(line, text),))
+            self._prose((NumberedLine(line, text),))
 
     # --- text
 
@@ -439,7 +439,7 @@ class _Reader:
         if self._leads(whole) and self._section not in {Section.HOSTS, Section.CAPABILITIES}:
             self._lead = True
             self._service = self._service if self._depth < 0 else None
-        elif (parts[0] is Part.NAME and len(parts) > 1 and all(part is not None for part in parts)) or (
+        elif (parts[0] is Facet.NAME and len(parts) > 1 and all(part is not None for part in parts)) or (
             self._is_described and all(spoken) and (len(spoken) > 1 or parts[0] is not None)
         ):
             for line in lines:
@@ -462,7 +462,7 @@ class _Reader:
         marked = text.endswith((":", ":**", "**")) or words.plain(text).casefold() == "never"
         return marked and not rules.names_something(text) and rules.heads_prohibitions(text)
 
-    def _rules_text(self, lines: tuple[Line, ...]) -> None:
+    def _rules_text(self, lines: tuple[NumberedLine, ...]) -> None:
         text = _joined(lines)
         if text.rstrip("* ").endswith(":"):
             return
@@ -473,7 +473,7 @@ class _Reader:
         else:
             self._draft.advice(text, lines[0].number)
 
-    def _prose(self, lines: Sequence[Line], *, about: str = "") -> None:
+    def _prose(self, lines: Sequence[NumberedLine], *, about: str = "") -> None:
         """Take sentences, each with its line: where it forbids something, or where it begins."""
         about = self._about() if self._depth < 0 else about  # text below a list is about none of its services
         for sentence in sentences(lines):
@@ -492,7 +492,7 @@ class _Reader:
     def _aside(self, text: str, line: int) -> None:
         """Take a text of something else, in which a prohibition would be lost."""
         if rules.reads_as_prohibition(words.plain(text)):
-            self._prose((Line(line, text),))
+            self._prose((NumberedLine(line, text),))
 
     def _about(self) -> str:
         return self._service.name if self._service is not None else ""

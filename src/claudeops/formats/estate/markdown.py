@@ -36,7 +36,7 @@ _UNFENCED: Final = frozenset({"", "md", "markdown", "text", "txt"})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class NumberedLine:
     """A line with its number in the file, counted from 1."""
 
     number: int
@@ -66,7 +66,7 @@ class Item:
     """An item of a list, with the lines that continue it; or a further paragraph of one."""
 
     depth: int  # lists that it stands in, from 0; a further paragraph is one deeper than its item
-    lines: tuple[Line, ...]
+    lines: tuple[NumberedLine, ...]
     further: bool = False
 
 
@@ -74,7 +74,7 @@ class Item:
 class Paragraph:
     """Text."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[NumberedLine, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,28 +95,28 @@ Block = Heading | Grid | Item | Paragraph | Fence
 
 
 @dataclass(kw_only=True, slots=True)
-class Page:
+class MarkdownPage:
     """What a text holds."""
 
     blocks: list[Block] = field(default_factory=list)
     faults: list[tuple[int, str]] = field(default_factory=list)  # lines, and what of them is not read
 
 
-def read_page(lines: Sequence[str], first_line: int) -> Page:
+def read_page(lines: Sequence[str], first_line: int) -> MarkdownPage:
     """Return the blocks of a text; ``first_line`` is its place in the file."""
-    page = Page()
+    page = MarkdownPage()
     plain = list(_with_delimiters(_flat(page, _without_comments(page, lines, first_line))))
     _Walk(page, plain).take(_parser().parse("\n".join(line.text for line in plain)))
     return page
 
 
-def sentences(lines: Sequence[Line]) -> Iterator[list[Line]]:
+def sentences(lines: Sequence[NumberedLine]) -> Iterator[list[NumberedLine]]:
     """Yield the sentences of a text, each as the pieces of lines that it stands on."""
-    pieces: list[Line] = []
+    pieces: list[NumberedLine] = []
     for line in lines:
         place = 0
         for end in (*(found.end() for found in _SENTENCE.finditer(line.text)), len(line.text)):
-            pieces.append(Line(line.number, line.text[place:end]))
+            pieces.append(NumberedLine(line.number, line.text[place:end]))
             place = end
             if end < len(line.text) or line is lines[-1] or line.text.endswith((".", "!", "?")):
                 yield pieces
@@ -137,7 +137,7 @@ def _parser() -> MarkdownIt:
 class _Walk:
     """Takes one token after the other, and knows in which item it stands."""
 
-    def __init__(self, page: Page, lines: list[Line]) -> None:
+    def __init__(self, page: MarkdownPage, lines: list[NumberedLine]) -> None:
         self._page = page
         self._lines = lines
         self._items: list[bool] = []  # the open items; whether one has begun its text
@@ -158,14 +158,14 @@ class _Walk:
     def _text(self, opening: Token, token: Token) -> None:
         start = token.map[0] if token.map else 0
         lines = tuple(
-            Line(self._lines[start + number].number, text.strip())
+            NumberedLine(self._lines[start + number].number, text.strip())
             for number, text in enumerate(token.content.split("\n"))
             if not _ALERT.fullmatch(text.strip())
         )
         if not any(line.text for line in lines):
             return
         if self._items:
-            lines = (Line(lines[0].number, _BOX.sub("", lines[0].text)), *lines[1:])
+            lines = (NumberedLine(lines[0].number, _BOX.sub("", lines[0].text)), *lines[1:])
             further, self._items[-1] = self._items[-1], True
             depth = len(self._items) - (0 if further else 1)
             self._page.blocks.append(Item(depth=depth, lines=lines, further=further))
@@ -187,18 +187,18 @@ class _Walk:
         start, end = token.map or (0, 0)
         header = _cells(_PREFIX.sub("", self._lines[start].text))
         rows: list[tuple[int, tuple[str, ...]]] = []
-        behind: list[Line] = []
+        behind: list[NumberedLine] = []
         for line in self._lines[start + 2 : end]:
             text = _PREFIX.sub("", line.text)
             if "|" in text:
                 rows.append((line.number, _cells(text, len(header))))
             else:
-                behind.append(Line(line.number, text.strip()))
+                behind.append(NumberedLine(line.number, text.strip()))
         self._page.blocks.append(Grid(header=header, rows=tuple(rows), line=self._lines[start].number))
         self._page.blocks += [Paragraph(lines=tuple(behind))] if behind else []
 
 
-def _without_comments(page: Page, lines: Sequence[str], first_line: int) -> Iterator[Line]:
+def _without_comments(page: MarkdownPage, lines: Sequence[str], first_line: int) -> Iterator[NumberedLine]:
     """Yield the lines without HTML comments, bullets as Markdown has them; one that held nothing else is left out."""
     since: int | None = None
     for number, line in enumerate(lines, first_line):
@@ -212,12 +212,12 @@ def _without_comments(page: Page, lines: Sequence[str], first_line: int) -> Iter
                 since, had = (number if since is None else None), True
         whole = _BULLET.sub(lambda match: f"{match[1]}-{match[2]}", "".join(kept))
         if whole.strip() or not had:
-            yield Line(number, whole)
+            yield NumberedLine(number, whole)
     if since is not None:
         page.faults.append((since, "this comment has no end, so nothing below it is read: close it with '-->'"))
 
 
-def _flat(page: Page, lines: Iterator[Line]) -> Iterator[Line]:
+def _flat(page: MarkdownPage, lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
     """Yield the lines, those that are nested too deeply without their marks."""
     for line in lines:
         marks = _MARKS.match(line.text)
@@ -230,21 +230,21 @@ def _flat(page: Page, lines: Iterator[Line]) -> Iterator[Line]:
         if text:
             sentence = "the lists or quotes are nested too deeply here, and what they belong to is lost: unfold them"
             page.faults.append((line.number, sentence))
-        yield Line(line.number, text)
+        yield NumberedLine(line.number, text)
 
 
-def _with_delimiters(lines: Iterator[Line]) -> Iterator[Line]:
+def _with_delimiters(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
     """Yield the lines; tables get what the parser wants of them: as many dashes as columns, and a blank line above."""
-    above = Line(0, "")
+    above = NumberedLine(0, "")
     for line in lines:
         header = _PREFIX.sub("", above.text)
         is_table = "|" in header and ("|" in line.text or header.startswith("|")) and _DELIMITER.fullmatch(line.text)
         if is_table:
-            yield Line(above.number, _prefix(above.text).rstrip())
+            yield NumberedLine(above.number, _prefix(above.text).rstrip())
         if above.number:
             yield above
         dashes = f"{_prefix(line.text)}|{'---|' * len(_cells(header))}"
-        above = Line(line.number, dashes) if is_table else line
+        above = NumberedLine(line.number, dashes) if is_table else line
     if above.number:
         yield above
 
@@ -280,5 +280,5 @@ def _divided(text: str, *, code: bool) -> tuple[str, ...]:
     return tuple(cell.replace("\\|", "|").strip() for cell in cells)
 
 
-def _joined(lines: Sequence[Line]) -> str:
+def _joined(lines: Sequence[NumberedLine]) -> str:
     return " ".join(line.text for line in lines)

@@ -15,7 +15,7 @@ from typing import Final
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.estate import Service
-from claudeops.domain.estate.words import Part, word_set
+from claudeops.domain.estate.words import Facet, word_set
 from claudeops.formats.estate.vocabulary import (
     ACTIONS,
     ANYTHING,
@@ -68,7 +68,7 @@ _STOPS: Final = word_set(". ; ! ? ( ) - — –")  # noqa: RUF001 - dashes as pe
 _LONGEST_PHRASE: Final = 4  # words of a name
 
 
-def _sentences(text: str, names: Names | None = None) -> Iterator[list[str]]:
+def _sentences(text: str, names: ManifestNames | None = None) -> Iterator[list[str]]:
     """Yield the words of each sentence, lower case, without addresses and without code that is a command.
 
     ``names``: what is no word of several, ``no-stop`` as the name of a service.
@@ -152,7 +152,7 @@ def _forbids(sentence: Sequence[str], *, by_signs: bool = True) -> bool:
     return bool(_negations(sentence)) or _closes(sentence) or soft or signed
 
 
-def reads_as_prohibition(text: str, names: Names | None = None) -> bool:
+def reads_as_prohibition(text: str, names: ManifestNames | None = None) -> bool:
     """Whether a text of any kind seems to forbid: it says "never" of an action, or "ask first"."""
     if not _may_forbid(text):
         return False
@@ -187,7 +187,7 @@ def names_something(text: str) -> bool:
 
 # --- forms --------------------------------------------------------------------------------------------
 
-_DATA: Final = frozenset(Part) - {Part.RULES, Part.RESTART}
+_DATA: Final = frozenset(Facet) - {Facet.RULES, Facet.RESTART}
 """What is said in these is about something else than actions."""
 
 _FOR_PEOPLE: Final = word_set(
@@ -207,7 +207,7 @@ _REFUSED: Final = word_set("no false ✗ ❌")
 
 
 @lru_cache(maxsize=512)
-def _key(key: str) -> tuple[Part | None, str, bool]:
+def _key(key: str) -> tuple[Facet | None, str, bool]:
     """Return what a key says, its form, and whether it reads like a prohibition itself: "Do not restart"."""
     part = words.part_of(key)
     unsigned = "".join(letter for letter in key if letter not in SIGNS)
@@ -220,13 +220,13 @@ def cell_forbids(key: str, text: str) -> bool:
     plain = words.plain(text).strip(" .!").casefold()
     if form == "no":  # of a row: "No. 7"
         return False
-    if (part is Part.RULES and form not in RULE_KEYS) or asks:
+    if (part is Facet.RULES and form not in RULE_KEYS) or asks:
         return plain not in _REFUSED | _EMPTY
     if _grants(key) and next(iter(plain.split()), "").strip(",;:") in _GRANTED_NOTHING:
         return True
     if plain in _AFFIRMED | _EMPTY:
         return False
-    if part is Part.RESTART or names_action(key):
+    if part is Facet.RESTART or names_action(key):
         shown = plain.replace("\ufe0f", "")
         return forbids(text) or not REFUSALS.isdisjoint((shown, *(word.strip(".,;:!?()") for word in shown.split())))
     bare = plain == "no" or plain.replace("\ufe0f", "") in CROSSES
@@ -259,14 +259,14 @@ def _is_denial(text: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class RuleReading:
     """What was understood of a rule."""
 
     services: tuple[str, ...] = ()  # on which it forbids every action
     fault: str | None = None  # what of it cannot be used, a sentence with the remedy
 
 
-class Names:
+class ManifestNames:
     """The services of a manifest, by what rules may call them."""
 
     def __init__(self, services: Iterable[Service]) -> None:
@@ -307,12 +307,12 @@ def _sorts(service: Service) -> set[str]:
     return {SORT_OF[piece] for piece in plain if piece in SORT_OF}
 
 
-def mentioned(text: str, names: Names) -> tuple[str, ...]:
+def mentioned(text: str, names: ManifestNames) -> tuple[str, ...]:
     """Return the services that a text names, by their names alone."""
     return tuple(dict.fromkeys(name for sentence in _sentences(text) for name in names.mentioned(sentence)))
 
 
-def read_rule(text: str, names: Names, *, forbidden: bool = False, about: str = "") -> Reading:
+def read_rule(text: str, names: ManifestNames, *, forbidden: bool = False, about: str = "") -> RuleReading:
     """Return on which services a rule of a list forbids every action.
 
     ``forbidden``: the rule stands where everything is forbidden, and needs no "never". ``about``: the service that the
@@ -324,7 +324,7 @@ def read_rule(text: str, names: Names, *, forbidden: bool = False, about: str = 
         text = head  # a reason follows
     if not forbidden and not forbids(text):
         unclear = any("only" in sentence and _acts(sentence) for sentence in _sentences(text))
-        return Reading(fault=_unbound(text)) if unclear else Reading()
+        return RuleReading(fault=_unbound(text)) if unclear else RuleReading()
     found, condition = ([about] if about else []), ""
     plain = _BRACKETS.sub(" ", text)
     for number, (sentence, parted) in enumerate(zip(_sentences(plain, names), _sentences(plain), strict=False)):
@@ -339,9 +339,9 @@ def read_rule(text: str, names: Names, *, forbidden: bool = False, about: str = 
             if excepts and EVERY_SERVICE in services:
                 break  # what is excepted is one of them
     if not found:
-        return Reading(fault=_unbound(text)) if forbidden or reads_as_prohibition(text, names) else Reading()
+        return RuleReading(fault=_unbound(text)) if forbidden or reads_as_prohibition(text, names) else RuleReading()
     fault = f"no gate can judge {condition[:80]!r}, so this is denied always: leave it out, or write it as advice"
-    return Reading(services=tuple(dict.fromkeys(found)), fault=fault if condition else None)
+    return RuleReading(services=tuple(dict.fromkeys(found)), fault=fault if condition else None)
 
 
 def _unbound(text: str) -> str:
@@ -401,7 +401,7 @@ def _until(clause: Sequence[str]) -> list[str]:
     return list(clause)
 
 
-def _of_clause(clause: list[str], names: Names, *, most: int, forbidden: bool) -> tuple[list[str], list[str]]:
+def _of_clause(clause: list[str], names: ManifestNames, *, most: int, forbidden: bool) -> tuple[list[str], list[str]]:
     """Return the services that a clause names, and its condition; ``most``: words of a name that nobody describes."""
     wanted = _until(clause)
     most = most if forbidden or _acts(clause, loose=False) else 0
@@ -423,7 +423,7 @@ def _pieces(clause: Sequence[str]) -> Iterator[list[str]]:
             yield list(piece)
 
 
-def _of_piece(piece: list[str], names: Names, *, most: int) -> tuple[str, ...]:
+def _of_piece(piece: list[str], names: ManifestNames, *, most: int) -> tuple[str, ...]:
     """Return the services that a part of a list names, a name that nobody describes as it is written."""
     quiet = [word for word in piece if word not in VERBS_AND_NOUNS]  # a service may be called "restart"
     if exact := names.mentioned(quiet if any(word not in FILLING for word in quiet) else piece):

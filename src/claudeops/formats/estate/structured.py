@@ -52,7 +52,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Items:
+class NodeList:
     """A list."""
 
     nodes: tuple[Node, ...]
@@ -60,7 +60,7 @@ class Items:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class KeyedNode:
     """A key with its value."""
 
     key: str
@@ -69,10 +69,10 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class NodeTable:
     """A mapping; a key may stand in it twice, as a text may say it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyedNode, ...]
     line: int
 
     def get(self, key: str) -> Node | None:
@@ -80,21 +80,21 @@ class Table:
         return next((entry.node for entry in self.entries if entry.key == key), None)
 
 
-Node = Scalar | Items | Table
+Node = Scalar | NodeList | NodeTable
 
 
 def texts(node: Node | None) -> Iterator[Scalar]:
     """Yield the scalars of a list, or the one scalar that stands in its place."""
     if isinstance(node, Scalar):
         yield node
-    elif isinstance(node, Items):
+    elif isinstance(node, NodeList):
         yield from (inner for inner in node.nodes if isinstance(inner, Scalar))
 
 
 # --- TOML ---------------------------------------------------------------------------------------------
 
 
-def read_toml(text: str, *, first_line: int = 1) -> Table:
+def read_toml(text: str, *, first_line: int = 1) -> NodeTable:
     """Return the table that a text is; ``first_line`` is its place in the file. Raises `UnreadableError`."""
     _refuse_long(text, first_line)
     for number, line in enumerate(text.split("\n"), first_line):
@@ -119,12 +119,12 @@ class _Plain:
         self._lines = lines
         self._count = 0
 
-    def table(self, value: Mapping[str, object], path: _Path, line: int) -> Table:
+    def table(self, value: Mapping[str, object], path: _Path, line: int) -> NodeTable:
         entries = []
         for key, inner in value.items():
             node = self._node(inner, (*path, key), line)
-            entries.append(Entry(key=key, node=node, line=self._lines.get((*path, key), node.line)))
-        return Table(entries=tuple(entries), line=line)
+            entries.append(KeyedNode(key=key, node=node, line=self._lines.get((*path, key), node.line)))
+        return NodeTable(entries=tuple(entries), line=line)
 
     def _node(self, value: object, path: _Path, above: int) -> Node:
         line = self._lines.get(path, above)
@@ -135,7 +135,7 @@ class _Plain:
             return self.table(value, path, line)
         if isinstance(value, list):
             nodes = tuple(self._node(inner, (*path, index), line) for index, inner in enumerate(value))
-            return Items(nodes=nodes, line=line)
+            return NodeList(nodes=nodes, line=line)
         return Scalar(text=str(value).lower() if isinstance(value, bool) else str(value), line=line)
 
 
@@ -200,7 +200,7 @@ class _Open:
     is_table: bool
     nodes: list[Node]
     key: Scalar | None
-    entries: list[Entry]
+    entries: list[KeyedNode]
     anchor: str | None
 
     def take(self, node: Node) -> None:
@@ -211,13 +211,13 @@ class _Open:
                 raise UnreadableError("a key is not a plain text", node.line)
             self.key = node
         else:
-            self.entries.append(Entry(key=self.key.text, node=node, line=self.key.line))
+            self.entries.append(KeyedNode(key=self.key.text, node=node, line=self.key.line))
             self.key = None
 
     def close(self) -> Node:
         if self.is_table:
-            return Table(entries=tuple(self.entries), line=self.line)
-        return Items(nodes=tuple(self.nodes), line=self.line)
+            return NodeTable(entries=tuple(self.entries), line=self.line)
+        return NodeList(nodes=tuple(self.nodes), line=self.line)
 
 
 def read_yaml(text: str, *, first_line: int = 1, lost: list[Scalar] | None = None) -> Node:

@@ -10,7 +10,7 @@ from typing import Final
 
 from claudeops.domain.estate.hosts import port_of
 from claudeops.formats.estate import structured
-from claudeops.formats.estate.structured import Items, Node, Table, UnreadableError
+from claudeops.formats.estate.structured import Node, NodeList, NodeTable, UnreadableError
 from claudeops.text import regex
 
 Endpoint = tuple[str, int]
@@ -87,10 +87,10 @@ def servers_in(kubeconfig: str) -> tuple[str, ...]:
         root = structured.read_yaml(kubeconfig)
     except UnreadableError:
         return ()
-    clusters = root.get("clusters") if isinstance(root, Table) else None
+    clusters = root.get("clusters") if isinstance(root, NodeTable) else None
     urls = [
         told.text
-        for named in (clusters.nodes if isinstance(clusters, Items) else ())
+        for named in (clusters.nodes if isinstance(clusters, NodeList) else ())
         for key in ("server", "proxy-url")
         for told in structured.texts(_below(_below(named, "cluster"), key))
     ]
@@ -127,4 +127,4 @@ def _endpoint(written: str, usual: int) -> Iterator[Endpoint]:
 
 
 def _below(node: Node | None, key: str) -> Node | None:
-    return node.get(key) if isinstance(node, Table) else None
+    return node.get(key) if isinstance(node, NodeTable) else None

@@ -9,8 +9,8 @@ from typing import Final, TypeVar, cast
 
 from claudeops.domain.access.tokens import NAME as ADDRESSED
 from claudeops.domain.estate.estate import Estate
-from claudeops.domain.probes.probe import AnyLook, CommandLook, HeartbeatLook, HttpLook, Look, Probe
-from claudeops.formats.probes.keys import KINDS, Defaults, Entry, check_look, in_unit
+from claudeops.domain.probes.probe import AnyLook, CommandLook, HeartbeatLook, HttpLook, Probe, ProbeLook
+from claudeops.formats.probes.keys import KINDS, Defaults, ProbeKeys, check_look, in_unit
 from claudeops.text import casefold_key, regex
 from claudeops.text.toml_file import KeyFault, TomlFile, as_struct, keys_of, nearest
 
@@ -100,12 +100,12 @@ class _Reader:
 
     def probe(self, index: int, table: Mapping[str, object], defaults: Defaults) -> Probe:
         """Return the probe of one ``[[probe]]``."""
-        called, common = _called(table), keys_of(Entry)
+        called, common = _called(table), keys_of(ProbeKeys)
         with self._toml.at("probe", index, where=called):
             kind = _kind_of(table)
             self._toml.check_keys(table, ("probe", index), (*common, *keys_of(kind)), where=called)
             own = {key: value for key, value in table.items() if key in common}
-            entry = as_struct(own, Entry, value_of=in_unit)
+            entry = as_struct(own, ProbeKeys, value_of=in_unit)
             asked = {key: value for key, value in table.items() if key not in common}
             look = as_struct(asked, kind, value_of=in_unit)
             self._check_entry(index, entry)
@@ -117,7 +117,7 @@ class _Reader:
             _check_against(look, probe)
         return probe
 
-    def _check_entry(self, index: int, entry: Entry) -> None:
+    def _check_entry(self, index: int, entry: ProbeKeys) -> None:
         if _NAME.fullmatch(entry.name) is None:
             reason = "write letters, digits and . _ - : / @, at most 100, and begin with a letter or digit"
             raise KeyFault("name", f"name: {entry.name[:40]!r} cannot be a name: {reason}")
@@ -131,12 +131,12 @@ class _Reader:
                 if not is_name or (not name and key == "depends_on"):
                     raise KeyFault(key, f"{key}: {name[:40]!r} is not a name of a service: write it as a manifest does")
 
-    def _check_command(self, look: Look) -> None:
+    def _check_command(self, look: ProbeLook) -> None:
         if isinstance(look, CommandLook) and (reason := self._refuse_command(look.command)) is not None:
             raise KeyFault("command", f"command: tier 1's policy does not allow it: {reason}")
 
 
-def _kind_of(table: Mapping[str, object]) -> type[Look]:
+def _kind_of(table: Mapping[str, object]) -> type[ProbeLook]:
     kind = table.get("kind")
     if kind is None:
         raise KeyFault("", f"'kind' is missing: add one of {', '.join(KINDS)}")
@@ -153,7 +153,7 @@ def _called(table: Mapping[str, object]) -> str:
 # --- a probe of a table -----------------------------------------------------------------------------------
 
 
-def _probe(entry: Entry, look: AnyLook, defaults: Defaults, *, origin: str) -> Probe:
+def _probe(entry: ProbeKeys, look: AnyLook, defaults: Defaults, *, origin: str) -> Probe:
     beats = isinstance(look, HeartbeatLook)
     usual = min(defaults.interval, look.every) if isinstance(look, HeartbeatLook) else defaults.interval
     interval = _given(entry.interval, usual)
@@ -202,13 +202,13 @@ def _check_counts(failures: int, successes: int) -> None:
             raise KeyFault(key, f"{key}: {count} in a row cannot be: write 1 to {_MOST_IN_A_ROW}")
 
 
-def _check_address(look: Look, name: str) -> None:
+def _check_address(look: ProbeLook, name: str) -> None:
     if isinstance(look, HeartbeatLook) and ADDRESSED.fullmatch(name) is None:
         reason = "write letters, digits and . _ - : @, and no slash"
         raise KeyFault("name", f"name: {name[:40]!r} cannot be part of the address of its pings: {reason}")
 
 
-def _check_against(look: Look, probe: Probe) -> None:
+def _check_against(look: ProbeLook, probe: Probe) -> None:
     if isinstance(look, HttpLook) and look.slower_than is not None and look.slower_than >= probe.timeout:
         reason = f"no answer is awaited for longer than the timeout of {probe.timeout:g} s: write less"
         raise KeyFault("slower_than", f"slower_than: {reason}")

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.estate.estate import Estate, Fault, Manifest, Service, Source
+from claudeops.domain.estate.estate import Estate, Fault, Manifest, Service, StatementSource
 from claudeops.domain.estate.hosts import in_address, plain_host
 from claudeops.domain.probes.probe import (
     AnyLook,
@@ -95,7 +95,7 @@ class _Wish:
     service: str
     name: str  # as it would be if nobody else had it
     repository: str
-    source: Source
+    source: StatementSource
 
 
 @dataclass(slots=True)
@@ -153,12 +153,12 @@ def all_probes(declared: Iterable[Probe], derived: Iterable[Probe], estate: Esta
 # --- looks ------------------------------------------------------------------------------------------------
 
 
-def _addressed(manifest: Manifest) -> Iterator[tuple[Service, Source]]:
+def _addressed(manifest: Manifest) -> Iterator[tuple[Service, StatementSource]]:
     """Yield what can be asked; a host that is named alone, as a service of its own.
 
     The host of an address is not: the address is asked, and what stands before a public one seldom answers echoes.
     """
-    hosts: dict[str, Source] = {}
+    hosts: dict[str, StatementSource] = {}
     asked = {host for service in manifest.services for host in in_address(service.address).hosts}
     asked -= {plain_host(service.host) for service in manifest.services}
     for service in manifest.services:
@@ -169,13 +169,13 @@ def _addressed(manifest: Manifest) -> Iterator[tuple[Service, Source]]:
     for host in manifest.hosts:
         if host.strip().lower() in asked:
             continue
-        hosts.setdefault(host.strip().lower(), Source(path=manifest.repository))
+        hosts.setdefault(host.strip().lower(), StatementSource(path=manifest.repository))
     for host, source in hosts.items():
         if host and host not in _LOOPBACK:
             yield Service(name=host, host=host, source=source), source
 
 
-def _wish(service: Service, source: Source, repository: str) -> _Wish:
+def _wish(service: Service, source: StatementSource, repository: str) -> _Wish:
     address = service.address.strip()
     look = _look(address, service) if address else IcmpLook(host=service.host)
     check_look(look)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from claudeops.domain.estate import hosts
-from claudeops.domain.estate.estate import Probed
+from claudeops.domain.estate.estate import ProbedPlaces
 from claudeops.domain.probes.probe import (
     AnyLook,
     CommandLook,
@@ -27,7 +27,7 @@ from claudeops.formats.probes.keys import host_of
 from claudeops.text import unique
 
 
-def probed_by(declared: Iterable[Probe]) -> Probed:
+def probed_by(declared: Iterable[Probe]) -> ProbedPlaces:
     """Return the hosts that probes connect to, each with the ports at which they do."""
     looks = [probe.look for probe in declared]
     ports: dict[str, set[int]] = {}
@@ -38,7 +38,7 @@ def probed_by(declared: Iterable[Probe]) -> Probed:
         for name, port in hosts.in_address(look.command).ports if isinstance(look, CommandLook) else ():
             ports.setdefault(name, set()).add(port)
     found = {name: tuple(sorted(numbers)) for name, numbers in ports.items() if numbers}
-    return Probed(hosts=unique(name for look in looks for name in _hosts(look)), ports=found)
+    return ProbedPlaces(hosts=unique(name for look in looks for name in _hosts(look)), ports=found)
 
 
 def _ports(look: AnyLook) -> tuple[int, ...]:

@@ -23,12 +23,12 @@ from claudeops.domain.probes.probe import (
     HttpLook,
     IcmpLook,
     KubernetesLook,
-    Look,
     MysqlLook,
     PostgresLook,
+    ProbeLook,
+    ProbeState,
     PrometheusLook,
     RedisLook,
-    State,
     SystemdLook,
     TcpLook,
     TlsLook,
@@ -50,7 +50,7 @@ class Defaults(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     starts_chain: bool = True
 
 
-class Entry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ProbeKeys(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """``[[probe]]``: the keys of every kind."""
 
     name: str
@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     silenced: bool = False
 
 
-KINDS: Final[Mapping[str, type[Look]]] = MappingProxyType(
+KINDS: Final[Mapping[str, type[ProbeLook]]] = MappingProxyType(
     {str(kind.__struct_config__.tag): kind for kind in get_args(AnyLook)}
 )
 """The looks by the names of their kinds, in the order of the reference."""
@@ -116,7 +116,7 @@ _STATUSES: Final = range(100, 600)
 _LONGEST_EVERY: Final = 366 * _DAY
 
 
-def check_look(look: Look) -> None:
+def check_look(look: ProbeLook) -> None:
     """Raise `KeyFault` unless a look can be taken."""
     for key, value in msgspec.structs.asdict(look).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -231,7 +231,7 @@ def _check_prometheus(look: PrometheusLook) -> None:
     _expect(above is not None or below is not None, "expression", "nothing is compared: add 'above' or 'below'")
     overlaps = above is not None and below is not None and below > above
     _expect(not overlaps, "below", "every value would be down: write less than 'above'")
-    states = (State.UNKNOWN, State.UP, State.DEGRADED, State.DOWN)
+    states = (ProbeState.UNKNOWN, ProbeState.UP, ProbeState.DEGRADED, ProbeState.DOWN)
     _expect(look.absent in states, "absent", f"write one of {', '.join(states)}")
 
 
@@ -263,7 +263,7 @@ def _check_heartbeat(look: HeartbeatLook) -> None:
     _expect(0 <= look.grace <= _LONGEST_EVERY, "grace", "write at most 366 days")
 
 
-_CHECKS: Final[Mapping[type[Look], Callable[..., None]]] = MappingProxyType(
+_CHECKS: Final[Mapping[type[ProbeLook], Callable[..., None]]] = MappingProxyType(
     {
         HttpLook: _check_http,
         TcpLook: _check_server,
@@ -286,7 +286,7 @@ _CHECKS: Final[Mapping[type[Look], Callable[..., None]]] = MappingProxyType(
 # --- references to the environment ------------------------------------------------------------------------
 
 
-def referred(look: Look) -> tuple[str, ...]:
+def referred(look: ProbeLook) -> tuple[str, ...]:
     """Return the names of the variables that a look refers to."""
     values = look.headers.values() if isinstance(look, HttpLook) else ()
     return tuple(dict.fromkeys(found[1] for value in values for found in _REFERENCE.finditer(value)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     Escalation,
     Report,
@@ -31,10 +31,10 @@ _ID_DIGITS: Final = 9  # of a memory's id; longer ones do not fit its column
 _MOST_ENTRIES: Final = 300  # of one list; a runaway model writes thousands
 
 _LEVELS: Final = {
-    **dict.fromkeys(("info", "healthy", "ok", "up", "recovered", "resolved"), Level.INFO),
-    **dict.fromkeys(("warning", "warn", "degraded", "unhealthy", "flapping"), Level.WARNING),
-    **dict.fromkeys(("critical", "crit", "error", "err", "fatal", "failure", "failed"), Level.CRITICAL),
-    **dict.fromkeys(("down", "unreachable", "alert", "emergency"), Level.CRITICAL),
+    **dict.fromkeys(("info", "healthy", "ok", "up", "recovered", "resolved"), EventLevel.INFO),
+    **dict.fromkeys(("warning", "warn", "degraded", "unhealthy", "flapping"), EventLevel.WARNING),
+    **dict.fromkeys(("critical", "crit", "error", "err", "fatal", "failure", "failed"), EventLevel.CRITICAL),
+    **dict.fromkeys(("down", "unreachable", "alert", "emergency"), EventLevel.CRITICAL),
 }
 _STATUSES: Final = {status.value: status for status in ServiceStatus}
 _FLAGS: Final[dict[object, bool]] = {
@@ -62,7 +62,7 @@ def cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
-def level_of(word: str) -> Level | None:
+def level_of(word: str) -> EventLevel | None:
     """Return the level that a word stands for, in any case; ``None`` for other words."""
     return _LEVELS.get(word.strip().casefold())
 
@@ -79,7 +79,7 @@ def is_filler(text: str, *, name: bool = False) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class ReportReading:
     """A candidate as a report."""
 
     report: Report
@@ -87,7 +87,7 @@ class Reading:
     faults: tuple[str, ...]  # why this is not a report at all; () when it may be used
 
 
-def read(candidate: Mapping[str, object]) -> Reading:
+def read(candidate: Mapping[str, object]) -> ReportReading:
     """Convert a candidate; never raises.
 
     A report that asks for the next tier in words of its own is kept, however little else it holds: losing it would
@@ -105,7 +105,7 @@ def read(candidate: Mapping[str, object]) -> Reading:
     )
     kept = escalation.needed and bool(report.summary)
     degraded = tuple(f"{DEGRADED} {note}" for note in (*reader.gaps, *(reader.filler if kept else ())))
-    return Reading(
+    return ReportReading(
         report=report,
         warnings=(*degraded, *reader.notes),
         faults=() if kept else tuple(reader.filler),
@@ -167,13 +167,13 @@ class _Reader:
                 service = self.optional(entry, path, "service", _NAME_LENGTH)
                 yield ReportedEvent(level=self.level(entry.get("level"), path), message=message, service=service)
 
-    def level(self, value: object, path: str) -> Level:
+    def level(self, value: object, path: str) -> EventLevel:
         """Return an event's level; an unknown word counts as ``info``."""
         level = level_of(value) if isinstance(value, str) else None
         if level is None:
             word = repr(cut(value, 40)) if isinstance(value, str) else "no word"
             self.notes.append(f"{path}.level: {word} is not a level, taken as info")
-        return level or Level.INFO
+        return level or EventLevel.INFO
 
     def memories(self, value: object) -> Iterator[ReportedMemory]:
         """Yield the memories whose keys can be read; the others only cause a warning."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     STRUCTURED_OUTPUT_TOOL,
     Escalation,
@@ -26,7 +26,7 @@ from claudeops.domain.report.report import (
     Report,
     ReportedEvent,
 )
-from claudeops.formats.report.candidate import DEGRADED, TEXT_LENGTH, Reading, cut, plain, read
+from claudeops.formats.report.candidate import DEGRADED, TEXT_LENGTH, ReportReading, cut, plain, read
 from claudeops.formats.report.json_text import objects_in
 from claudeops.formats.report.lenient import asks_for_help, markup_in, readings, summary_in
 from claudeops.formats.report.markers import Markers, read_markers
@@ -128,7 +128,7 @@ class _Found:
     """A candidate that is a report."""
 
     method: ExtractionMethod = ExtractionMethod.SALVAGED
-    reading: Reading
+    reading: ReportReading
     later: tuple[_Attempt, ...]  # to deliver another one since, the latest first
 
 
@@ -174,7 +174,7 @@ class _Search:
         wishes = (one for one in found.later[:_MOST_CANDIDATES] if asks_for_help(one[1], self.schema.shape))
         return tuple((origin, given) for origin, given in wishes if self.accept(given, origin) is None)
 
-    def in_texts(self, source: ReportSource) -> Reading | None:
+    def in_texts(self, source: ReportSource) -> ReportReading | None:
         """Return the latest report that stands in the texts."""
         for candidate in islice(_written(source), _MOST_CANDIDATES):
             if not _REPORT_KEYS.isdisjoint(candidate):
@@ -184,22 +184,22 @@ class _Search:
         # The objects in texts have been tried. What else can be a report there is markup, or JSON text within JSON.
         return self.first_lenient(text for text in _texts(source) if "<" in text or text.lstrip().startswith('"'))
 
-    def first_lenient(self, candidates: Iterable[object]) -> Reading | None:
+    def first_lenient(self, candidates: Iterable[object]) -> ReportReading | None:
         """Return the first of some candidates that is a report in spite of its form."""
         return next((reading for one in candidates if (reading := self.accept_leniently(one)) is not None), None)
 
-    def accept(self, candidate: object, origin: str) -> Reading | None:
+    def accept(self, candidate: object, origin: str) -> ReportReading | None:
         """Return a candidate as a report, by its form or in spite of it."""
         return self.accept_as_it_is(candidate, origin) or self.accept_leniently(candidate)
 
-    def accept_leniently(self, candidate: object) -> Reading | None:
+    def accept_leniently(self, candidate: object) -> ReportReading | None:
         """Return what a rejected candidate says, where that fits the schema."""
         for meant in readings(candidate, self.schema.shape):
             if markup_in(meant, self.schema.shape) is None and not self.faults(meant):
                 return read(meant)
         return None
 
-    def accept_as_it_is(self, candidate: object, origin: str) -> Reading | None:
+    def accept_as_it_is(self, candidate: object, origin: str) -> ReportReading | None:
         """Return a candidate as a report, or remember why it is rejected."""
         faults = self.faults(candidate)
         if not faults and isinstance(candidate, Mapping):
@@ -261,7 +261,7 @@ def _rescued(attempts: Sequence[_Attempt], schema: ReportSchema, markers: Marker
             return Report(
                 summary=summary,
                 escalation=Escalation(needed=True, reason=UNREADABLE, context=summary),
-                events=(ReportedEvent(level=Level.WARNING, message=summary), *markers.events),
+                events=(ReportedEvent(level=EventLevel.WARNING, message=summary), *markers.events),
                 memories=markers.memories,
             )
     return None

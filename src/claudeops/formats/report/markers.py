@@ -22,7 +22,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
@@ -34,7 +34,7 @@ from claudeops.domain.report.report import (
     ServiceStatus,
 )
 from claudeops.formats.report.candidate import cut, level_of, plain
-from claudeops.formats.report.speech import Line, emphasis_before, is_fence, lines_of, unquoted, words_begin
+from claudeops.formats.report.speech import SpeechLine, emphasis_before, is_fence, lines_of, unquoted, words_begin
 from claudeops.text import regex
 
 _HOLDS: Final = ("[EVENT:", "[MEMORY:", "[COOLDOWN:")
@@ -113,7 +113,7 @@ class _Found:
         if fenced:
             self.warn(f"{fenced} lines with markers are in fenced code and were taken as quotations")
 
-    def line(self, line: Line) -> None:
+    def line(self, line: SpeechLine) -> None:
         """Read a line, or each cell of a table's row, and warn about what of it is no marker of the model's own."""
         parts = line.parts
         beside, nearest = [""] * len(parts), ""
@@ -176,17 +176,17 @@ class _Found:
             return None
         result = claim[1].casefold()
         return ReportedEvent(
-            level=Level.CRITICAL if result == "failure" else Level.INFO,
+            level=EventLevel.CRITICAL if result == "failure" else EventLevel.INFO,
             message=f"the session claims a {first}: {result}" + (f" - {claim[2]}" if claim[2] else ""),
             service=service,
         )
 
-    def level(self, word: str) -> Level:
+    def level(self, word: str) -> EventLevel:
         """Return a marker's level; an unknown word is ``info``."""
         level = level_of(word)
         if level is None:
             self.warn(f"marker with an unknown level, taken as info: {cut(word, _REPEATED)!r}")
-        return level or Level.INFO
+        return level or EventLevel.INFO
 
     def warn(self, warning: str) -> None:
         """Keep a warning, within bounds."""

@@ -31,7 +31,7 @@ _MASK: Final = "\x00"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class SpeechLine:
     """A line of a text."""
 
     text: str
@@ -50,7 +50,7 @@ class Line:
         return (*cells[1:], self.text[start:])
 
 
-def lines_of(text: str) -> Iterator[Line]:
+def lines_of(text: str) -> Iterator[SpeechLine]:
     """Yield the lines of a text. An unclosed fence quotes nothing."""
     lines = _LINE_END.split(text)
     fenced: set[int] = set()
@@ -60,7 +60,7 @@ def lines_of(text: str) -> Iterator[Line]:
         if number > after:
             fenced.update(range(number, closing + 1))
             after = closing
-    return (Line(text=line, fenced=number in fenced) for number, line in enumerate(lines))
+    return (SpeechLine(text=line, fenced=number in fenced) for number, line in enumerate(lines))
 
 
 def is_fence(line: str) -> bool:

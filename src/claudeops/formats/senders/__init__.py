@@ -14,17 +14,26 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.alerts.alert import PROBES, Alert, Delivery, Said, Unparsed
-from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.events import Level
-from claudeops.domain.probes.machine import Change, Turn
-from claudeops.domain.probes.probe import State
+from claudeops.domain.alerts.alert import PROBES, Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
+from claudeops.domain.events import EventLevel
+from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.formats.senders import alertmanager, generic, grafana, healthchecks, pagerduty, uptime_kuma
 from claudeops.formats.senders.bodies import content, text_of, value_of
-from claudeops.formats.senders.common import MOST_ALERTS, Claim, Found, Object, Post, Unreadable, delivery_key, shown
+from claudeops.formats.senders.common import (
+    MOST_ALERTS,
+    Claim,
+    FoundAlerts,
+    Object,
+    Post,
+    Unreadable,
+    delivery_key,
+    shown,
+)
 from claudeops.text import NAME_LENGTH, casefold_key
 
-_READERS: Final[Mapping[SenderKind, Callable[[Object, Post, Source], Found]]] = {
+_READERS: Final[Mapping[SenderKind, Callable[[Object, Post, AlertSource], FoundAlerts]]] = {
     SenderKind.ALERTMANAGER: alertmanager.read,
     SenderKind.GRAFANA: grafana.read,
     SenderKind.PAGERDUTY: pagerduty.read,
@@ -35,8 +44,8 @@ _READERS: Final[Mapping[SenderKind, Callable[[Object, Post, Source], Found]]] = 
 
 
 def read(
-    source: Source, body: bytes, *, received_at: datetime, query: Mapping[str, str] | None = None
-) -> Delivery | Unparsed:
+    source: AlertSource, body: bytes, *, received_at: datetime, query: Mapping[str, str] | None = None
+) -> SenderBody | Unparsed:
     """Return what a source says with a body; ``query`` of the address counts for healthchecks alone."""
     whole = body
     if not body and query:
@@ -48,7 +57,7 @@ def read(
         return _unparsed(source, whole, str(error))
     except Exception as error:  # noqa: BLE001 - see above: what we fail to read is kept as well
         return _unparsed(source, whole, f"our own code failed: {type(error).__name__}")
-    return Delivery(
+    return SenderBody(
         source=source.name,
         key=delivery_key(source.name, whole, found.sender_id),
         alerts=found.alerts,
@@ -58,11 +67,11 @@ def read(
     )
 
 
-def _unparsed(source: Source, whole: bytes, why: str) -> Unparsed:
+def _unparsed(source: AlertSource, whole: bytes, why: str) -> Unparsed:
     return Unparsed(source=source.name, key=delivery_key(source.name, whole, ""), why=shown(why, _MOST_WHY))
 
 
-def _found(source: Source, text: bytes, post: Post) -> Found:
+def _found(source: AlertSource, text: bytes, post: Post) -> FoundAlerts:
     """Return what is found in a body's text. Raises `Unreadable`."""
     if source.kind is SenderKind.HEALTHCHECKS and post.query:
         return _of_object(_beside(post.query, text), post, source)
@@ -70,7 +79,7 @@ def _found(source: Source, text: bytes, post: Post) -> Found:
     return _together(value, post, source) if isinstance(value, list) else _of_object(value, post, source)
 
 
-def _of_object(value: object, post: Post, source: Source) -> Found:
+def _of_object(value: object, post: Post, source: AlertSource) -> FoundAlerts:
     if not isinstance(value, dict):
         raise Unreadable("it is JSON, but neither an object nor a list of them")
     return _READERS[source.kind](value, post, source)
@@ -89,7 +98,7 @@ def _beside(query: Mapping[str, str], text: bytes) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-def _together(values: Sequence[object], post: Post, source: Source) -> Found:
+def _together(values: Sequence[object], post: Post, source: AlertSource) -> FoundAlerts:
     """Return what the entries of a list say, each of them a body, or an alert of one. Raises `Unreadable`."""
     found, faults = [], []
     for number, value in enumerate(values[:MOST_ALERTS], 1):
@@ -102,7 +111,7 @@ def _together(values: Sequence[object], post: Post, source: Source) -> Found:
     alerts = [alert for each in found for alert in each.alerts]
     remarks = [*(f"{len(faults)} of {len(values)} entries cannot be read; {fault}" for fault in faults[:1])]
     left_out = sum(each.left_out for each in found) + max(0, len(alerts) - MOST_ALERTS)
-    return Found(
+    return FoundAlerts(
         alerts=tuple(alerts[:MOST_ALERTS]),
         left_out=left_out + len(faults) + max(0, len(values) - MOST_ALERTS),
         remark="; ".join([*remarks, *(each.remark for each in found[:1] if each.remark)]),
@@ -110,22 +119,22 @@ def _together(values: Sequence[object], post: Post, source: Source) -> Found:
 
 
 def is_signed(
-    source: Source, body: bytes, headers: Mapping[str, str], secrets: Sequence[str], *, now: datetime
+    source: AlertSource, body: bytes, headers: Mapping[str, str], secrets: Sequence[str], *, now: datetime
 ) -> bool:
     """Tell whether a source has signed a body with one of its secrets; a kind that signs nothing never has.
 
-    ``headers`` by lower-case names; ``secrets``: the values of `Source.secret_env`.
+    ``headers`` by lower-case names; ``secrets``: the values of `AlertSource.secret_env`.
     """
     presented = _claimed(source, headers, now)
     return presented is not None and presented.is_of(body, [secret.encode() for secret in secrets])
 
 
-def may_be_signed(source: Source, headers: Mapping[str, str], *, now: datetime) -> bool:
+def may_be_signed(source: AlertSource, headers: Mapping[str, str], *, now: datetime) -> bool:
     """Tell whether `is_signed` may hold for some body, by all that is known before it has come."""
     return _claimed(source, headers, now) is not None
 
 
-def _claimed(source: Source, headers: Mapping[str, str], now: datetime) -> Claim | None:
+def _claimed(source: AlertSource, headers: Mapping[str, str], now: datetime) -> Claim | None:
     match source.kind:
         case SenderKind.GRAFANA:
             return grafana.claimed(headers, source=source, now=now)
@@ -137,7 +146,7 @@ def _claimed(source: Source, headers: Mapping[str, str], now: datetime) -> Claim
             return None
 
 
-def storable(source: Source, body: bytes) -> str:
+def storable(source: AlertSource, body: bytes) -> str:
     """Return a body as it may be kept: without what is secret by its name. Known secrets are the redactor's business.
 
     Uptime Kuma sends its whole monitor, with the passwords by which it looks.
@@ -199,22 +208,22 @@ _SECRET: Final = (
 """What the names of secrets have in them, without signs between their words."""
 
 
-def of_probe(change: Change) -> Delivery | None:
+def of_probe(change: ProbeChange) -> SenderBody | None:
     """Return what a probe's change says; None where nothing is known of the service any more."""
-    if change.turn is Turn.BLIND:
+    if change.turn is ProbeChangeKind.BLIND:
         return None
-    fires = change.turn is Turn.WORSE
+    fires = change.turn is ProbeChangeKind.WORSE
     probe, service = shown(change.probe, NAME_LENGTH), shown(change.service, NAME_LENGTH)
     alert = Alert(
         fingerprint=change.probe,
         said=Said.FIRING if fires else Said.RESOLVED,
         name=probe,
         service=service,
-        severity=Level.CRITICAL if change.after in {State.DOWN, State.FLAPPING} else Level.WARNING,
+        severity=EventLevel.CRITICAL if change.after in {ProbeState.DOWN, ProbeState.FLAPPING} else EventLevel.WARNING,
         labels={"probe": probe, "service": service, "state": change.after.value},
         annotations={"summary": shown(change.detail)},
         ends_at=None if fires else change.at,
         said_at=change.at,
     )
     key = delivery_key(PROBES, b"", f"{change.probe} {change.after} {change.at.isoformat()}")
-    return Delivery(source=PROBES, key=key, alerts=(alert,))
+    return SenderBody(source=PROBES, key=key, alerts=(alert,))

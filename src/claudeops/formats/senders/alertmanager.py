@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, Said
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     MOST_ALERTS,
-    Found,
+    FoundAlerts,
     Object,
     Post,
     Unreadable,
@@ -42,17 +42,17 @@ _UNEVALUATED: Final = frozenset({"DatasourceNoData", "DatasourceError"})
 _MOST_RULE: Final = 200  # characters of its name
 
 
-def read(body: Object, post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what Alertmanager says, or one alert of a list. Raises `Unreadable`."""
     if isinstance(body.get("alerts"), list):
         return found(body, post, source)
     if isinstance(body.get("labels"), dict):
-        return Found(alerts=(alert(body, {}, post, source),))
+        return FoundAlerts(alerts=(alert(body, {}, post, source),))
     remedy = "take 'payload' out of its webhook_configs, or declare the source with kind = \"generic\""
     raise Unreadable(f"it has no list of alerts, which Alertmanager sends by itself: {remedy}")
 
 
-def found(body: Object, post: Post, source: Source) -> Found:
+def found(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return the alerts of a body of this form. Raises `Unreadable`."""
     if body.get("alerts") and not as_objects(body.get("alerts")):
         raise Unreadable("its list of alerts holds no objects")
@@ -60,7 +60,7 @@ def found(body: Object, post: Post, source: Source) -> Found:
     left_out = body.get("truncatedAlerts")
     truncated = left_out if isinstance(left_out, int) and left_out > 0 else 0
     alerts = tuple(alert(each, body, post, source) for each in listed[:MOST_ALERTS])
-    return Found(
+    return FoundAlerts(
         alerts=alerts,
         group_key=shown(body.get("groupKey"), _GROUP_KEY),
         left_out=min(truncated, 1_000_000) + max(0, len(listed) - MOST_ALERTS),
@@ -78,7 +78,7 @@ def _is_test(labels: Object) -> bool:
     return is_named_so and "grafana_folder" not in labels
 
 
-def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
+def alert(each: Object, body: Object, post: Post, source: AlertSource) -> Alert:
     """Return one alert of a body."""
     labels = as_object(each.get("labels"))
     said = _said(each, body, post, source)
@@ -102,7 +102,7 @@ def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
     )
 
 
-def _said(each: Object, body: Object, post: Post, source: Source) -> Said:
+def _said(each: Object, body: Object, post: Post, source: AlertSource) -> Said:
     words, status = words_of(source), each.get("status")
     if isinstance(status, dict):  # as its API shows an alert
         status = status.get("state")

@@ -17,9 +17,9 @@ import msgspec
 
 from claudeops.domain.alerts import subject
 from claudeops.domain.alerts.alert import Alert
-from claudeops.domain.alerts.rules import SEVERITIES, Source
+from claudeops.domain.alerts.rules import SEVERITIES, AlertSource
 from claudeops.domain.alerts.subject import Subject
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import visible
 from claudeops.text import NAME_LENGTH, casefold_key, clean, regex
 
@@ -55,7 +55,7 @@ class Unreadable(Exception):  # noqa: N818 - not an error of ours: it describes 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundAlerts:
     """What a kind's reader has found in a body, before it is bound to its delivery."""
 
     alerts: tuple[Alert, ...] = ()
@@ -162,7 +162,7 @@ def digest(value: object) -> str:
     return sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
 
 
-def subject_of(source: Source, labels: Mapping[str, object], *names: object, names_first: bool = True) -> Subject:
+def subject_of(source: AlertSource, labels: Mapping[str, object], *names: object, names_first: bool = True) -> Subject:
     """Return whom an alert is about: by the operator's labels for it, else by what its labels say.
 
     ``names``: of its rule, monitor or check; ``names_first``: these are called like what they look at.
@@ -178,7 +178,7 @@ def subject_of(source: Source, labels: Mapping[str, object], *names: object, nam
     return Subject(service=shown(found.service, NAME_LENGTH), by=found.by)
 
 
-def telling(source: Source, labels: Iterable[str]) -> tuple[str, ...]:
+def telling(source: AlertSource, labels: Iterable[str]) -> tuple[str, ...]:
     """Return the labels that no flood of others may displace."""
     return (*source.service_label, *source.severity_label, *_telling(labels))
 
@@ -187,7 +187,7 @@ def _telling(labels: Iterable[str]) -> list[str]:
     return [name for name in labels if name.removeprefix(subject.EXPORTED) in subject.LABELS]
 
 
-def severity_of(source: Source, labels: Mapping[str, object], *otherwise: object) -> Level:
+def severity_of(source: AlertSource, labels: Mapping[str, object], *otherwise: object) -> EventLevel:
     """Return the severity by the source's labels and map, else by the first of ``otherwise``, else the default."""
     for value in (*(labels.get(name) for name in source.severity_label), *otherwise):
         word = casefold_key(as_text(value)[:NAME_LENGTH])

@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, Said
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     MOST_ALERTS,
     Claim,
-    Found,
+    FoundAlerts,
     Object,
     Post,
     Unreadable,
@@ -98,7 +98,7 @@ _TEST_SENTENCES: Final = (
 )
 
 
-def read(body: Object, post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what a sender says. Raises `Unreadable`."""
     if is_event(body):
         return of_event(body, post, source)
@@ -106,12 +106,12 @@ def read(body: Object, post: Post, source: Source) -> Found:
     alerts = [body] if listed is None else as_objects(listed)
     sender_id = shown(_first(body, _IDS), NAME_LENGTH)
     if listed is None and _is_test(body, words_of(source)):
-        return Found(sender_id=sender_id, remark="the sender tests its connection")
+        return FoundAlerts(sender_id=sender_id, remark="the sender tests its connection")
     if listed is None and not _is_said(body):
         raise Unreadable(f"it has no alerts: write a list of them, or one of {', '.join((*_NAMES, *_TEXTS))}")
     if listed and not alerts:
         raise Unreadable("its list of alerts holds no objects: write each as one, with a name or a text")
-    return Found(
+    return FoundAlerts(
         alerts=tuple(_alert(each, post, source) for each in alerts[:MOST_ALERTS]),
         group_key=shown(body.get("group_key") if listed is not None else None),
         left_out=len(alerts if listed is None else listed) - len(alerts[:MOST_ALERTS]),
@@ -146,7 +146,7 @@ def _is_test(body: Object, words: Words) -> bool:
     return any(text.rstrip(".!") in _TEST_NAMES or text.startswith(_TEST_SENTENCES) for text in texts)
 
 
-def _alert(each: Object, post: Post, source: Source) -> Alert:
+def _alert(each: Object, post: Post, source: AlertSource) -> Alert:
     words = words_of(source)
     given = {**as_object(each.get("tags")), **as_object(each.get("labels"))}
     plain = {key: value for key, value in each.items() if isinstance(value, str | int | float)}
@@ -213,7 +213,7 @@ def _by_texts(each: Object, given: Object, post: Post, words: Words) -> Said:
     return said or Said.FIRING
 
 
-def _fingerprint(each: Object, given: Object, source: Source, states: frozenset[str]) -> str:
+def _fingerprint(each: Object, given: Object, source: AlertSource, states: frozenset[str]) -> str:
     """Return what identifies an alert: the fields that the operator named, the sender's own, else its labels.
 
     Without labels, all other texts identify it; numbers are measurements. A severity that changes makes no other alert.
@@ -235,7 +235,7 @@ def _first(each: Object, names: Iterable[str]) -> object:
     return next((each[name] for name in names if each.get(name) not in (None, "")), None)
 
 
-def claimed(headers: Mapping[str, str], *, source: Source, now: datetime) -> Claim | None:
+def claimed(headers: Mapping[str, str], *, source: AlertSource, now: datetime) -> Claim | None:
     """Return our own signature, of now: ``t=<seconds>,v1=<hex>``, HMAC-SHA256 of ``t.body``.
 
     Several ``v1=`` may stand there while secrets are exchanged. ``headers`` by lower-case names.

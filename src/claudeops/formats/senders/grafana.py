@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders import alertmanager
 from claudeops.formats.senders.common import (
     Claim,
-    Found,
+    FoundAlerts,
     Object,
     Post,
     Unreadable,
@@ -44,14 +44,14 @@ _MOST_STATE: Final = 40
 _LEGACY_TEST: Final = "Test notification"
 
 
-def read(body: Object, post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what Grafana says. Raises `Unreadable`."""
     if isinstance(body.get("alerts"), list):
         plain = alertmanager.found(body, post, source)
         pairs = zip(plain.alerts, alertmanager.listed_in(body), strict=False)
         return replace(plain, alerts=tuple(_alert(alert, each) for alert, each in pairs))
     if isinstance(body.get("labels"), dict):
-        return Found(alerts=(_alert(alertmanager.alert(body, {}, post, source), body),))
+        return FoundAlerts(alerts=(_alert(alertmanager.alert(body, {}, post, source), body),))
     if any(body.get(name) for name in ("ruleName", "ruleId", "evalMatches")) and body.get("state"):
         return _legacy(body, source)
     remedy = 'let the contact point send Grafana\'s own payload, or declare the source with kind = "generic"'
@@ -69,15 +69,15 @@ def _alert(plain: Alert, each: Object) -> Alert:
     )
 
 
-def _legacy(body: Object, source: Source) -> Found:
+def _legacy(body: Object, source: AlertSource) -> FoundAlerts:
     """Return the one rule of a body of legacy alerting; pending and paused ones are no alerts."""
     rule = shown(body.get("ruleName"), NAME_LENGTH) or without_state(shown(body.get("title")), words_of(source))
     if rule == _LEGACY_TEST:
-        return Found(remark="Grafana tests its contact point")
+        return FoundAlerts(remark="Grafana tests its contact point")
     state = shown(body.get("state"), _MOST_STATE)
     said = status_of(state, words_of(source))
     if said is None:
-        return Found(remark=f"the rule {rule} is {state}")
+        return FoundAlerts(remark=f"the rule {rule} is {state}")
     tags = as_object(body.get("tags"))
     labels: dict[str, object] = {**tags, "alertname": rule}
     matches = as_objects(body.get("evalMatches"))
@@ -96,10 +96,10 @@ def _legacy(body: Object, source: Source) -> Found:
         annotations=labels_of({name: text for name, text in texts.items() if text}, ("summary", "description")),
         url=url_of(body.get("ruleUrl")),
     )
-    return Found(alerts=(alert,))
+    return FoundAlerts(alerts=(alert,))
 
 
-def claimed(headers: Mapping[str, str], *, source: Source, now: datetime) -> Claim | None:
+def claimed(headers: Mapping[str, str], *, source: AlertSource, now: datetime) -> Claim | None:
     """Return Grafana's signature: the hex HMAC-SHA256 of the body.
 
     Where the operator has named a header for the time in Grafana, it is signed too, and must be of now. ``headers`` by

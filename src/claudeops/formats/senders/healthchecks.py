@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, Said
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
-    Found,
+    FoundAlerts,
     Object,
     Post,
     Unreadable,
@@ -38,7 +38,7 @@ _TEXTS: Final = ("title", "summary", "message", "text", "body", "msg")
 _TEST: Final = "TEST"  # the name of the check that its test button makes up
 
 
-def read(body: Object, post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what healthchecks says, in the body or the address's query. Raises `Unreadable`."""
     given = {**post.query, **body}
     check = {**as_object(given.get("check")), **{key: value for key, value in given.items() if key != "check"}}
@@ -51,10 +51,10 @@ def read(body: Object, post: Post, source: Source) -> Found:
     if said is None:
         if not status:
             raise Unreadable("it says no status: put $STATUS as 'status' into the body or the address")
-        return Found(remark=f"the check {shown(identity, NAME_LENGTH)} is {shown(status, 40)}")
+        return FoundAlerts(remark=f"the check {shown(identity, NAME_LENGTH)} is {shown(status, 40)}")
     if check.get("name") == _TEST and not check.get("tags"):
-        return Found(remark="healthchecks tests its integration")
-    return Found(alerts=(_alert(check, identity, said, post, source),))
+        return FoundAlerts(remark="healthchecks tests its integration")
+    return FoundAlerts(alerts=(_alert(check, identity, said, post, source),))
 
 
 def _identity(check: Object) -> str:
@@ -68,7 +68,7 @@ def _identity(check: Object) -> str:
     return fingerprint_of(name, name) if name else ""
 
 
-def _alert(check: Object, identity: str, said: Said, post: Post, source: Source) -> Alert:
+def _alert(check: Object, identity: str, said: Said, post: Post, source: AlertSource) -> Alert:
     name = shown(check.get("name"), NAME_LENGTH).strip()
     tags = as_text(check.get("tags")).split()[:_MOST_TAGS]
     marked = dict(tag.split("=", 1) for tag in tags if "=" in tag)  # a tag ``service=shop`` is a label

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, Said
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     MOST_ALERTS,
     Claim,
-    Found,
+    FoundAlerts,
     Object,
     Post,
     Unreadable,
@@ -48,7 +48,7 @@ _MOST_TITLE: Final = 500
 _SUMMARIES: Final = ("subject", "description")
 
 
-def read(body: Object, post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what PagerDuty says. Raises `Unreadable`."""
     if messages := as_objects(body.get("messages")):
         return _of_messages(messages, post, source)
@@ -62,11 +62,11 @@ def read(body: Object, post: Post, source: Source) -> Found:
     sender_id = shown(event.get("id"), NAME_LENGTH)
     said = _STATUSES.get(as_text(incident.get("status")))
     if as_text(incident.get("type")) != "incident" or said is None or not as_text(incident.get("id")):
-        return Found(sender_id=sender_id, remark=f"PagerDuty's event {kind} is about no alert")
-    return Found(alerts=(_alert(event, incident, said, post, source),), sender_id=sender_id)
+        return FoundAlerts(sender_id=sender_id, remark=f"PagerDuty's event {kind} is about no alert")
+    return FoundAlerts(alerts=(_alert(event, incident, said, post, source),), sender_id=sender_id)
 
 
-def _of_messages(messages: Sequence[Object], post: Post, source: Source) -> Found:
+def _of_messages(messages: Sequence[Object], post: Post, source: AlertSource) -> FoundAlerts:
     """Return what the messages of version 2 say; version 1 has its incident one step deeper, with other names."""
     alerts, others = [], []
     for message in messages[:MOST_ALERTS]:
@@ -90,7 +90,7 @@ def _of_messages(messages: Sequence[Object], post: Post, source: Source) -> Foun
     only = shown(messages[0].get("id"), NAME_LENGTH) if len(messages) == 1 else ""
     remark = f"PagerDuty's event {others[0]} is about no alert" if others and not alerts else ""
     left_out = max(0, len(messages) - MOST_ALERTS)
-    return Found(alerts=tuple(alerts), sender_id=only, remark=remark, left_out=left_out)
+    return FoundAlerts(alerts=tuple(alerts), sender_id=only, remark=remark, left_out=left_out)
 
 
 def is_event(body: Object) -> bool:
@@ -99,7 +99,7 @@ def is_event(body: Object) -> bool:
     return as_text(body.get("event_action")) in _ACTIONS and bool(named)
 
 
-def of_event(body: Object, post: Post, source: Source) -> Found:
+def of_event(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what an event of the Events API says; its end may have nothing but the key."""
     payload = as_object(body.get("payload"))
     said = _ACTIONS[as_text(body.get("event_action"))]
@@ -123,10 +123,10 @@ def of_event(body: Object, post: Post, source: Source) -> Found:
         ends_at=at if said is Said.RESOLVED else None,
         url=url_of(body.get("client_url")),
     )
-    return Found(alerts=(alert,))
+    return FoundAlerts(alerts=(alert,))
 
 
-def _alert(event: Object, incident: Object, said: Said, post: Post, source: Source) -> Alert:
+def _alert(event: Object, incident: Object, said: Said, post: Post, source: AlertSource) -> Alert:
     service = as_object(incident.get("service"))
     priority = as_object(incident.get("priority"))
     title = shown(incident.get("title"), _MOST_TITLE)

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, Said
-from claudeops.domain.alerts.rules import Source
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.rules import AlertSource
+from claudeops.domain.events import EventLevel
 from claudeops.formats.senders.common import (
-    Found,
+    FoundAlerts,
     Object,
     Post,
     Unreadable,
@@ -72,7 +72,7 @@ _BEFORE: Final = frozenset({"in", "within", "after", "for", "since"})
 _MARKS: Final = "().,;:!?"
 
 
-def read(body: Object, post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what Uptime Kuma says. Raises `Unreadable`."""
     beat, monitor = as_object(body.get("heartbeat")), as_object(body.get("monitor"))
     if not beat:
@@ -83,11 +83,11 @@ def read(body: Object, post: Post, source: Source) -> Found:
         word = _WORDS.get(status, "") if isinstance(status, int) else ""
         if not word:
             raise Unreadable(f"its heartbeat has the unknown status {shown(status, 40)!r}")
-        return Found(remark=f"the monitor {shown(monitor.get('name'), NAME_LENGTH)} is {word}")
-    return Found(alerts=(_alert(body, said, post, source),))
+        return FoundAlerts(remark=f"the monitor {shown(monitor.get('name'), NAME_LENGTH)} is {word}")
+    return FoundAlerts(alerts=(_alert(body, said, post, source),))
 
 
-def _alert(body: Object, said: Said, post: Post, source: Source) -> Alert:
+def _alert(body: Object, said: Said, post: Post, source: AlertSource) -> Alert:
     beat, monitor = as_object(body.get("heartbeat")), as_object(body.get("monitor"))
     name = shown(monitor.get("name"), NAME_LENGTH).strip()
     tags = {as_text(tag.get("name")): tag.get("value") for tag in as_objects(monitor.get("tags"))}
@@ -113,7 +113,7 @@ def _alert(body: Object, said: Said, post: Post, source: Source) -> Alert:
     )
 
 
-def _of_text(body: Object, source: Source) -> Found:
+def _of_text(body: Object, source: AlertSource) -> FoundAlerts:
     """Return what a message without a heartbeat says; one that says no state warns of something, as of a certificate.
 
     Nobody says when such a warning is over: only a person, or the next look.
@@ -122,12 +122,12 @@ def _of_text(body: Object, source: Source) -> Found:
     if not text:
         raise Unreadable("it has neither a heartbeat nor a message")
     if text.endswith(_TESTING):
-        return Found(remark=f"Uptime Kuma says: {text}")
+        return FoundAlerts(remark=f"Uptime Kuma says: {text}")
     words = words_of(source)
     name, url, what = _parts(_STATED.sub(lambda found: f"[{found[1] or found[2]}]", text), words)
     said = said_in([what], words)
     if (name and _IS_PAUSED.search(what)) or (said is None and (_PAUSED.search(what) or _ENDS_PAUSED.search(what))):
-        return Found(remark=f"Uptime Kuma says: {text}")
+        return FoundAlerts(remark=f"Uptime Kuma says: {text}")
     left = without_state(what, words)
     known_by = _lasting(left, is_named=bool(name)) if said is None else left
     if name and said is not None and _begins_with_state(what, words):
@@ -141,12 +141,12 @@ def _of_text(body: Object, source: Source) -> Found:
         name=(called or left)[:NAME_LENGTH] or "monitor",
         service=about.service,
         service_by=about.by,
-        severity=Level.WARNING if said is None else severity_of(source, labels),
+        severity=EventLevel.WARNING if said is None else severity_of(source, labels),
         labels=labels_of(labels, ("monitor",)),
         annotations=labels_of({"summary": text}),
         url=url_of(url),
     )
-    return Found(alerts=(alert,))
+    return FoundAlerts(alerts=(alert,))
 
 
 def _parts(text: str, words: Words) -> tuple[str, str, str]:

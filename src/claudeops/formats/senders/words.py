@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from claudeops.domain.alerts.alert import Said
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.text import casefold_key, regex
 
 MOST_LOOKED_AT: Final = 1000  # characters of a text
@@ -113,7 +113,7 @@ _MOST_TIMES: Final = 5  # that one phrase is looked at in one text
 _Span: TypeAlias = tuple[int, int, Said | None]
 
 
-def words_of(source: Source) -> Words:
+def words_of(source: AlertSource) -> Words:
     """Return a source's words: its kind's, and those of the operator, which go before them."""
     return _words(source.kind, source.firing_words, source.over_words)
 

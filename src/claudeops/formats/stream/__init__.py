@@ -32,7 +32,7 @@ from claudeops.domain.stream.events import (
 from claudeops.domain.stream.transcript import CallSeen, PermissionDenial, Transcript
 from claudeops.formats.stream.blocks import display_text, tool_results
 from claudeops.formats.stream.builder import TranscriptBuilder
-from claudeops.formats.stream.framing import LINE_BYTES, Frame, LineSplitter, Malformed, decode, dropped_line
+from claudeops.formats.stream.framing import LINE_BYTES, LineSplitter, Malformed, StreamFrame, decode, dropped_line
 from claudeops.formats.stream.tallies import RETAINED_BYTES, LineTally
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "CliWarned",
     "Control",
     "ControlKind",
-    "Frame",
     "LineMalformed",
     "LineSplitter",
     "LineTally",
@@ -55,6 +54,7 @@ __all__ = [
     "ResultSeen",
     "SessionStarted",
     "StreamEvent",
+    "StreamFrame",
     "TextSaid",
     "TextStreamed",
     "ToolDenied",

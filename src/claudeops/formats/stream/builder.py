@@ -22,7 +22,7 @@ from claudeops.domain.stream.events import (
 )
 from claudeops.domain.stream.transcript import Transcript
 from claudeops.formats.stream.blocks import ToolResult, ToolUse, blocks, text_of, tool_result, tool_results, tool_use
-from claudeops.formats.stream.framing import Frame, Malformed, as_object, as_text
+from claudeops.formats.stream.framing import Malformed, StreamFrame, as_object, as_text
 from claudeops.formats.stream.results import (
     ResultTally,
     api_retried,
@@ -37,15 +37,15 @@ Events = tuple[StreamEvent, ...]
 _REFUSAL: Final = "refusal"
 
 
-def _tool_progress(_: TranscriptBuilder, frame: Frame) -> Events:
+def _tool_progress(_: TranscriptBuilder, frame: StreamFrame) -> Events:
     return (tool_progress(frame.body),)
 
 
-def _control(_: TranscriptBuilder, frame: Frame) -> Events:
+def _control(_: TranscriptBuilder, frame: StreamFrame) -> Events:
     return (control(frame.type, frame.body),)
 
 
-def _nothing_new(_: TranscriptBuilder, frame: Frame) -> Events:
+def _nothing_new(_: TranscriptBuilder, frame: StreamFrame) -> Events:
     return _other(frame)
 
 
@@ -68,7 +68,7 @@ class TranscriptBuilder:
         self._hooks = 0
         self._lines = LineTally()
 
-    def feed(self, item: Frame | Malformed | None) -> Events:
+    def feed(self, item: StreamFrame | Malformed | None) -> Events:
         """Take one line as `decode` gave it and return the new facts.
 
         Every line is counted, so ``None`` (blank, or JSON that is not an object) is fed too.
@@ -112,7 +112,7 @@ class TranscriptBuilder:
 
     # --- messages
 
-    def _assistant(self, frame: Frame) -> Events:
+    def _assistant(self, frame: StreamFrame) -> Events:
         body = frame.body
         from_subagent = _from_subagent(body)
         if not from_subagent:
@@ -125,7 +125,7 @@ class TranscriptBuilder:
         self._message_usage.message(as_object(body.get("message")))
         return self._message(frame, from_subagent=from_subagent)
 
-    def _message(self, frame: Frame, *, from_subagent: bool = False) -> Events:
+    def _message(self, frame: StreamFrame, *, from_subagent: bool = False) -> Events:
         """Read a message's blocks in order; Claude's ``assistant`` and caliban's ``message`` have the same kinds."""
         claude = frame.type == "assistant"
         keep = self._lines.has_room(frame.size)
@@ -144,17 +144,17 @@ class TranscriptBuilder:
         self._agent_text.message(texts if keep else [], from_subagent=from_subagent)
         return tuple(events)
 
-    def _caliban_message(self, frame: Frame) -> Events:
+    def _caliban_message(self, frame: StreamFrame) -> Events:
         return self._user(frame) if frame.body.get("role") == "user" else self._message(frame)
 
-    def _user(self, frame: Frame) -> Events:
+    def _user(self, frame: StreamFrame) -> Events:
         from_subagent = _from_subagent(frame.body)
         events: list[StreamEvent] = []
         for found in tool_results(frame.body):
             events += self._tool_ended(found, from_subagent=from_subagent)
         return tuple(events) or _other(frame)
 
-    def _text_delta(self, frame: Frame) -> Events:
+    def _text_delta(self, frame: StreamFrame) -> Events:
         delta = as_text(frame.body.get("delta")) or ""
         if self._lines.has_room(frame.size):
             self._agent_text.deltas.append(delta)
@@ -186,23 +186,23 @@ class TranscriptBuilder:
             ),
         )
 
-    def _short_tool_use(self, frame: Frame) -> Events:
+    def _short_tool_use(self, frame: StreamFrame) -> Events:
         use = tool_use(frame.body, text_is_unparsed=True)
         return self._tool_started(use, from_subagent=False, keep=self._lines.has_room(frame.size))
 
-    def _short_tool_result(self, frame: Frame) -> Events:
+    def _short_tool_result(self, frame: StreamFrame) -> Events:
         return self._tool_ended(tool_result(frame.body), from_subagent=False)
 
     # --- the session
 
-    def _result(self, frame: Frame) -> Events:
+    def _result(self, frame: StreamFrame) -> Events:
         stop_reason = as_text(frame.body.get("stop_reason"))
         self._stop_reason = stop_reason or self._stop_reason
         self._refused = self._refused or _REFUSAL in {stop_reason, as_text(frame.body.get("terminal_reason"))}
         self._last_retry = None
         return (self._results.read(frame.body, label=self._label),)
 
-    def _system(self, frame: Frame) -> Events:
+    def _system(self, frame: StreamFrame) -> Events:
         match frame.subtype:
             case "init" if self._started is None:
                 self._started = session_started(frame.body, self._session_id)
@@ -238,21 +238,21 @@ class TranscriptBuilder:
             tool_use_id=denial.tool_use_id, name=denial.tool_name, message=as_text(body.get("message")) or ""
         )
 
-    def _rate_limit(self, frame: Frame) -> Events:
+    def _rate_limit(self, frame: StreamFrame) -> Events:
         limit = rate_limited(frame.body)
         self._limit = limit if limit.rejected else None
         return (limit,)
 
-    def _cli_warning(self, frame: Frame) -> Events:
+    def _cli_warning(self, frame: StreamFrame) -> Events:
         warned = CliWarned(subtype=frame.subtype, message=as_text(frame.body.get("message")) or "")
         self._lines.warn(f"{warned.subtype or 'warning'}: {warned.message}")
         return (warned,)
 
-    def _hook(self, frame: Frame) -> Events:
+    def _hook(self, frame: StreamFrame) -> Events:
         self._hooks += 1
         return _other(frame)
 
-    _HANDLERS: ClassVar[Mapping[str, Callable[[TranscriptBuilder, Frame], Events]]] = {
+    _HANDLERS: ClassVar[Mapping[str, Callable[[TranscriptBuilder, StreamFrame], Events]]] = {
         "assistant": _assistant,
         "user": _user,
         "system": _system,
@@ -282,5 +282,5 @@ def _from_subagent(body: Mapping[str, object]) -> bool:
     return as_text(body.get("parent_tool_use_id")) is not None
 
 
-def _other(frame: Frame) -> Events:
+def _other(frame: StreamFrame) -> Events:
     return (Other(type=frame.type, subtype=frame.subtype),)

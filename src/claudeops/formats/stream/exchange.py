@@ -198,7 +198,7 @@ class Totals:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class ExchangeVerdict:
     """How it ended: what the result frame says, and the exit status."""
 
     subtype: str
@@ -208,7 +208,7 @@ class Verdict:
     session: Session | None = None  # the last one that ran
 
     @classmethod
-    def of(cls, session: Session, text: str | None) -> Verdict:
+    def of(cls, session: Session, text: str | None) -> ExchangeVerdict:
         """Return how a pass ended whose last session is ``session``; ``text`` is what it said last."""
         subtype, exit_status = ("error", _FAILED)
         if session.outcome is not None:
@@ -222,12 +222,12 @@ class Verdict:
         return cls(subtype=subtype, exit_status=exit_status, text=said, error=error, session=session)
 
     @classmethod
-    def cancelled(cls) -> Verdict:
+    def cancelled(cls) -> ExchangeVerdict:
         """Return the end of what was interrupted before it began."""
         return cls(subtype="cancelled", exit_status=_CANCELLED)
 
     @classmethod
-    def refused(cls, error: str, exit_status: int) -> Verdict:
+    def refused(cls, error: str, exit_status: int) -> ExchangeVerdict:
         """Return the end of what was not run, or not to its end."""
         return cls(subtype="error", exit_status=exit_status, error=error)
 
@@ -278,7 +278,7 @@ def frames_of(event: StreamEvent, *, session_id: int) -> Iterator[dict[str, obje
             return
 
 
-def result_frame(verdict: Verdict, totals: Totals, *, duration_ms: int) -> dict[str, object]:
+def result_frame(verdict: ExchangeVerdict, totals: Totals, *, duration_ms: int) -> dict[str, object]:
     """Return the last frame."""
     session = verdict.session
     frame: dict[str, object] = {

@@ -194,7 +194,7 @@ _ESCAPE: Final = regex.Pattern(
 )
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class StreamFrame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One JSON object of the stream."""
 
     type: str  # "" when absent or not a string
@@ -209,7 +209,7 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def decode(line: bytes) -> Frame | Malformed | None:
+def decode(line: bytes) -> StreamFrame | Malformed | None:
     """Return what a line holds; ``None`` for a blank line and for JSON that is not an object. Never raises."""
     try:
         value = orjson.loads(line) if len(line) < _LONG else _EXACT.decode(line)
@@ -220,12 +220,12 @@ def decode(line: bytes) -> Frame | Malformed | None:
     return _frame(value, len(line))
 
 
-def _frame(value: object, size: int) -> Frame | None:
+def _frame(value: object, size: int) -> StreamFrame | None:
     if not isinstance(value, dict):
         return None
     kind = value.get("type")
     subtype = value.get("subtype")
-    return Frame(
+    return StreamFrame(
         type=kind if isinstance(kind, str) else "",
         subtype=subtype if isinstance(subtype, str) else "",
         body=value,
@@ -233,7 +233,7 @@ def _frame(value: object, size: int) -> Frame | None:
     )
 
 
-def _decode_leniently(line: bytes) -> Frame | Malformed | None:
+def _decode_leniently(line: bytes) -> StreamFrame | Malformed | None:
     text = line.decode("utf-8", "replace").strip(_PADDING)
     if not text:
         return None

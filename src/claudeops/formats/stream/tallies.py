@@ -13,7 +13,7 @@ from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from claudeops.domain.stream.events import LineMalformed
 from claudeops.domain.stream.transcript import CallSeen, Transcript
 from claudeops.formats.stream.blocks import ToolResult, ToolUse, display_text
-from claudeops.formats.stream.framing import Frame, Malformed, as_count, as_object, as_text
+from claudeops.formats.stream.framing import Malformed, StreamFrame, as_count, as_object, as_text
 
 RETAINED_BYTES: Final = 52_428_800
 """Bytes of lines whose text and inputs are kept; what comes later is only counted, and kept in the log."""
@@ -36,7 +36,7 @@ class LineTally:
     _retained: int = 0
     _warnings: list[str] = field(default_factory=list)
 
-    def take(self, item: Frame | Malformed | None) -> Frame | LineMalformed | None:
+    def take(self, item: StreamFrame | Malformed | None) -> StreamFrame | LineMalformed | None:
         """Count one line as `decode` returned it; ``None`` for a blank line and for JSON that is not an object."""
         self.lines += 1
         if isinstance(item, Malformed):

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.policy.docker_api.requests import Kind
+from claudeops.policy.docker_api.requests import DockerAnswerKind
 from claudeops.text import regex
 from claudeops.text.redact import MASK, Redactor
 from claudeops.text.redact.patterns import pattern
@@ -82,12 +82,12 @@ _VARIABLE: Final = regex.Pattern(r"[A-Za-z0-9_.-]{1,255}")
 _SCHEME: Final = regex.Pattern(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
-def masked(kind: Kind, document: object) -> object:
+def masked(kind: DockerAnswerKind, document: object) -> object:
     """Return a new document without what holds secrets by its nature; the redactor has not seen it yet."""
     return _BY_KIND.get(kind, _walk)(document, 0)
 
 
-def masked_body(kind: Kind, body: bytes, redactor: Redactor) -> bytes | None:
+def masked_body(kind: DockerAnswerKind, body: bytes, redactor: Redactor) -> bytes | None:
     """Return a JSON answer without its secrets; None if it is no JSON, of which nothing can be shown."""
     try:
         document = msgspec.json.decode(body)
@@ -96,7 +96,7 @@ def masked_body(kind: Kind, body: bytes, redactor: Redactor) -> bytes | None:
     return _redacted(masked(kind, document), redactor) + (b"\n" if body.endswith(b"\n") else b"")
 
 
-def masked_line(kind: Kind, line: bytes, redactor: Redactor) -> bytes:
+def masked_line(kind: DockerAnswerKind, line: bytes, redactor: Redactor) -> bytes:
     """Return one line of a stream without its secrets; nothing for a line that is no JSON object."""
     if not line.lstrip().startswith(b"{"):
         return b""
@@ -357,4 +357,8 @@ _FIELDS: Final[Mapping[str, _Mask]] = {
     "Status": _status,
     "Test": _check,
 }
-_BY_KIND: Final[Mapping[Kind, _Mask]] = {Kind.TOP: _top, Kind.EVENTS: _event, Kind.CHANGES: _changes}
+_BY_KIND: Final[Mapping[DockerAnswerKind, _Mask]] = {
+    DockerAnswerKind.TOP: _top,
+    DockerAnswerKind.EVENTS: _event,
+    DockerAnswerKind.CHANGES: _changes,
+}

@@ -17,7 +17,7 @@ from claudeops.policy.docker_api.parameters import Shape
 from claudeops.text import regex
 
 
-class Kind(StrEnum):
+class DockerAnswerKind(StrEnum):
     """The kind of an answer, by which it is masked."""
 
     PING = "ping"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class DockerRefusal:
     """A request that does not reach the engine."""
 
     status: int
@@ -60,18 +60,18 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Read:
+class DockerRead:
     """A request that changes nothing; it is sent without a body."""
 
     target: str  # path with the version that it had, and the known parameters
-    kind: Kind
+    kind: DockerAnswerKind
     stream: bool  # lines or frames without a bound on their number, or an answer that comes whenever it comes
     dropped: tuple[str, ...]  # names of parameters that are not known, and not sent
     method: str = "GET"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Act:
+class DockerAct:
     """A change of one container, which needs a grant; it is sent without a body."""
 
     verb: str  # restart, start, stop or unpause
@@ -117,12 +117,12 @@ class ExecCommand:
     attach_stderr: bool = False
 
 
-Request = Refused | Read | Act | CreateExec | StartExec | ReadExec
+Request = DockerRefusal | DockerRead | DockerAct | CreateExec | StartExec | ReadExec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Route:
-    kind: Kind
+    kind: DockerAnswerKind
     known: Mapping[str, Shape] = field(default_factory=dict)
     repeatable: frozenset[str] = frozenset()
     streams: bool = False
@@ -146,62 +146,64 @@ _LINES: Final[Mapping[str, Shape]] = {
     **dict.fromkeys(("since", "until"), parameters.moment),
     "tail": parameters.tail,
 }
-_LOGS: Final = _Route(kind=Kind.LOGS, known=_LINES, streams=True)
+_LOGS: Final = _Route(kind=DockerAnswerKind.LOGS, known=_LINES, streams=True)
 """Without ``details``, which puts variables and labels in front of each line."""
 
-_SWARM_LOGS: Final = _Route(kind=Kind.LOGS, known={**_LINES, "details": parameters.flag}, streams=True)
+_SWARM_LOGS: Final = _Route(kind=DockerAnswerKind.LOGS, known={**_LINES, "details": parameters.flag}, streams=True)
 """Clients find a line's task in its details."""
 
-_WAIT: Final = _Route(kind=Kind.WAIT, known={"condition": parameters.word}, streams=True)
+_WAIT: Final = _Route(kind=DockerAnswerKind.WAIT, known={"condition": parameters.word}, streams=True)
 
 _FIXED: Final = {
-    "/_ping": _Route(kind=Kind.PING),
-    "/version": _Route(kind=Kind.VERSION),
-    "/info": _Route(kind=Kind.INFO),
+    "/_ping": _Route(kind=DockerAnswerKind.PING),
+    "/version": _Route(kind=DockerAnswerKind.VERSION),
+    "/info": _Route(kind=DockerAnswerKind.INFO),
     "/containers/json": _Route(
-        kind=Kind.CONTAINERS,
+        kind=DockerAnswerKind.CONTAINERS,
         known={**_FILTERED, "all": parameters.flag, "size": parameters.flag, "limit": parameters.limit},
     ),
     "/images/json": _Route(
-        kind=Kind.IMAGES,
+        kind=DockerAnswerKind.IMAGES,
         known={**_FILTERED, **dict.fromkeys(("all", "digests", "shared-size", "manifests"), parameters.flag)},
     ),
-    "/networks": _Route(kind=Kind.NETWORKS, known=_FILTERED),
-    "/volumes": _Route(kind=Kind.VOLUMES, known=_FILTERED),
-    "/services": _Route(kind=Kind.SERVICES, known={**_FILTERED, "status": parameters.flag}),
-    "/tasks": _Route(kind=Kind.TASKS, known=_FILTERED),
-    "/nodes": _Route(kind=Kind.NODES, known=_FILTERED),
-    "/plugins": _Route(kind=Kind.PLUGINS, known=_FILTERED),
+    "/networks": _Route(kind=DockerAnswerKind.NETWORKS, known=_FILTERED),
+    "/volumes": _Route(kind=DockerAnswerKind.VOLUMES, known=_FILTERED),
+    "/services": _Route(kind=DockerAnswerKind.SERVICES, known={**_FILTERED, "status": parameters.flag}),
+    "/tasks": _Route(kind=DockerAnswerKind.TASKS, known=_FILTERED),
+    "/nodes": _Route(kind=DockerAnswerKind.NODES, known=_FILTERED),
+    "/plugins": _Route(kind=DockerAnswerKind.PLUGINS, known=_FILTERED),
     "/system/df": _Route(
-        kind=Kind.DISK_USE,
+        kind=DockerAnswerKind.DISK_USE,
         known={"type": parameters.word, "verbose": parameters.flag},
         repeatable=frozenset({"type"}),
     ),
     "/events": _Route(
-        kind=Kind.EVENTS,
+        kind=DockerAnswerKind.EVENTS,
         known={"filters": parameters.event_filters, "since": parameters.moment, "until": parameters.moment},
         streams=True,
     ),
 }
 
 _NAMED: Final = {
-    ("containers", "json"): _Route(kind=Kind.CONTAINER, known={"size": parameters.flag}),
-    ("containers", "top"): _Route(kind=Kind.TOP, known={"ps_args": parameters.ps_args}),
+    ("containers", "json"): _Route(kind=DockerAnswerKind.CONTAINER, known={"size": parameters.flag}),
+    ("containers", "top"): _Route(kind=DockerAnswerKind.TOP, known={"ps_args": parameters.ps_args}),
     ("containers", "stats"): _Route(
-        kind=Kind.STATS, known={"stream": parameters.flag, "one-shot": parameters.flag}, streams=True
+        kind=DockerAnswerKind.STATS, known={"stream": parameters.flag, "one-shot": parameters.flag}, streams=True
     ),
-    ("containers", "changes"): _Route(kind=Kind.CHANGES),
+    ("containers", "changes"): _Route(kind=DockerAnswerKind.CHANGES),
     ("containers", "logs"): _LOGS,
-    ("images", "json"): _Route(kind=Kind.IMAGE, known={"manifests": parameters.flag}),
-    ("images", "history"): _Route(kind=Kind.HISTORY),
-    ("networks", ""): _Route(kind=Kind.NETWORK, known={"verbose": parameters.flag, "scope": parameters.word}),
-    ("volumes", ""): _Route(kind=Kind.VOLUME),
-    ("services", ""): _Route(kind=Kind.SERVICE, known={"insertDefaults": parameters.flag}),
+    ("images", "json"): _Route(kind=DockerAnswerKind.IMAGE, known={"manifests": parameters.flag}),
+    ("images", "history"): _Route(kind=DockerAnswerKind.HISTORY),
+    ("networks", ""): _Route(
+        kind=DockerAnswerKind.NETWORK, known={"verbose": parameters.flag, "scope": parameters.word}
+    ),
+    ("volumes", ""): _Route(kind=DockerAnswerKind.VOLUME),
+    ("services", ""): _Route(kind=DockerAnswerKind.SERVICE, known={"insertDefaults": parameters.flag}),
     ("services", "logs"): _SWARM_LOGS,
-    ("tasks", ""): _Route(kind=Kind.TASK),
+    ("tasks", ""): _Route(kind=DockerAnswerKind.TASK),
     ("tasks", "logs"): _SWARM_LOGS,
-    ("nodes", ""): _Route(kind=Kind.NODE),
-    ("plugins", "json"): _Route(kind=Kind.PLUGIN),
+    ("nodes", ""): _Route(kind=DockerAnswerKind.NODE),
+    ("plugins", "json"): _Route(kind=DockerAnswerKind.PLUGIN),
 }
 """By collection, and what follows the name."""
 
@@ -229,10 +231,10 @@ def read_request(method: str, target: str) -> Request:
     words = path[1:].split("/")
     plain = len(target) <= _LONGEST_TARGET and _VISIBLE.fullmatch(target) and "#" not in target
     if not plain or not _PLAIN.fullmatch(path) or not {"", ".", ".."}.isdisjoint(words):
-        return Refused(status=400, sentence=refusals.no_path(path, _LONGEST_TARGET))
+        return DockerRefusal(status=400, sentence=refusals.no_path(path, _LONGEST_TARGET))
     pairs = parameters.query_pairs(query)
     if pairs is None:
-        return Refused(status=400, sentence=refusals.no_parameter("", query, path))
+        return DockerRefusal(status=400, sentence=refusals.no_parameter("", query, path))
     version = f"/{words[0]}" if len(words) > 1 and _VERSION.fullmatch(words[0]) else ""
     words = words[1:] if version else words
     if method == "POST":
@@ -241,24 +243,26 @@ def read_request(method: str, target: str) -> Request:
         return _get(version, words, pairs)
     if method == "HEAD" and words == ["_ping"]:
         return _read(method, f"{version}/_ping", _FIXED["/_ping"], pairs)
-    return Refused(status=403, sentence=refusals.not_reached(method, words))
+    return DockerRefusal(status=403, sentence=refusals.not_reached(method, words))
 
 
-def read_act_body(body: bytes) -> Refused | None:
+def read_act_body(body: bytes) -> DockerRefusal | None:
     """Check the body of an action or a wait, which says nothing: older engines took a container's settings there."""
     if body.strip() in {b"", b"{}"}:
         return None
-    return Refused(status=400, sentence="a body is not taken here: send none, so that nothing but the action happens")
+    return DockerRefusal(
+        status=400, sentence="a body is not taken here: send none, so that nothing but the action happens"
+    )
 
 
-def read_exec(body: bytes) -> ExecCommand | Refused:
+def read_exec(body: bytes) -> ExecCommand | DockerRefusal:
     """Read the command of an exec. `exec_body` writes it anew; the body itself is never sent."""
     given = _fields(body)
     if given is None:
         return _no_body("Cmd, a list of words")
     for name in refusals.OF_EXEC:
         if given.pop(name, None) not in _EMPTY:
-            return Refused(status=403, sentence=refusals.no_exec(name))
+            return DockerRefusal(status=403, sentence=refusals.no_exec(name))
     command, environment = _strings(given.pop("Cmd", None)), _strings(given.pop("Env", None) or [])
     user, directory = (_string(given.pop(name, None) or "") for name in ("User", "WorkingDir"))
     streams = [given.pop(name, None) or False for name in ("AttachStdin", "AttachStdout", "AttachStderr")]
@@ -296,14 +300,14 @@ def exec_body(command: ExecCommand) -> bytes:
     return json.dumps(fields).encode()
 
 
-def read_exec_start(body: bytes) -> Refused | None:
+def read_exec_start(body: bytes) -> DockerRefusal | None:
     """Check the body with which an exec starts; `EXEC_START` is sent in its place."""
     given = _fields(body)
     if given is None:
         return _no_body("Detach and Tty, both false")
     for name in ("Detach", "Tty"):
         if given.pop(name, None) not in _EMPTY:
-            return Refused(status=403, sentence=refusals.no_exec(name))
+            return DockerRefusal(status=403, sentence=refusals.no_exec(name))
     given.pop("ConsoleSize", None)
     return None if all(value in _EMPTY for value in given.values()) else _no_body("Detach and Tty, both false")
 
@@ -331,13 +335,13 @@ def _get(version: str, words: Sequence[str], pairs: Sequence[tuple[str, str]]) -
         return _read("GET", f"{version}/{'/'.join(words)}", route, pairs)
     if guessed:
         why = refusals.no_name(collection, name) if route else refusals.not_reached("GET", words)
-        return Refused(status=404, sentence=why)
+        return DockerRefusal(status=404, sentence=why)
     if route is not None and name:
-        return Refused(status=400, sentence=refusals.no_name(collection, name))
-    return Refused(status=403, sentence=refusals.not_reached("GET", words))
+        return DockerRefusal(status=400, sentence=refusals.no_name(collection, name))
+    return DockerRefusal(status=403, sentence=refusals.not_reached("GET", words))
 
 
-def _read(method: str, path: str, route: _Route, pairs: Sequence[tuple[str, str]]) -> Refused | Read:
+def _read(method: str, path: str, route: _Route, pairs: Sequence[tuple[str, str]]) -> DockerRefusal | DockerRead:
     sent: list[tuple[str, str]] = []
     dropped: list[str] = []
     for name, value in pairs:
@@ -347,10 +351,10 @@ def _read(method: str, path: str, route: _Route, pairs: Sequence[tuple[str, str]
             continue
         spelling = shape(value)
         if spelling is None or (name not in route.repeatable and name in {known for known, _ in sent}):
-            return Refused(status=400, sentence=refusals.no_parameter(name, value, path))
+            return DockerRefusal(status=400, sentence=refusals.no_parameter(name, value, path))
         sent.append((name, spelling))
     query = parameters.query_of(sent)
-    return Read(
+    return DockerRead(
         target=f"{path}?{query}" if query else path,
         kind=route.kind,
         stream=route.streams and ("stream", "0") not in sent,
@@ -367,46 +371,46 @@ def _write(version: str, words: Sequence[str], pairs: Sequence[tuple[str, str]])
     if collection == "exec" and verb == "start":
         return _exec_step(StartExec, name, version, pairs)
     if collection != "containers" or verb not in {*_ACTS, "exec", "wait"}:
-        return Refused(status=403, sentence=refusals.not_reached("POST", words))
+        return DockerRefusal(status=403, sentence=refusals.not_reached("POST", words))
     if not _is_name(collection, name):
-        return Refused(status=400, sentence=refusals.no_name(collection, name))
+        return DockerRefusal(status=400, sentence=refusals.no_name(collection, name))
     if verb == "wait":
         return _read("POST", f"{version}/containers/{name}/wait", _WAIT, pairs)
     given = _given(pairs, _ACTS.get(verb, {}), f"/containers/{name}/{verb}")
-    if isinstance(given, Refused):
+    if isinstance(given, DockerRefusal):
         return given
     exec_created = CreateExec(container=name, version=version)
-    return exec_created if verb == "exec" else Act(verb=verb, container=name, parameters=given, version=version)
+    return exec_created if verb == "exec" else DockerAct(verb=verb, container=name, parameters=given, version=version)
 
 
 def _given(
     pairs: Sequence[tuple[str, str]], known: Mapping[str, Shape], path: str
-) -> tuple[tuple[str, str], ...] | Refused:
+) -> tuple[tuple[str, str], ...] | DockerRefusal:
     """Return the parameters of a write by name: each is known, stands there once and has a value of its shape."""
     sent: dict[str, str] = {}
     for name, value in pairs:
         shape = known.get(name)
         spelling = None if shape is None or name in sent else shape(value)
         if spelling is None:
-            return Refused(status=400, sentence=refusals.no_parameter(name, value, path))
+            return DockerRefusal(status=400, sentence=refusals.no_parameter(name, value, path))
         sent[name] = spelling
     return tuple(sorted(sent.items()))
 
 
 def _exec_step(
     step: type[StartExec | ReadExec], exec_id: str, version: str, pairs: Sequence[tuple[str, str]]
-) -> Refused | StartExec | ReadExec:
+) -> DockerRefusal | StartExec | ReadExec:
     if not _EXEC_ID.fullmatch(exec_id):
-        return Refused(status=404, sentence=refusals.no_name("execs", exec_id))
+        return DockerRefusal(status=404, sentence=refusals.no_name("execs", exec_id))
     given = _given(pairs, {}, f"/exec/{exec_id}")
-    return given if isinstance(given, Refused) else step(exec_id=exec_id, version=version)
+    return given if isinstance(given, DockerRefusal) else step(exec_id=exec_id, version=version)
 
 
 # --- bodies -------------------------------------------------------------------------------------------
 
 
-def _no_body(wanted: str) -> Refused:
-    return Refused(status=400, sentence=refusals.no_body(wanted))
+def _no_body(wanted: str) -> DockerRefusal:
+    return DockerRefusal(status=400, sentence=refusals.no_body(wanted))
 
 
 def _fields(body: bytes) -> dict[str, object] | None:

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeGuard
 import msgspec
 
 from claudeops.policy.kubernetes_api.masks import holds_mask
-from claudeops.policy.kubernetes_api.requests import DeletePod, ObjectName, Refused, Restart, Scale
+from claudeops.policy.kubernetes_api.requests import ClusterRefusal, DeletePod, ObjectName, Restart, Scale
 from claudeops.text import regex
 
 LONGEST_BODY: Final = 65_536  # bytes
@@ -85,7 +85,7 @@ class Deleted:
 Change = Restarted | Scaled | Deleted
 
 
-def read_body(act: Restart | Scale | DeletePod, body: bytes, content_type: str) -> Refused | Change:
+def read_body(act: Restart | Scale | DeletePod, body: bytes, content_type: str) -> ClusterRefusal | Change:
     """Return what a body changes, or why it is not sent."""
     media = content_type.partition(";")[0].strip().lower()
     if isinstance(act, DeletePod):
@@ -95,12 +95,12 @@ def read_body(act: Restart | Scale | DeletePod, body: bytes, content_type: str) 
     return _read_restart(body, media)
 
 
-def _read_restart(body: bytes, media: str) -> Refused | Restarted:
+def _read_restart(body: bytes, media: str) -> ClusterRefusal | Restarted:
     """Read the patch of a rollout restart."""
     if media not in {_MERGE, _STRATEGIC}:
         return _unsupported(media)
     document = _object(body)
-    if isinstance(document, Refused):
+    if isinstance(document, ClusterRefusal):
         return document
     at: object = document
     for key in ("spec", "template", "metadata", "annotations", _RESTARTED_AT):
@@ -112,12 +112,12 @@ def _read_restart(body: bytes, media: str) -> Refused | Restarted:
     return Restarted(at=at, content_type=media)
 
 
-def _read_scale(act: Scale, body: bytes, media: str) -> Refused | Scaled:
+def _read_scale(act: Scale, body: bytes, media: str) -> ClusterRefusal | Scaled:
     """Read a patch of the number of pods, or the whole Scale object that kubectl sends with --current-replicas."""
     if media not in ({_JSON, ""} if act.whole else {_MERGE, _STRATEGIC}):  # kubectl names none beside a whole Scale
         return _unsupported(media)
     document = _object(body)
-    if isinstance(document, Refused):
+    if isinstance(document, ClusterRefusal):
         return document
     spec, metadata = document.get("spec"), document.get("metadata", {})
     if act.whole:
@@ -136,12 +136,12 @@ def _read_scale(act: Scale, body: bytes, media: str) -> Refused | Scaled:
     )
 
 
-def _read_delete(body: bytes, media: str) -> Refused | Deleted:
+def _read_delete(body: bytes, media: str) -> ClusterRefusal | Deleted:
     """Read the options of a deletion; an empty body has none."""
     if not body:
         return Deleted(grace_seconds=None, propagation="")
     document = _object(body) if media in {_JSON, ""} else _unsupported(media)
-    if isinstance(document, Refused):
+    if isinstance(document, ClusterRefusal):
         return document
     named = (document.get("kind", "DeleteOptions"), document.get("apiVersion", "v1"))
     known = {"kind", "apiVersion", "gracePeriodSeconds", "propagationPolicy"}
@@ -155,7 +155,7 @@ def _read_delete(body: bytes, media: str) -> Refused | Deleted:
     return Deleted(grace_seconds=grace, propagation=propagation)
 
 
-def bound_body(change: Change, uid: str) -> bytes | Refused:
+def bound_body(change: Change, uid: str) -> bytes | ClusterRefusal:
     """Return the body that is sent: it changes only the object with this uid, as the API server has just shown it.
 
     Raises `ValueError` for an empty uid, which would mean any object.
@@ -163,11 +163,11 @@ def bound_body(change: Change, uid: str) -> bytes | Refused:
     if not uid:
         raise ValueError("a change needs the uid of the object that is meant")
     if isinstance(change, Scaled) and change.uid not in {"", uid}:
-        return Refused(status=409, sentence="this object was made anew since it was read; look at it again")
+        return ClusterRefusal(status=409, sentence="this object was made anew since it was read; look at it again")
     return msgspec.json.encode(change.document(uid))
 
 
-def refuse_review(body: bytes, content_type: str) -> Refused | None:
+def refuse_review(body: bytes, content_type: str) -> ClusterRefusal | None:
     """Return why the body of a review (a `Read` with POST) is not sent as it came, or None.
 
     kubectl sends protobuf, which stays unread: the server takes nothing but the review of this path, which changes
@@ -191,7 +191,7 @@ def _is_scale(document: Mapping[str, object], meant: ObjectName) -> bool:
     return texts and named and known and document.get("kind", "Scale") == "Scale"
 
 
-def _object(body: bytes) -> dict[str, object] | Refused:
+def _object(body: bytes) -> dict[str, object] | ClusterRefusal:
     """Return the object that a body is, or why it is none."""
     if len(body) > LONGEST_BODY:
         return _long()
@@ -200,8 +200,10 @@ def _object(body: bytes) -> dict[str, object] | Refused:
     try:
         document = json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        return Refused(status=400, sentence="this body is no plain JSON: UTF-8, and each key once")
-    return document if isinstance(document, dict) else Refused(status=400, sentence="this body is no JSON object")
+        return ClusterRefusal(status=400, sentence="this body is no plain JSON: UTF-8, and each key once")
+    return (
+        document if isinstance(document, dict) else ClusterRefusal(status=400, sentence="this body is no JSON object")
+    )
 
 
 def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
@@ -219,15 +221,15 @@ def _is_number(value: object, least: int, most: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def _refused(sentence: str) -> Refused:
-    return Refused(status=403, sentence=sentence)
+def _refused(sentence: str) -> ClusterRefusal:
+    return ClusterRefusal(status=403, sentence=sentence)
 
 
-def _long() -> Refused:
-    return Refused(status=413, sentence=f"this body is longer than {LONGEST_BODY} bytes; send less")
+def _long() -> ClusterRefusal:
+    return ClusterRefusal(status=413, sentence=f"this body is longer than {LONGEST_BODY} bytes; send less")
 
 
-def _unsupported(media: str) -> Refused:
-    return Refused(
+def _unsupported(media: str) -> ClusterRefusal:
+    return ClusterRefusal(
         status=415, sentence=f"a body of the type {media[:80]!r} is not passed on here; send it as kubectl does"
     )

@@ -19,12 +19,14 @@ from typing import Final
 
 import msgspec
 
-from claudeops.policy.kubernetes_api.requests import Kind
+from claudeops.policy.kubernetes_api.requests import ClusterAnswerKind
 from claudeops.text import regex
 from claudeops.text.redact import MASK
 
 _DEEPEST: Final = 64  # levels; what lies deeper is masked as a whole
-_UNMASKED: Final = frozenset({Kind.TEXT, Kind.LOG, Kind.DISCOVERY, Kind.OPENAPI})
+_UNMASKED: Final = frozenset(
+    {ClusterAnswerKind.TEXT, ClusterAnswerKind.LOG, ClusterAnswerKind.DISCOVERY, ClusterAnswerKind.OPENAPI}
+)
 _KEPT: Final = frozenset({"labels", "matchLabels", "nodeSelector", "selector", "podSelector"})
 """Maps of labels: ``env`` and ``command`` are names there like any other."""
 
@@ -113,7 +115,7 @@ _BASE64_MASK: Final = "W3JlZGFjdGVkXQ=="  # the mask in base64
 _ESCAPED: Final = regex.Pattern(rb"(?i)\\u005b|\\u005d|\\u00(?:6[0-9a-f]|7[0-9a])")
 
 
-def masked(kind: Kind, document: object) -> object:
+def masked(kind: ClusterAnswerKind, document: object) -> object:
     """Return an answer without the values that may be secrets; ``document`` is of plain JSON values and stays as is."""
     if kind in _UNMASKED:
         return document
@@ -123,7 +125,7 @@ def masked(kind: Kind, document: object) -> object:
 class WatchMask:
     """Masks the lines of a watch, which is stateful: only its first table names the columns."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ClusterAnswerKind) -> None:
         self._kind = kind
         self._masking = _Masking(kind)
 
@@ -143,7 +145,7 @@ class WatchMask:
         return msgspec.json.encode(shown) + (b"\n" if line.endswith(b"\n") else b"")
 
 
-def masked_line(kind: Kind, line: bytes) -> bytes:
+def masked_line(kind: ClusterAnswerKind, line: bytes) -> bytes:
     """Return one event of a watch as `WatchMask` does that knows no columns."""
     return WatchMask(kind).line(line)
 
@@ -157,7 +159,7 @@ def holds_mask(body: bytes) -> bool:
 class _Masking:
     """Walks through an answer; a table's columns are kept for those that follow in a watch."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ClusterAnswerKind) -> None:
         self._kind = kind
         self._columns: tuple[str, ...] = ()
 
@@ -189,7 +191,7 @@ class _Masking:
         known = at < len(self._columns)
         if known and _names_secret(self._columns[at]):
             return cell if isinstance(cell, int) else _everything(cell)  # how many secrets there are
-        if self._kind not in {Kind.CUSTOM, Kind.SCHEMAS}:
+        if self._kind not in {ClusterAnswerKind.CUSTOM, ClusterAnswerKind.SCHEMAS}:
             return cell
         if not known:
             return cell if at == 0 else _everything(cell)
@@ -202,10 +204,10 @@ class _Masking:
             return self._map(value, depth)
         if isinstance(value, list):
             return [self._walk(one, depth + 1) for one in value]
-        return _masked_text(value) if isinstance(value, str) and self._kind is Kind.CUSTOM else value
+        return _masked_text(value) if isinstance(value, str) and self._kind is ClusterAnswerKind.CUSTOM else value
 
     def _map(self, fields: Mapping[str, object], depth: int) -> dict[str, object]:
-        helm = self._kind is Kind.CONFIG_MAPS and _is_helms(fields)
+        helm = self._kind is ClusterAnswerKind.CONFIG_MAPS and _is_helms(fields)
         shown = {}
         for key, value in fields.items():
             if helm and key == "data":
@@ -219,7 +221,9 @@ class _Masking:
     def _field(self, key: str, value: object, depth: int) -> object:
         if key in _BY_NAME:
             return _BY_NAME[key](value)
-        if self._kind is Kind.SCHEMAS:  # properties are named like fields, so nothing below a specification is one
+        if (
+            self._kind is ClusterAnswerKind.SCHEMAS
+        ):  # properties are named like fields, so nothing below a specification is one
             return self._walk(value, depth + 1) if key in {"items", "metadata", "object"} else value
         if key in _KEPT and _is_labels(value):
             return value
@@ -229,9 +233,9 @@ class _Masking:
 
     def _by_kind(self, key: str, value: object, depth: int) -> object:
         """Mask a field that means something in objects of this kind alone."""
-        if self._kind is Kind.CONFIG_MAPS and key in {"data", "binaryData"}:
+        if self._kind is ClusterAnswerKind.CONFIG_MAPS and key in {"data", "binaryData"}:
             return _entries(value) if key == "data" else _bytes(value)
-        if self._kind is not Kind.CUSTOM:
+        if self._kind is not ClusterAnswerKind.CUSTOM:
             return _settings(value) if key in _SETTINGS and isinstance(value, dict) else self._walk(value, depth + 1)
         if _ANYTHING.fullmatch(key):
             return _environment(value) if _is_variables(value) else _everything(value)

@@ -3,12 +3,12 @@
 `read_request` judges one request by its method, target and headers, and builds the target that is sent upstream itself,
 so that the API server reads exactly what was judged. Three outcomes:
 
-* `Read`: it changes nothing. It is sent with ``target`` and ``accept`` and without a body (reviews have one, see
+* `ClusterRead`: it changes nothing. It is sent with ``target`` and ``accept`` and without a body (reviews have one, see
   `claudeops.policy.kubernetes_api.bodies`); its answer is masked by ``kind`` and then redacted as bytes.
 * `Restart`, `Scale`, `DeletePod`, `Exec`: it passes if it is what the gate has just allowed, with the body that
   `claudeops.policy.kubernetes_api.bodies` makes of it. `Exec` has no precondition: the pod's uid is compared right
   before it is sent.
-* `Refused`: whatever the account may do.
+* `ClusterRefusal`: whatever the account may do.
 
 Custom resources of any group can be read, since the work of operators shows there; their masks are the strictest.
 Whatever is named like a secret (``secrets``, ``externalsecrets``, Rancher's ``tokens``) is refused in every group, as
@@ -108,7 +108,7 @@ _FORBIDDEN_PARTS: Final = {
 }
 
 
-class Kind(StrEnum):
+class ClusterAnswerKind(StrEnum):
     """What an answer holds, and so what is masked in it."""
 
     TEXT = "text"  # a few words of the server's own
@@ -122,7 +122,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class ClusterRefusal:
     """A request that is not sent."""
 
     status: int  # of HTTP
@@ -139,11 +139,11 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Read:
+class ClusterRead:
     """A request that changes nothing."""
 
     target: str
-    kind: Kind
+    kind: ClusterAnswerKind
     stream: bool = False  # the answer comes in lines, and ends when it likes
     dropped: tuple[str, ...] = ()  # parameters that were left out
     method: Literal["GET", "POST"] = "GET"  # POST: a review, which has a body
@@ -173,9 +173,9 @@ class _Act:
     target: str
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ClusterAnswerKind:
         """What the answer holds: the object as it is afterwards."""
-        return Kind.OBJECTS
+        return ClusterAnswerKind.OBJECTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,7 +207,7 @@ class Exec(_Act):
 
 
 Act = Restart | Scale | DeletePod | Exec
-Judged = Refused | Read | Act
+Judged = ClusterRefusal | ClusterRead | Act
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,15 +245,15 @@ def read_request(method: str, target: str, headers: Mapping[str, str]) -> Judged
     """Judge a request; ``target`` is what stands in its first line, several headers of a name are joined by commas."""
     lowered = {name.lower(): value for name, value in headers.items()}
     request = _parsed(method, target, lowered)
-    if isinstance(request, Refused):
+    if isinstance(request, ClusterRefusal):
         return request
     if request.segments[0] in {"api", "apis"}:
         place = _place(request.segments)
-        if isinstance(place, Refused):
+        if isinstance(place, ClusterRefusal):
             return place
         if place is not None:
             return _judged(request, place)
-        return _read(request, Kind.DISCOVERY, frozenset({"timeout"}))
+        return _read(request, ClusterAnswerKind.DISCOVERY, frozenset({"timeout"}))
     return _read_of_server(request)
 
 
@@ -269,29 +269,31 @@ def accepted(header: str) -> str:
     return ",".join([*dict.fromkeys(kept), _JSON])
 
 
-def _parsed(method: str, target: str, headers: Mapping[str, str]) -> _Request | Refused:
+def _parsed(method: str, target: str, headers: Mapping[str, str]) -> _Request | ClusterRefusal:
     for name in headers:
         if name.startswith(("impersonate-", "x-remote-")):
-            return Refused(
+            return ClusterRefusal(
                 status=403, sentence=f"the header {name[:80]!r} is refused: a session acts for no other account"
             )
         if name in _FORWARDED:
-            return Refused(status=403, sentence=f"the header {name} is refused; send the request plainly")
+            return ClusterRefusal(status=403, sentence=f"the header {name} is refused; send the request plainly")
     if len(target) > LONGEST_TARGET:
-        return Refused(status=414, sentence=f"the address is longer than {LONGEST_TARGET} characters; ask for less")
+        return ClusterRefusal(
+            status=414, sentence=f"the address is longer than {LONGEST_TARGET} characters; ask for less"
+        )
     path, _, query = target.partition("?")
     segments = tuple(path.split("/")[1:])
     plain = _TARGET.fullmatch(target) and "#" not in target and ".." not in path
     if not plain or not all(_SEGMENT.fullmatch(segment) for segment in segments):
-        return Refused(status=403, sentence="only plain paths are passed on: no %, no //, no .. and no end in /")
+        return ClusterRefusal(status=403, sentence="only plain paths are passed on: no %, no //, no .. and no end in /")
     try:
         parameters = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
     except ValueError:
-        return Refused(status=403, sentence="the parameters of the address cannot be read; write them plainly")
+        return ClusterRefusal(status=403, sentence="the parameters of the address cannot be read; write them plainly")
     return _Request(method=method, path=path, segments=segments, parameters=tuple(parameters), headers=headers)
 
 
-def _place(segments: Sequence[str]) -> _Place | Refused | None:
+def _place(segments: Sequence[str]) -> _Place | ClusterRefusal | None:
     """Return where a path below ``/api`` or ``/apis`` leads; None where it is discovery."""
     above = 2 if segments[0] == "api" else 3
     if len(segments) <= above:
@@ -303,11 +305,11 @@ def _place(segments: Sequence[str]) -> _Place | Refused | None:
         namespace, rest = rest[1], rest[2:]
     resource, name, part = (*rest, "", "")[:3]
     if _SECRET.search(resource):
-        return Refused(status=403, sentence=_NO_SECRETS)
+        return ClusterRefusal(status=403, sentence=_NO_SECRETS)
     if "proxy" in {resource, *rest[2:]}:
-        return Refused(status=403, sentence=_FORBIDDEN_PARTS["proxy"])
+        return ClusterRefusal(status=403, sentence=_FORBIDDEN_PARTS["proxy"])
     if len(rest) > _LONGEST_PATH or resource in _LEGACY:
-        return Refused(status=403, sentence=_UNKNOWN)
+        return ClusterRefusal(status=403, sentence=_UNKNOWN)
     return _Place(group=group, version=version, resource=resource, namespace=namespace, name=name, part=part)
 
 
@@ -316,14 +318,16 @@ def _judged(request: _Request, place: _Place) -> Judged:
     if (place.group, place.resource, place.part) == ("", "pods", "exec"):
         return _exec(request, place)
     if place.part in _FORBIDDEN_PARTS:
-        return Refused(status=403, sentence=_FORBIDDEN_PARTS[place.part])
+        return ClusterRefusal(status=403, sentence=_FORBIDDEN_PARTS[place.part])
     if "upgrade" in request.headers:
-        return Refused(status=403, sentence="no other protocol is spoken on this path; leave the Upgrade header out")
+        return ClusterRefusal(
+            status=403, sentence="no other protocol is spoken on this path; leave the Upgrade header out"
+        )
     if request.method == "GET":
         return _read_of_objects(request, place)
     if request.method == "POST" and (place.group, place.resource) in _REVIEWS and not place.namespace + place.name:
-        read = _read(request, Kind.OBJECTS, frozenset({"timeout"}))
-        return read if isinstance(read, Refused) else replace(read, method="POST")
+        read = _read(request, ClusterAnswerKind.OBJECTS, frozenset({"timeout"}))
+        return read if isinstance(read, ClusterRefusal) else replace(read, method="POST")
     return _act(request, place)
 
 
@@ -331,15 +335,15 @@ def _read_of_server(request: _Request) -> Judged:
     """Judge a request for what is no object."""
     first, *rest = request.segments
     if request.method != "GET" or "upgrade" in request.headers:
-        return Refused(status=405, sentence="this path can only be read")
+        return ClusterRefusal(status=405, sentence="this path can only be read")
     if first in _HEALTH:
-        read = _read(request, Kind.TEXT, _HEALTH_PARAMETERS)
-        return read if isinstance(read, Refused) else replace(read, accept=f"{_JSON}, */*")
+        read = _read(request, ClusterAnswerKind.TEXT, _HEALTH_PARAMETERS)
+        return read if isinstance(read, ClusterRefusal) else replace(read, accept=f"{_JSON}, */*")
     if request.path == "/version":
-        return _read(request, Kind.DISCOVERY, frozenset({"timeout"}))
+        return _read(request, ClusterAnswerKind.DISCOVERY, frozenset({"timeout"}))
     if first == "openapi" and (rest == ["v2"] or (rest[:1] == ["v3"] and _is_schema(rest[1:]))):
-        return _read(request, Kind.OPENAPI, frozenset({"hash", "timeout"}))
-    return Refused(status=403, sentence=_UNKNOWN)
+        return _read(request, ClusterAnswerKind.OPENAPI, frozenset({"hash", "timeout"}))
+    return ClusterRefusal(status=403, sentence=_UNKNOWN)
 
 
 def _is_schema(rest: Sequence[str]) -> bool:
@@ -349,25 +353,25 @@ def _is_schema(rest: Sequence[str]) -> bool:
 
 def _read_of_objects(request: _Request, place: _Place) -> Judged:
     if (place.group, place.resource, place.part) == ("", "pods", "log") and place.version == "v1":
-        read = _read(request, Kind.LOG, _LOG)
-        return read if isinstance(read, Refused) else replace(read, accept=f"{_JSON}, */*")
+        read = _read(request, ClusterAnswerKind.LOG, _LOG)
+        return read if isinstance(read, ClusterRefusal) else replace(read, accept=f"{_JSON}, */*")
     if place.part not in _SHOWN_PARTS or (not place.group and (place.version != "v1" or place.resource not in _CORE)):
-        return Refused(status=403, sentence=_UNKNOWN)
+        return ClusterRefusal(status=403, sentence=_UNKNOWN)
     return _read(request, _kind(place), _GET if place.name else _LIST)
 
 
-def _kind(place: _Place) -> Kind:
+def _kind(place: _Place) -> ClusterAnswerKind:
     if not place.group:
-        return Kind.CONFIG_MAPS if place.resource == "configmaps" else Kind.OBJECTS
+        return ClusterAnswerKind.CONFIG_MAPS if place.resource == "configmaps" else ClusterAnswerKind.OBJECTS
     if place.group == "apiextensions.k8s.io":
-        return Kind.SCHEMAS
-    return Kind.OBJECTS if place.group in _BUILT_IN else Kind.CUSTOM
+        return ClusterAnswerKind.SCHEMAS
+    return ClusterAnswerKind.OBJECTS if place.group in _BUILT_IN else ClusterAnswerKind.CUSTOM
 
 
-def _read(request: _Request, kind: Kind, known: frozenset[str]) -> Read | Refused:
+def _read(request: _Request, kind: ClusterAnswerKind, known: frozenset[str]) -> ClusterRead | ClusterRefusal:
     """Return a read with the parameters that are known; each but ``exclude`` may stand there once."""
-    if kind is Kind.DISCOVERY and (request.method != "GET" or "upgrade" in request.headers):
-        return Refused(status=405, sentence="this path can only be read")
+    if kind is ClusterAnswerKind.DISCOVERY and (request.method != "GET" or "upgrade" in request.headers):
+        return ClusterRefusal(status=405, sentence="this path can only be read")
     kept: list[tuple[str, str]] = []
     dropped: dict[str, None] = {}
     stream = False
@@ -375,14 +379,18 @@ def _read(request: _Request, kind: Kind, known: frozenset[str]) -> Read | Refuse
         if name not in known:
             dropped[name] = None
         elif name != "exclude" and name in dict(kept):
-            return Refused(status=400, sentence=f"the parameter {name} stands there twice; give it once")
+            return ClusterRefusal(status=400, sentence=f"the parameter {name} stands there twice; give it once")
         elif name in _SWITCHES and value not in _ON | _OFF:
-            return Refused(status=400, sentence=f"the parameter {name} is neither true nor false; write one of them")
+            return ClusterRefusal(
+                status=400, sentence=f"the parameter {name} is neither true nor false; write one of them"
+            )
         else:
             kept.append((name, ("true" if value in _ON else "false") if name in _SWITCHES else value))
             stream |= name in {"watch", "follow"} and value in _ON
     accept = accepted(request.headers.get("accept", ""))
-    return Read(target=_target(request.path, kept), kind=kind, stream=stream, dropped=tuple(dropped), accept=accept)
+    return ClusterRead(
+        target=_target(request.path, kept), kind=kind, stream=stream, dropped=tuple(dropped), accept=accept
+    )
 
 
 def _target(path: str, parameters: Sequence[tuple[str, str]]) -> str:
@@ -394,7 +402,7 @@ def _target(path: str, parameters: Sequence[tuple[str, str]]) -> str:
 
 def _act(request: _Request, place: _Place) -> Judged:
     if not place.namespace or not place.name or place.version != "v1":
-        return Refused(status=403, sentence=_NO_WRITE)
+        return ClusterRefusal(status=403, sentence=_NO_WRITE)
     meant = (request.method, place.group, place.part)
     managers: frozenset[str] = frozenset()
     act: Act
@@ -407,31 +415,33 @@ def _act(request: _Request, place: _Place) -> Judged:
     elif meant == ("DELETE", "", "") and place.resource == "pods":
         act = DeletePod(object=place.object, target=request.path)
     else:
-        return Refused(status=403, sentence=_NO_WRITE)
+        return ClusterRefusal(status=403, sentence=_NO_WRITE)
     for name, value in request.parameters:
         if not (name == "timeout" or (name == "fieldManager" and value in managers)):
             return _refused_parameter(name, value)
     if len(dict(request.parameters)) < len(request.parameters):
-        return Refused(status=400, sentence="a parameter stands there twice; give it once")
+        return ClusterRefusal(status=400, sentence="a parameter stands there twice; give it once")
     return replace(act, target=_target(request.path, request.parameters))
 
 
-def _refused_parameter(name: str, value: str) -> Refused:
+def _refused_parameter(name: str, value: str) -> ClusterRefusal:
     if name == "dryRun":
-        return Refused(status=403, sentence="a dry run is not passed on; leave --dry-run=server out")
+        return ClusterRefusal(status=403, sentence="a dry run is not passed on; leave --dry-run=server out")
     if name == "fieldManager":
-        return Refused(status=403, sentence=f"a change by {value[:40]!r} is not passed on; {_NO_WRITE}")
-    return Refused(status=403, sentence=f"the parameter {name[:80]!r} of a change is not passed on; leave it out")
+        return ClusterRefusal(status=403, sentence=f"a change by {value[:40]!r} is not passed on; {_NO_WRITE}")
+    return ClusterRefusal(
+        status=403, sentence=f"the parameter {name[:80]!r} of a change is not passed on; leave it out"
+    )
 
 
 def _exec(request: _Request, place: _Place) -> Judged:
     if request.method not in {"GET", "POST"} or not place.namespace or not place.name or place.version != "v1":
-        return Refused(status=403, sentence=_NO_WRITE)
+        return ClusterRefusal(status=403, sentence=_NO_WRITE)
     words = tuple(value for name, value in request.parameters if name == "command")
     others = [(name, value) for name, value in request.parameters if name != "command"]
     given = dict(others)
     if len(given) < len(others) or not words or any(MASK in word for word in words):
-        return Refused(status=400, sentence="exec takes a command without masks, and every other parameter once")
+        return ClusterRefusal(status=400, sentence="exec takes a command without masks, and every other parameter once")
     for name, value in others:
         if name not in {"container", "timeout"} and (
             name not in {"stdin", "stdout", "stderr", "tty"} or value not in _ON | _OFF
@@ -439,9 +449,9 @@ def _exec(request: _Request, place: _Place) -> Judged:
             return _refused_parameter(name, value)
     switched = [name for name in ("stderr", "stdout") if given.get(name) in _ON]
     if given.get("stdin") in _ON or given.get("tty") in _ON or not switched:
-        return Refused(status=403, sentence="exec is passed on without input and terminal; leave -i and -t out")
+        return ClusterRefusal(status=403, sentence="exec is passed on without input and terminal; leave -i and -t out")
     upgrade = _upgrade(request)
-    if isinstance(upgrade, Refused):
+    if isinstance(upgrade, ClusterRefusal):
         return upgrade
     protocol, offered = upgrade
     container = given.get("container", "")
@@ -457,15 +467,17 @@ def _exec(request: _Request, place: _Place) -> Judged:
     )
 
 
-def _upgrade(request: _Request) -> tuple[Literal["websocket", "SPDY/3.1"], tuple[str, ...]] | Refused:
+def _upgrade(request: _Request) -> tuple[Literal["websocket", "SPDY/3.1"], tuple[str, ...]] | ClusterRefusal:
     """Return the protocol that an exec asks for, and its variants; a token among the variants is left out."""
     wanted = request.headers.get("upgrade", "").lower()
     linked = {word.strip().lower() for word in request.headers.get("connection", "").split(",")}
     if wanted not in _PROTOCOLS or "upgrade" not in linked:
-        return Refused(status=400, sentence="exec needs an upgrade to websocket or SPDY/3.1, as kubectl sends it")
+        return ClusterRefusal(
+            status=400, sentence="exec needs an upgrade to websocket or SPDY/3.1, as kubectl sends it"
+        )
     header, known = _PROTOCOLS[wanted]
     words = (word.strip() for word in request.headers.get(header, "").split(","))
     offered = tuple(dict.fromkeys(word for word in words if word in known))
     if not offered:
-        return Refused(status=400, sentence=f"exec needs {' or '.join(sorted(known))} in its header {header}")
+        return ClusterRefusal(status=400, sentence=f"exec needs {' or '.join(sorted(known))} in its header {header}")
     return ("websocket" if wanted == "websocket" else "SPDY/3.1"), offered

@@ -8,8 +8,8 @@ from typing import Final
 
 from claudeops.domain.gate.docker_grants import EXEC, VERBS, Execution, Grant
 from claudeops.policy.identity import located
-from claudeops.policy.paths import Place
-from claudeops.policy.rule_book import Found
+from claudeops.policy.paths import PathContext
+from claudeops.policy.rule_book import RuleMatch
 from claudeops.policy.rules import Arguments, Given
 from claudeops.policy.shell.language import Literal, Word
 
@@ -17,7 +17,9 @@ _COMPOSE: Final = "docker compose "
 _DIRECTORY, _FILE, _NAME = "--project-directory", "--file", "--project-name"
 
 
-def grants_of(found: Found, arguments: Arguments, place: Place, inner: Sequence[Word] = ()) -> tuple[Grant, ...]:
+def grants_of(
+    found: RuleMatch, arguments: Arguments, place: PathContext, inner: Sequence[Word] = ()
+) -> tuple[Grant, ...]:
     """Return the grants of one command; ``arguments``: its own, ``inner``: what an exec runs in the container.
 
     What is not known before it runs is not granted.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.policy.arguments import Setting, check, form
+from claudeops.policy.arguments import CheckContext, check, form
 from claudeops.policy.places import ANY_DEPTH
-from claudeops.policy.rules import RefusedError, UnclearCommandError, option_table
+from claudeops.policy.rules import RuleRefusedError, UnclearCommandError, option_table
 from claudeops.policy.shell.language import Glob, Literal, Word
 from claudeops.text import regex
 
@@ -55,26 +55,26 @@ class Search:
         return (*words, Literal("-exec"), *program, Literal(self.end))
 
 
-def read_find(words: tuple[Word, ...], setting: Setting) -> Search:
-    """Read the words behind ``find``. Raises `RefusedError`."""
+def read_find(words: tuple[Word, ...], setting: CheckContext) -> Search:
+    """Read the words behind ``find``. Raises `RuleRefusedError`."""
     acts = next((word.text for word in words if isinstance(word, Literal) and word.text in _ACTS), None)
     if acts:
-        raise RefusedError(f"find {acts} is not allowed: find may only look")
+        raise RuleRefusedError(f"find {acts} is not allowed: find may only look")
     if not all(isinstance(word, Literal) for word in words):
         raise UnclearCommandError("find: quote its patterns, and write everything out")
     texts = [word.text for word in words if isinstance(word, Literal)]
     if texts[:1] in (["-L"], ["-H"]):
-        raise RefusedError(
+        raise RuleRefusedError(
             f"find {texts[0]} is not allowed: it could follow a link to anywhere; name the directory itself"
         )
     texts = texts[1:] if texts[:1] == ["-P"] else texts
     start = next((at for at, text in enumerate(texts) if _BEGINS_EXPRESSION.fullmatch(text)), len(texts))
     roots = texts[:start] or ["."]
     if len(roots) > _MOST_ROOTS:
-        raise RefusedError(f"find: more than {_MOST_ROOTS} directories: split the call")
+        raise RuleRefusedError(f"find: more than {_MOST_ROOTS} directories: split the call")
     for root in roots:
         if reason := check("listing", Literal(root), setting):
-            raise RefusedError(f"find: {reason}")
+            raise RuleRefusedError(f"find: {reason}")
     tests, names, rest = _tests(texts[start:], setting)
     program, end = _program(rest)
     return Search(
@@ -93,7 +93,7 @@ def executed(search: Search) -> tuple[tuple[Word, ...], ...]:
     return tuple((*search.program, Glob(f"{root.rstrip('/')}/{ANY_DEPTH}/{search.names}")) for root in search.roots)
 
 
-def _tests(texts: list[str], setting: Setting) -> tuple[list[str], list[str], list[str]]:
+def _tests(texts: list[str], setting: CheckContext) -> tuple[list[str], list[str], list[str]]:
     """Return the tests of an expression, the names that ``-name`` wants, and what begins with ``-exec``."""
     tests: list[str] = []
     names: list[str] = []
@@ -102,12 +102,12 @@ def _tests(texts: list[str], setting: Setting) -> tuple[list[str], list[str], li
         token = rest.pop(0)
         option = option_table(TESTS).get(token)
         if option is None or (option.kind and not rest):
-            raise RefusedError(f"find {token} is not allowed: find may only look")
+            raise RuleRefusedError(f"find {token} is not allowed: find may only look")
         tests.append(token)
         if option.kind:
             value = rest.pop(0)
             if reason := check(option.kind, Literal(value), setting):
-                raise RefusedError(f"find {token}: {reason}")
+                raise RuleRefusedError(f"find {token}: {reason}")
             tests.append(form(option.kind, value, setting))
             names += [value] if option.names[0] == "-name" else []
     return tests, names, rest
@@ -118,5 +118,5 @@ def _program(words: list[str]) -> tuple[tuple[Literal, ...], str]:
         return (), "+"
     *program, mark, end = words[1:] if len(words) > 3 else ("", "", "")  # noqa: PLR2004 - -exec PROGRAM {} +
     if mark != "{}" or end not in {"+", ";"} or any("{}" in word or word in {";", "+"} for word in program):
-        raise RefusedError("find: write one -exec at the end: -exec PROGRAM … {} +")
+        raise RuleRefusedError("find: write one -exec at the end: -exec PROGRAM … {} +")
     return tuple(map(Literal, program)), end

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from claudeops.policy.paths import is_plain_file
-from claudeops.policy.rules import RefusedError, option_table, read_arguments
+from claudeops.policy.rules import RuleRefusedError, option_table, read_arguments
 from claudeops.policy.shell.language import Literal, Word, shown
 from claudeops.text import regex
 
@@ -91,21 +91,21 @@ class _Form:
 
 
 def read_git(words: Sequence[Word], cwd: str) -> GitLook:
-    """Read the words behind ``git``; ``cwd`` is the directory of the call. Raises `RefusedError`."""
+    """Read the words behind ``git``; ``cwd`` is the directory of the call. Raises `RuleRefusedError`."""
     directory, verb, rest = _before_subcommand([_known(word) for word in words], cwd)
     if verb in {"version", "--version"} and not rest:
         return GitLook(arguments=("version",), directory=directory)
     form = _FORMS.get(verb)
     if form is None:
         instead = _INSTEAD.get(verb, f"known are {', '.join(_FORMS)}")
-        raise RefusedError(f"{verb[:40] or 'no subcommand'} is not allowed: {instead}")
+        raise RuleRefusedError(f"{verb[:40] or 'no subcommand'} is not allowed: {instead}")
     try:
         given = _read(form, rest, directory)
         if given.options == (_SHOW_CURRENT,) and not (given.words or given.files):
             return GitLook(arguments=(verb, _SHOW_CURRENT), directory=directory)  # it goes with no other option
         following = form.rest(given)
-    except RefusedError as error:
-        raise RefusedError(f"{verb}: {error}") from None
+    except RuleRefusedError as error:
+        raise RuleRefusedError(f"{verb}: {error}") from None
     fixed = dict.fromkeys(option.names[0] for option in option_table(form.fixed).values())
     return GitLook(arguments=(verb, *fixed, *given.options, *following), directory=directory)
 
@@ -113,7 +113,7 @@ def read_git(words: Sequence[Word], cwd: str) -> GitLook:
 def _known(word: Word) -> str:
     if isinstance(word, Literal):
         return word.text
-    raise RefusedError(f"{shown(word)} is not known before it runs: write it out, in quotes")
+    raise RuleRefusedError(f"{shown(word)} is not known before it runs: write it out, in quotes")
 
 
 def _before_subcommand(words: list[str], cwd: str) -> tuple[str, str, list[str]]:
@@ -125,9 +125,9 @@ def _before_subcommand(words: list[str], cwd: str) -> tuple[str, str, list[str]]
         elif rest[0] in _GLOBAL:
             rest = rest[1:]
         else:
-            raise RefusedError(f"{rest[0]} is not allowed: name the repository with git -C DIRECTORY")
+            raise RuleRefusedError(f"{rest[0]} is not allowed: name the repository with git -C DIRECTORY")
     if not directory.startswith("/"):
-        raise RefusedError("it is not known where it would run: write git -C /DIRECTORY")
+        raise RuleRefusedError("it is not known where it would run: write git -C /DIRECTORY")
     return posixpath.normpath(directory), rest[0] if rest else "", rest[1:]
 
 
@@ -156,11 +156,13 @@ def _check(name: str, kind: str, value: str) -> None:
     if kind == "rev":
         _revision(value)
     if kind == "int" and value and not _NUMBER.fullmatch(value):
-        raise RefusedError(f"{name} {value}: write a plain number")
+        raise RuleRefusedError(f"{name} {value}: write a plain number")
     if kind == "format" and (found := _SHOWN_WHOLE.search(value)):
-        raise RefusedError(f"{name}: leave {found[0]} out: signatures are not checked here, and objects not printed")
+        raise RuleRefusedError(
+            f"{name}: leave {found[0]} out: signatures are not checked here, and objects not printed"
+        )
     if _UNPRINTABLE.search(value):
-        raise RefusedError(f"{name}: write its value without control characters")
+        raise RuleRefusedError(f"{name}: write its value without control characters")
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -170,13 +172,15 @@ def _file(word: str, directory: str) -> str:
     """Return a path relative to the directory, as git takes it."""
     path = posixpath.relpath(word, directory) if word.startswith("/") else posixpath.normpath(word)
     if not word or path.startswith(("..", ":", "-")) or _UNPRINTABLE.search(path):
-        raise RefusedError(f"{word!r} is not a plain path in the repository")
+        raise RuleRefusedError(f"{word!r} is not a plain path in the repository")
     return path
 
 
 def _revision(word: str) -> str:
     if not _REVISION.fullmatch(word) or ".." in word:
-        raise RefusedError(f"{word!r} is not a plain revision: write a name or a hash, perhaps with ~N, or FIRST..LAST")
+        raise RuleRefusedError(
+            f"{word!r} is not a plain revision: write a name or a hash, perhaps with ~N, or FIRST..LAST"
+        )
     return word
 
 
@@ -195,14 +199,14 @@ def _range(word: str, read: Callable[[str], str] = _revision) -> str:
 def _patterns(given: _Given) -> tuple[str, ...]:
     for word in (*given.words, *given.files):
         if not _PATTERN.fullmatch(word):
-            raise RefusedError(f"{word!r} is not a plain name or pattern")
+            raise RuleRefusedError(f"{word!r} is not a plain name or pattern")
     return (*given.words, *given.files)
 
 
 def _listed(given: _Given) -> tuple[str, ...]:
     """Return patterns; without ``--list`` git would make what they name."""
     if (given.words or given.files) and not given.has("--list"):
-        raise RefusedError("it is only listed here: write --list PATTERN")
+        raise RuleRefusedError("it is only listed here: write --list PATTERN")
     return _patterns(given)
 
 
@@ -218,7 +222,9 @@ def _shown(given: _Given) -> tuple[str, ...]:
     if len(given.words) == 1 and ":" in given.words[0]:
         revision, _, path = given.words[0].partition(":")
         if given.options or given.files or not is_plain_file(path) or _file(path, "/") != path:
-            raise RefusedError(f"{path}: name a single file, of a kind that holds no secret: git show REVISION:FILE")
+            raise RuleRefusedError(
+                f"{path}: name a single file, of a kind that holds no secret: git show REVISION:FILE"
+            )
         return (f"{_commit(revision or 'HEAD')}:{path}", "--")
     instead = "add --stat or -s, or name the files: git show REVISION -- FILE, git show REVISION:FILE"
     files = _files(given, shown=given.has("-p") or not given.has("-s", *_SUMMARY.split()), instead=instead)
@@ -232,7 +238,7 @@ def _compared(given: _Given) -> tuple[str, ...]:
     elif len(given.words) == 2:  # noqa: PLR2004 - they are compared
         commits = tuple(map(_commit, given.words))
     else:
-        raise RefusedError("write git diff --stat FIRST..LAST: the working tree is not compared")
+        raise RuleRefusedError("write git diff --stat FIRST..LAST: the working tree is not compared")
     instead = "add --stat, or name the files: git diff FIRST..LAST -- FILE"
     shown = given.has("-p", "--unified") or not given.has(*_SUMMARY.split())  # a context asks for the patch
     return (*commits, "--", *_files(given, shown=shown, instead=instead))
@@ -243,12 +249,12 @@ def _files(given: _Given, *, shown: bool, instead: str) -> tuple[str, ...]:
     if not shown:
         return given.files
     if not given.files:
-        raise RefusedError(f"it would print every file: {instead}")
+        raise RuleRefusedError(f"it would print every file: {instead}")
     for file in given.files:
         if not is_plain_file(file):
-            raise RefusedError(f"{file}: name single files, of a kind that holds no secret")
+            raise RuleRefusedError(f"{file}: name single files, of a kind that holds no secret")
     if given.has("--follow"):
-        raise RefusedError("--follow would print files under other names: leave it out, or leave -p out")
+        raise RuleRefusedError("--follow would print files under other names: leave it out, or leave -p out")
     # A directory may have the name of a file; what lies in it may be a secret.
     return (*given.files, *(f"{_NOT_BELOW}{file}/*" for file in given.files))
 
@@ -263,14 +269,14 @@ def _described(given: _Given) -> tuple[str, ...]:
 
 def _two(given: _Given) -> tuple[str, ...]:
     if len(given.words) != 2:  # noqa: PLR2004 - it is the base of two
-        raise RefusedError("write git merge-base FIRST LAST")
+        raise RuleRefusedError("write git merge-base FIRST LAST")
     return tuple(map(_revision, given.words))
 
 
 def _in_tree(given: _Given) -> tuple[str, ...]:
     """Return a revision and paths, which are taken literally."""
     if not given.words:
-        raise RefusedError("write git ls-tree REVISION")
+        raise RuleRefusedError("write git ls-tree REVISION")
     first, *paths = given.words
     return (_revision(first), *(_file(path, "/") for path in paths), *given.files)
 

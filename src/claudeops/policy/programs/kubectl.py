@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from claudeops.policy import paths
-from claudeops.policy.paths import Place
+from claudeops.policy.paths import PathContext
 from claudeops.policy.rules import Given
 from claudeops.policy.shell.language import Word, shown
 
@@ -59,7 +59,7 @@ def leads_past(*given: Given) -> bool:
     return any(PAST & set(option.names) for options in given for option, _ in options)
 
 
-def refuse_kubectl(path: str, words: tuple[Word, ...], place: Place) -> str | None:
+def refuse_kubectl(path: str, words: tuple[Word, ...], place: PathContext) -> str | None:
     """Return why the daemon does not run a command, or None; ``words`` are its canonical form, behind the program."""
     verb = path.removeprefix(_PROGRAM)
     if verb not in _OPTIONS:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from claudeops.domain.gate.cluster_grants import DELETE, EXEC, RESTART, SCALE, ClusterGrant
-from claudeops.policy.paths import Place
-from claudeops.policy.rule_book import Found
+from claudeops.policy.paths import PathContext
+from claudeops.policy.rule_book import RuleMatch
 from claudeops.policy.rules import Arguments, Given
 from claudeops.policy.shell.language import Literal, Word
 from claudeops.text import regex
@@ -43,7 +43,9 @@ _KNOWN: Final = frozenset(
 _COUNT: Final = regex.Pattern(r"0|[1-9]\d{0,8}")  # kubectl reads 010 as eight
 
 
-def grants_of(found: Found, arguments: Arguments, place: Place, inner: Sequence[Word] = ()) -> tuple[ClusterGrant, ...]:
+def grants_of(
+    found: RuleMatch, arguments: Arguments, place: PathContext, inner: Sequence[Word] = ()
+) -> tuple[ClusterGrant, ...]:
     """Return the grants of one command; ``arguments``: its own, ``inner``: what an exec runs in the container.
 
     What is not known before it runs is not granted.

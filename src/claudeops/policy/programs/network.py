@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.looks import LookCall
-from claudeops.policy.paths import Place
+from claudeops.policy.paths import PathContext
 from claudeops.policy.shell.language import Literal, Word, shown
 
 PROGRAMS: Final = frozenset(
@@ -21,7 +21,9 @@ PROGRAMS: Final = frozenset(
 """What the daemon runs so, where it is installed."""
 
 
-def network_look(program: str, given: tuple[Word, ...], words: tuple[Word, ...], place: Place) -> LookCall | str | None:
+def network_look(
+    program: str, given: tuple[Word, ...], words: tuple[Word, ...], place: PathContext
+) -> LookCall | str | None:
     """Return what the daemon runs, or why it cannot; None where the command runs in its own place.
 
     ``given`` are the words as they were written, ``words`` those of the canonical form.
@@ -37,7 +39,7 @@ def network_look(program: str, given: tuple[Word, ...], words: tuple[Word, ...],
     return LookCall(program=program, arguments=tuple(shown(word) for word in words))
 
 
-def refuse_processes(place: Place) -> str | None:
+def refuse_processes(place: PathContext) -> str | None:
     """Return why a look at the machine's other processes is refused, or None: in a cell it would find none."""
     if not place.local or PROGRAMS.isdisjoint(place.scope.looks):
         return None

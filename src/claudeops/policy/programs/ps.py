@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from claudeops.policy.rules import RefusedError, UnclearCommandError
+from claudeops.policy.rules import RuleRefusedError, UnclearCommandError
 from claudeops.policy.shell.language import Literal, Word, shown
 from claudeops.text import regex
 
@@ -50,7 +50,7 @@ _HINT: Final = "write ps aux, ps -ef, or ps -e -o pid,ppid,user,pcpu,pmem,stat,a
 
 
 def read_ps(words: tuple[Word, ...]) -> tuple[Literal, ...]:
-    """Return the words behind ``ps`` in their one form. Raises `RefusedError` for letters that are not known."""
+    """Return the words behind ``ps`` in their one form. Raises `RuleRefusedError` for letters that are not known."""
     selected: dict[str, str] = {}
     fields: list[str] = []
     others: dict[str, str] = {}
@@ -84,7 +84,7 @@ def _read(words: tuple[Word, ...]) -> Iterator[tuple[str, str]]:
             name, attached, value = text.partition("=")
             name = _LONG.get(name, name)
             if name not in _VALUES and name not in _FLAGS:
-                raise RefusedError(f"ps {text[:40]} is not allowed: {_HINT}")
+                raise RuleRefusedError(f"ps {text[:40]} is not allowed: {_HINT}")
             yield name, _value(name, value if attached else None, rest) if name in _VALUES else ""
         else:
             yield from _letters(text, rest)
@@ -97,7 +97,7 @@ def _letters(text: str, rest: list[Word]) -> Iterator[tuple[str, str]]:
     while letters:
         letter, letters = letters[0], letters[1:]
         if letter not in known:
-            raise RefusedError(f"ps {text[:40]}: the letter {letter!r} is not allowed: {_HINT}")
+            raise RuleRefusedError(f"ps {text[:40]}: the letter {letter!r} is not allowed: {_HINT}")
         name = known[letter]
         if name in _VALUES:
             yield name, _value(name, letters or None, rest)
@@ -109,5 +109,5 @@ def _value(name: str, value: str | None, rest: list[Word]) -> str:
     word = Literal(value) if value is not None else rest.pop(0) if rest else Literal("")
     text = word.text if isinstance(word, Literal) else ""
     if not _VALUES[name].fullmatch(text) or "environ" in text:
-        raise RefusedError(f"ps {name} {text[:40]}: the value is not plain: {_HINT}")
+        raise RuleRefusedError(f"ps {name} {text[:40]}: the value is not plain: {_HINT}")
     return text

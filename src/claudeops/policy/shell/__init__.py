@@ -13,7 +13,7 @@ from typing import Final
 from claudeops.policy.shell.exit_status import with_certainty
 from claudeops.policy.shell.language import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word
 from claudeops.policy.shell.lexical import check_source, check_tree, end_lines
-from claudeops.policy.shell.reader import Reader
+from claudeops.policy.shell.reader import ShellReader
 from claudeops.policy.shell.syntax import syntax_tree
 
 __all__ = ["Certainty", "Parsed", "Redirection", "SimpleCommand", "Word", "parse"]
@@ -39,7 +39,7 @@ def parse(command: str, *, known: Mapping[str, str] = _NOTHING) -> Parsed:
         check_tree(root, source)
     except UnclearError as error:
         return Parsed(refusal=str(error))  # nothing in it can be judged, and plainer spelling always helps
-    reader = Reader(source)
+    reader = ShellReader(source)
     block = reader.program(root, known)
     return Parsed(
         block=block,

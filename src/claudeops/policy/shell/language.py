@@ -46,7 +46,7 @@ class Literal(Struct, frozen=True):
     text: str
 
 
-class Named(Literal, frozen=True):
+class NamedPath(Literal, frozen=True):
     """A path that a pattern has found: one of several, of which some may be left out."""
 
 
@@ -56,20 +56,20 @@ class Output(Struct, frozen=True):
     block: Block
 
 
-class Variable(Struct, frozen=True):
+class StoredVariable(Struct, frozen=True):
     """Within `Text`: what a look printed when `Set` stored it."""
 
     name: str
 
 
-class Status(Struct, frozen=True):
+class LastStatus(Struct, frozen=True):
     """Within `Text`: ``$?``."""
 
 
 class Text(Struct, frozen=True):
     """One argument that is known only when it runs: literal text with the output of looks, or a status, in it."""
 
-    parts: tuple[str | Output | Variable | Status, ...]
+    parts: tuple[str | Output | StoredVariable | LastStatus, ...]
 
 
 class Glob(Struct, frozen=True):
@@ -81,7 +81,7 @@ class Glob(Struct, frozen=True):
     pattern: str
 
 
-class Stream(Struct, frozen=True):
+class StreamFile(Struct, frozen=True):
     """A file that holds what a look prints: ``<(…)``."""
 
     block: Block
@@ -93,7 +93,7 @@ class Given(Struct, frozen=True):
     commands: tuple[SimpleCommand, ...]  # the pipeline that prints it
 
 
-Word: TypeAlias = Literal | Text | Glob | Stream | Given
+Word: TypeAlias = Literal | Text | Glob | StreamFile | Given
 
 
 def shown(word: Word) -> str:
@@ -105,7 +105,7 @@ def shown(word: Word) -> str:
             return pattern
         case Text(parts):
             return "".join(part if isinstance(part, str) else "<output>" for part in parts)
-        case Stream():
+        case StreamFile():
             return "<stream>"
         case Given():
             return "<input>"

@@ -28,11 +28,11 @@ from claudeops.policy.shell.language import (
     Set,
     SimpleCommand,
     Step,
+    StoredVariable,
     Subshell,
     Text,
     TooMuchError,
     UnclearError,
-    Variable,
     Word,
     after_cd,
     one_step,
@@ -42,7 +42,7 @@ from claudeops.policy.shell.language import (
 from claudeops.policy.shell.lexical import unclear
 from claudeops.policy.shell.redirections import NOTHING, REDIRECTS, Behind, RedirectionReader, Redirects, operands
 from claudeops.policy.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
-from claudeops.policy.shell.words import Scope, WordReader
+from claudeops.policy.shell.words import ReaderScope, WordReader
 from claudeops.text import regex
 
 MOST_ROUNDS: Final = 64  # of all loops around one command
@@ -59,10 +59,10 @@ _NO_COMMAND: Final = "a redirection without a command is not taken: write the co
 _CD: Final = "the directory changes only at the beginning: put cd first, cd DIR && …, or into ( cd DIR && … )"
 _CLAUSES: Final = frozenset({"elif_clause", "else_clause"})
 
-_Handing: TypeAlias = Callable[[Node, Scope, Behind], Step | None]
+_Handing: TypeAlias = Callable[[Node, ReaderScope, Behind], Step | None]
 
 
-class Reader:
+class ShellReader:
     """Reads one text."""
 
     def __init__(self, source: bytes) -> None:
@@ -82,7 +82,7 @@ class Reader:
             "negated_command": self._negated,
             "redirected_statement": self._redirected,
         }
-        self._whole: dict[str, Callable[[Node, Scope], Step | None]] = {
+        self._whole: dict[str, Callable[[Node, ReaderScope], Step | None]] = {
             "subshell": self._subshell,
             "compound_statement": self._group,
             "if_statement": self._if,
@@ -94,18 +94,18 @@ class Reader:
     def program(self, root: Node, known: Mapping[str, str]) -> Block:
         """Read a whole text; ``known`` are variables that are already set."""
         try:
-            return self._sequence(root.children, Scope(values=dict(known)))
+            return self._sequence(root.children, ReaderScope(values=dict(known)))
         except TooMuchError as error:
             self._keep(error)
             return ()
 
     # --- statements -------------------------------------------------------------------------------------
 
-    def _sequence(self, nodes: Iterable[Node], scope: Scope) -> Block:
+    def _sequence(self, nodes: Iterable[Node], scope: ReaderScope) -> Block:
         read = (self._statement(node, scope) for node in nodes if node.type not in _SEPARATORS)
         return after_cd(tuple(step for step in read if step is not None))
 
-    def _statement(self, node: Node, scope: Scope, behind: Behind = NOTHING) -> Step | None:
+    def _statement(self, node: Node, scope: ReaderScope, behind: Behind = NOTHING) -> Step | None:
         """Read a statement; None: it leaves nothing to run, or a problem has been recorded."""
         self._read.add(node.id)
         self._statements += 1
@@ -132,7 +132,7 @@ class Reader:
         else:
             self.problem = self.problem or str(error)
 
-    def _look_inside(self, node: Node, scope: Scope) -> None:
+    def _look_inside(self, node: Node, scope: ReaderScope) -> None:
         """Find the commands in something that is not understood: they may be worse."""
         scope = replace(scope.apart(), head=True, repeated=scope.repeated or node.type == "while_statement")
         for child in node.children:
@@ -153,7 +153,7 @@ class Reader:
         reason = INSTEAD.get(node.type)
         return UnclearError(reason) if reason else unclear(node, self._source)
 
-    def _note(self, command: SimpleCommand, scope: Scope) -> SimpleCommand:
+    def _note(self, command: SimpleCommand, scope: ReaderScope) -> SimpleCommand:
         """Record a command for the judge, and return it as recorded."""
         if len(self.commands) >= MOST_COMMANDS:
             raise TooMuchError(f"more than {MOST_COMMANDS} commands in one call: split it")
@@ -167,13 +167,13 @@ class Reader:
 
     # --- lists and pipelines ----------------------------------------------------------------------------
 
-    def _list(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _list(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         (_, first), *rest = operands(node)
         step = self._statement(first, scope)
         return self._chained(step, rest, scope, behind)
 
     def _chained(
-        self, step: Step | None, rest: Sequence[tuple[str, Node]], scope: Scope, behind: Behind
+        self, step: Step | None, rest: Sequence[tuple[str, Node]], scope: ReaderScope, behind: Behind
     ) -> Step | None:
         """Read what follows a step: what is set there holds until ``||`` or the end, for it may not have run."""
         certain = dict(scope.values)
@@ -193,7 +193,7 @@ class Reader:
         scope.doubt(certain)
         return step
 
-    def _pipeline(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _pipeline(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         parts = [child for child in node.children if child.type not in {"comment", "\n"}]
         elements = [(part, NOTHING) for part in parts[::2]]
         for place, sign in enumerate(parts[1::2]):
@@ -207,7 +207,9 @@ class Reader:
             return self._statement(first, scope, replace(own, piped=tuple(rest)))
         return self._piped((), elements, scope)
 
-    def _piped(self, steps: tuple[Step, ...], elements: Iterable[tuple[Node, Behind]], scope: Scope) -> Step | None:
+    def _piped(
+        self, steps: tuple[Step, ...], elements: Iterable[tuple[Node, Behind]], scope: ReaderScope
+    ) -> Step | None:
         """Read the elements of a pipeline behind its first steps."""
         feeds = scope.feeds
         for node, behind in elements:
@@ -222,7 +224,7 @@ class Reader:
             feeds = (*(feeds or ()), *self.commands[start:])
         return Pipeline(steps) if steps else None
 
-    def _negated(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _negated(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         (operand,) = (child for child in node.children if child.type not in _SEPARATORS)
         inner = replace(scope, head=False, unassignable="behind !")
         step = self._statement(operand, inner, behind)
@@ -230,7 +232,7 @@ class Reader:
 
     # --- groups, branches and loops ---------------------------------------------------------------------
 
-    def _around(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _around(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         """Read a statement that has redirections as a whole."""
         own = self._redirections.read(behind.redirects, scope, errors_too=behind.errors_too)
         if own.arguments:
@@ -248,17 +250,17 @@ class Reader:
             scope.doubt(before)  # without the file nothing of it runs
         return self._before_pipe(step, start, scope, behind)
 
-    def _before_pipe(self, step: Step | None, start: int, scope: Scope, behind: Behind) -> Step | None:
+    def _before_pipe(self, step: Step | None, start: int, scope: ReaderScope, behind: Behind) -> Step | None:
         """Read the rest of the pipeline that the parser puts below a here-document."""
         if not behind.piped or step is None:
             return step
         feeds = (*(scope.feeds or ()), *self.commands[start:])
         return self._piped((step,), behind.piped, replace(scope, feeds=feeds))
 
-    def _subshell(self, node: Node, scope: Scope) -> Step:
+    def _subshell(self, node: Node, scope: ReaderScope) -> Step:
         return Subshell(self._sequence(node.children, replace(scope.apart(), head=True)))
 
-    def _group(self, node: Node, scope: Scope) -> Step:
+    def _group(self, node: Node, scope: ReaderScope) -> Step:
         if node.children[0].type != "{":
             raise UnclearError("(( … )) is not taken: use [ … ] with numbers written out")
         inner = replace(scope)
@@ -266,7 +268,7 @@ class Reader:
         scope.moved = inner.moved or inner.cwd != scope.cwd
         return Group(block)
 
-    def _substituted(self, node: Node, scope: Scope) -> Block:
+    def _substituted(self, node: Node, scope: ReaderScope) -> Block:
         text, quoted = self._words.shown(node), node.parent is not None and node.parent.type == "string"
         if text.startswith("`") and ("\\" in text or (quoted and ('"' in text or "'" in text))):
             raise unclear(node, self._source)
@@ -276,7 +278,7 @@ class Reader:
             return self._sequence(node.children, inner)
         return (self._run(SimpleCommand(argv=(Literal("cat"),), redirections=files), inner),)  # ``$(< file)``
 
-    def _if(self, node: Node, scope: Scope) -> Step:
+    def _if(self, node: Node, scope: ReaderScope) -> Step:
         clauses = [node, *(child for child in node.children if child.type in _CLAUSES)]
         inner = replace(scope.apart(), head=False, unassignable="in a branch")
         read: list[tuple[Block, Block]] = []
@@ -291,7 +293,7 @@ class Reader:
             otherwise = (Branch(condition, then_block, otherwise),)
         return otherwise[0]
 
-    def _for(self, node: Node, scope: Scope) -> Step:
+    def _for(self, node: Node, scope: ReaderScope) -> Step:
         """Unroll a loop."""
         name, body = self._words.shown(node.children[1]), node.child_by_field_name("body")
         if body is None or node.children[0].type != "for" or not any(child.type == "in" for child in node.children):
@@ -311,7 +313,7 @@ class Reader:
             steps += self._sequence(body.children, inner)
         return Group(tuple(steps))
 
-    def _loop_values(self, node: Node, scope: Scope) -> list[str]:
+    def _loop_values(self, node: Node, scope: ReaderScope) -> list[str]:
         """Return the values of one word of a loop, and none for the output of a look."""
         if node.type == "command_substitution":
             return self._counted(node, scope)
@@ -320,7 +322,7 @@ class Reader:
             raise UnclearError(f"{self._words.shown(node)[:60]!r} is not a name: write the names out")
         return [word.text for word in words if isinstance(word, Literal)]
 
-    def _counted(self, node: Node, scope: Scope) -> list[str]:
+    def _counted(self, node: Node, scope: ReaderScope) -> list[str]:
         """Return the numbers of ``$(seq FIRST LAST)``."""
         inside = [child for child in node.children if child.type not in _SEPARATORS]
         if len(inside) != 1 or inside[0].type != "command" or self._words.shown(inside[0].children[0]) != "seq":
@@ -333,7 +335,7 @@ class Reader:
         counted = range(first, numbers[-1] + (1 if step > 0 else -1), step)
         return [str(number) for number in counted[: MOST_ROUNDS + 1]]
 
-    def _each(self, name: str, look: Node, body: Node, scope: Scope) -> Step:
+    def _each(self, name: str, look: Node, body: Node, scope: ReaderScope) -> Step:
         """Read ``for name in $(look); do command "$name"; done`` as ``look | xargs -n 1 command``."""
         command, *more = (child for child in body.children if child.type not in _SEPARATORS)
         redirects: list[Node] = []
@@ -362,11 +364,11 @@ class Reader:
 
     # --- simple commands --------------------------------------------------------------------------------
 
-    def _assignments(self, node: Node, scope: Scope) -> Step | None:
+    def _assignments(self, node: Node, scope: ReaderScope) -> Step | None:
         steps = tuple(step for child in node.children if (step := self._assign(child, scope)) is not None)
         return one_step(steps) if steps else None
 
-    def _assign(self, node: Node, scope: Scope) -> Step | None:
+    def _assign(self, node: Node, scope: ReaderScope) -> Step | None:
         name, value = self._named(node, scope)
         if is_left_out(name):
             return None
@@ -376,10 +378,10 @@ class Reader:
         if isinstance(value, Literal):
             scope.values[name] = value.text
             return None
-        scope.values[name] = Variable(name)
+        scope.values[name] = StoredVariable(name)
         return Set(name, value)
 
-    def _named(self, node: Node, scope: Scope) -> tuple[str, Literal | Text]:
+    def _named(self, node: Node, scope: ReaderScope) -> tuple[str, Literal | Text]:
         name, value = self._words.shown(node.children[0]), node.child_by_field_name("value")
         if value is not None and value.type == "array":
             raise UnclearError(f"the array {name} is not taken: write its words out, for NAME in WORD WORD; do …")
@@ -387,11 +389,11 @@ class Reader:
             raise unclear(node, self._source)
         return name, self._words.value(value, scope)
 
-    def _command(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _command(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         start = len(self.commands)
         return self._before_pipe(self._simple(node.children, scope, behind), start, scope, behind)
 
-    def _simple(self, nodes: Iterable[Node], scope: Scope, behind: Behind, argv: tuple[Word, ...] = ()) -> Run:
+    def _simple(self, nodes: Iterable[Node], scope: ReaderScope, behind: Behind, argv: tuple[Word, ...] = ()) -> Run:
         environment: list[tuple[str, str]] = []
         inside: list[Node] = []
         for child in nodes:
@@ -412,7 +414,7 @@ class Reader:
             scope,
         )
 
-    def _run(self, command: SimpleCommand, scope: Scope) -> Run:
+    def _run(self, command: SimpleCommand, scope: ReaderScope) -> Run:
         noted = self._note(command, scope)
         if not command.argv or not isinstance(command.argv[0], Literal):
             raise UnclearError(f"which command {command.name} is, is not known before it runs: write it out")
@@ -423,7 +425,7 @@ class Reader:
         scope.head = scope.head and command.name == "set"
         return Run(noted)
 
-    def _cd(self, command: SimpleCommand, scope: Scope) -> SimpleCommand:
+    def _cd(self, command: SimpleCommand, scope: ReaderScope) -> SimpleCommand:
         _, *words = command.argv
         words = words[1:] if words[:1] == [Literal("--")] else words
         if not scope.head or len(words) != 1 or not isinstance(words[0], Literal) or words[0].text[:1] in ("-", ""):
@@ -434,7 +436,7 @@ class Reader:
         scope.values.pop("OLDPWD", None)
         return replace(command, argv=(Literal("cd"), words[0]))
 
-    def _argument(self, node: Node, scope: Scope) -> tuple[Word, ...]:
+    def _argument(self, node: Node, scope: ReaderScope) -> tuple[Word, ...]:
         """Read one word; one that cannot be read stays as written, so that the command around it is still judged."""
         try:
             return tuple(self._words.words(node, scope))
@@ -443,7 +445,7 @@ class Reader:
             self._look_inside(node, scope)
             return (Text((self._words.shown(node),)),)
 
-    def _environment(self, node: Node, scope: Scope) -> list[tuple[str, str]]:
+    def _environment(self, node: Node, scope: ReaderScope) -> list[tuple[str, str]]:
         try:
             name, value = self._named(node, scope)
         except UnclearError as error:
@@ -453,7 +455,7 @@ class Reader:
             self._keep(UnclearError(f"the value of {name} is not known before it runs: write it out"))
         return [(name, shown(value))]
 
-    def _test(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _test(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         """Read ``[ … ]`` as words; its operators look at values and files, and evaluate nothing."""
         own = self._redirections.read(behind.redirects, scope, errors_too=behind.errors_too)
         if node.children[0].type != "[" or own.arguments:
@@ -470,7 +472,7 @@ class Reader:
         command = SimpleCommand(argv=tuple(argv), redirections=own.files, stdin=own.stdin)
         return self._before_pipe(self._run(command, scope), start, scope, behind)
 
-    def _redirected(self, node: Node, scope: Scope, behind: Behind) -> Step | None:
+    def _redirected(self, node: Node, scope: ReaderScope, behind: Behind) -> Step | None:
         """Read a redirected statement: of a list or a pipeline only the last command is redirected."""
         body = node.child_by_field_name("body")
         redirects = [child for child in node.children if child.type in REDIRECTS]

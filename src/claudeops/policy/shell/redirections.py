@@ -10,7 +10,7 @@ from tree_sitter import Node
 
 from claudeops.policy.shell.language import Literal, Redirection, UnclearError, Word
 from claudeops.policy.shell.lexical import here_document, unclear
-from claudeops.policy.shell.words import Scope, WordReader
+from claudeops.policy.shell.words import ReaderScope, WordReader
 
 REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _DOCUMENT: Final = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end", "file_redirect"})
@@ -60,7 +60,7 @@ class RedirectionReader:
         self._words = words
         self._keep = keep
 
-    def read(self, nodes: Iterable[Node], scope: Scope, *, errors_too: bool = False) -> Redirects:
+    def read(self, nodes: Iterable[Node], scope: ReaderScope, *, errors_too: bool = False) -> Redirects:
         """Return the redirections among nodes."""
         found = Redirects()
         for node in nodes:
@@ -89,7 +89,7 @@ class RedirectionReader:
                 raise unclear(child, self._source)
         return piped, following
 
-    def _redirection(self, node: Node, scope: Scope) -> Redirects:
+    def _redirection(self, node: Node, scope: ReaderScope) -> Redirects:
         match node.type:
             case "file_redirect":
                 return self._file(node, scope)
@@ -105,7 +105,7 @@ class RedirectionReader:
             found = found.then(self._file(child, scope) if child.type == "file_redirect" else Redirects())
         return found
 
-    def _file(self, node: Node, scope: Scope) -> Redirects:
+    def _file(self, node: Node, scope: ReaderScope) -> Redirects:
         parts = [child for child in node.children if child.type != "file_descriptor"]
         descriptor = "".join(self._words.shown(child) for child in node.children if child not in parts)
         operator = self._words.shown(parts[0])

@@ -20,6 +20,7 @@ from claudeops.policy.shell.language import (
     Given,
     Glob,
     Group,
+    LastStatus,
     Literal,
     Negated,
     Output,
@@ -29,13 +30,12 @@ from claudeops.policy.shell.language import (
     Run,
     Set,
     SimpleCommand,
-    Status,
     Step,
-    Stream,
+    StoredVariable,
+    StreamFile,
     Subshell,
     Text,
     UnclearError,
-    Variable,
     Word,
     shown,
 )
@@ -165,7 +165,7 @@ class _Writer:
         builtin = name in BUILTINS
         prefix: tuple[str, ...] = ()
         if builtin:
-            last_status = name == "exit" and arguments == (Text((Status(),)),)
+            last_status = name == "exit" and arguments == (Text((LastStatus(),)),)
             if command.environment or not (last_status or all(isinstance(word, Literal) for word in arguments)):
                 raise UnclearError(f"{name} takes literal words: write them out")
             if name == "command" and arguments[:1] not in {(Literal("-v"),), (Literal("-V"),)}:
@@ -210,22 +210,22 @@ class _Writer:
                 return self._quoted(text)
             case Text(parts):
                 return "".join(map(self._part, parts))
-            case Stream(block) if self.bash:
+            case StreamFile(block) if self.bash:
                 return f"<({self._block(block)})"
-            case Stream():
+            case StreamFile():
                 raise UnclearError("<(…) is not something that every shell has: use a pipe, or run bash -c there")
             case Glob() | Given():
                 raise UnclearError(f"{shown(word)[:60]!r} cannot be written as literal words: write the names out")
         assert_never(word)
 
-    def _part(self, part: str | Output | Variable | Status) -> str:
+    def _part(self, part: str | Output | StoredVariable | LastStatus) -> str:
         match part:
             case str():
                 return self._quoted(part)
             case Output(block):
                 return f'"$({self._block(block)})"'
-            case Variable(name):
+            case StoredVariable(name):
                 return f'"${{{_stored(name)}}}"'
-            case Status():
+            case LastStatus():
                 return '"$?"'
         assert_never(part)

@@ -16,15 +16,15 @@ from tree_sitter import Node
 from claudeops.policy.shell.language import (
     Block,
     Glob,
+    LastStatus,
     Literal,
     Output,
     SimpleCommand,
-    Status,
-    Stream,
+    StoredVariable,
+    StreamFile,
     Text,
     TooMuchError,
     UnclearError,
-    Variable,
     Word,
 )
 from claudeops.policy.shell.lexical import HereDocument, expansions, literal_spans, unclear
@@ -51,12 +51,12 @@ _BACKSLASHES: Final = regex.Pattern(r"(?s)\\(.)|([^\\]+)")
 _ANSI_C: Final = regex.Pattern(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))")
 _ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b", strict=True))
 
-Value: TypeAlias = str | Variable | None
+Value: TypeAlias = str | StoredVariable | None
 """What a variable holds: a literal, what a look printed, or (None) what depends on how the text runs."""
 
 
 @dataclass(kw_only=True, slots=True)
-class Scope:
+class ReaderScope:
     """What the reader knows at one point of a text."""
 
     values: dict[str, Value]
@@ -68,7 +68,7 @@ class Scope:
     rounds: int = 1  # how often this point is read, loops unrolled
     repeated: bool = False  # within a loop that is not taken
 
-    def apart(self) -> Scope:
+    def apart(self) -> ReaderScope:
         """Return the scope of a shell of its own."""
         return replace(self, values=dict(self.values), unassignable="")
 
@@ -93,18 +93,18 @@ class _Chars:
         return _Chars(self.text[part], self.mask[part])
 
 
-_Piece: TypeAlias = _Chars | Output | Variable | Status
+_Piece: TypeAlias = _Chars | Output | StoredVariable | LastStatus
 
 
 class WordReader:
     """Turns word nodes into words; ``substitute`` reads the commands of a substitution."""
 
-    def __init__(self, source: bytes, substitute: Callable[[Node, Scope], Block]) -> None:
+    def __init__(self, source: bytes, substitute: Callable[[Node, ReaderScope], Block]) -> None:
         self._source = source
         self._substitute = substitute
         self._room = MOST_EXPANDED
 
-    def words(self, node: Node, scope: Scope) -> list[Word]:
+    def words(self, node: Node, scope: ReaderScope) -> list[Word]:
         """Return the arguments that a word expands to: usually one, sometimes none or several."""
         if node.type in _VARIABLES:
             words = self._split(node, scope)
@@ -115,7 +115,7 @@ class WordReader:
         self._take(words)
         return words
 
-    def value(self, node: Node | None, scope: Scope) -> Literal | Text:
+    def value(self, node: Node | None, scope: ReaderScope) -> Literal | Text:
         """Return what an assignment stores, or the text of a here-string: no splitting, no globs, no braces."""
         pieces = [] if node is None else self._pieces(node, scope, quoted=True)
         literal, text = _joined(pieces), _text(pieces)
@@ -125,7 +125,7 @@ class WordReader:
         self._take([value])
         return value
 
-    def document(self, body: Node | None, here: HereDocument, scope: Scope) -> str:
+    def document(self, body: Node | None, here: HereDocument, scope: ReaderScope) -> str:
         """Return the text of a here-document."""
         spans, pieces = [(here.start, here.end)], []
         if body is not None and not here.quoted:
@@ -155,15 +155,15 @@ class WordReader:
 
     # --- expansions -------------------------------------------------------------------------------------
 
-    def _split(self, node: Node, scope: Scope) -> list[Word]:
+    def _split(self, node: Node, scope: ReaderScope) -> list[Word]:
         """Return the words of an unquoted variable, which bash splits at blanks."""
         value = self._variable(node, scope)
         match value:
             case str():
                 return [Literal(part) for part in _BLANKS.split(self._unmatched(value, node)) if part]
-            case Status():
+            case LastStatus():
                 return [Text((value,))]
-            case Variable():
+            case StoredVariable():
                 raise self._unquoted(node)
 
     def _unmatched(self, value: str, node: Node) -> str:
@@ -174,17 +174,17 @@ class WordReader:
     def _unquoted(self, node: Node) -> UnclearError:
         return UnclearError(f"what {self.shown(node)[:60]} becomes is known only when it runs: put it in double quotes")
 
-    def _variable(self, node: Node, scope: Scope) -> str | Variable | Status:
+    def _variable(self, node: Node, scope: ReaderScope) -> str | StoredVariable | LastStatus:
         """Return the value of ``$name`` or ``${name}``."""
         if len(node.children) != (3 if node.type == "expansion" else 2) or not node.children[1].is_named:
             raise UnclearError(f"{self.shown(node)[:60]} changes a value: write what comes out of it")
         name = self.shown(node.children[1])
-        value = Status() if name == "?" else scope.values.get(name)
+        value = LastStatus() if name == "?" else scope.values.get(name)
         if value is None:
             raise UnclearError(f"${name} is not set in this command: write its value out")
         return value
 
-    def _pieces(self, node: Node, scope: Scope, *, quoted: bool = False) -> list[_Piece]:
+    def _pieces(self, node: Node, scope: ReaderScope, *, quoted: bool = False) -> list[_Piece]:
         text = self.shown(node)
         if node.type in _PLAIN_NODES:
             return [_unquoted(text)]
@@ -199,7 +199,7 @@ class WordReader:
                 return self._string(node, scope)
         return [self._expansion(node, scope, quoted=quoted)]
 
-    def _string(self, node: Node, scope: Scope) -> list[_Piece]:
+    def _string(self, node: Node, scope: ReaderScope) -> list[_Piece]:
         spans = literal_spans(node, node.start_byte + 1, node.end_byte - 1, self._source)
         first, *texts = (_hidden(_unescape(self._source[a:b].decode(), '$`"\\')) for a, b in spans)
         pieces: list[_Piece] = [first]
@@ -207,7 +207,7 @@ class WordReader:
             pieces += [*self._pieces(child, scope, quoted=True), text]
         return pieces
 
-    def _expansion(self, node: Node, scope: Scope, *, quoted: bool) -> _Piece:
+    def _expansion(self, node: Node, scope: ReaderScope, *, quoted: bool) -> _Piece:
         match node.type:
             case "simple_expansion" | "expansion":
                 value = self._variable(node, scope)
@@ -215,7 +215,7 @@ class WordReader:
                     if not quoted and _BLANKS.search(value):
                         raise self._unquoted(node)
                     return _hidden(value if quoted else self._unmatched(value, node))
-                if not quoted and not isinstance(value, Status):
+                if not quoted and not isinstance(value, LastStatus):
                     raise self._unquoted(node)
                 return value
             case "command_substitution":
@@ -230,14 +230,14 @@ class WordReader:
                 raise UnclearError("arithmetic is not taken: write the number out")
         raise unclear(node, self._source)
 
-    def _stream(self, node: Node, scope: Scope) -> Stream:
+    def _stream(self, node: Node, scope: ReaderScope) -> StreamFile:
         if not self.shown(node).startswith("<("):
             raise UnclearError(">( … ) is not taken: use a pipe")
-        return Stream(self._substitute(node, scope))
+        return StreamFile(self._substitute(node, scope))
 
     # --- what is left of a word -------------------------------------------------------------------------
 
-    def _expanded(self, node: Node, scope: Scope) -> list[Word]:
+    def _expanded(self, node: Node, scope: ReaderScope) -> list[Word]:
         pieces = self._pieces(node, scope)
         literal, text = _joined(pieces), _text(pieces)
         if text is not None:
@@ -250,7 +250,7 @@ class WordReader:
         words = [self._word(each, scope, node) for each in _unbraced(literal, node, self._source)]
         return [word for word in words if quoted or word != Literal("")]
 
-    def _word(self, literal: _Chars, scope: Scope, node: Node) -> Word:
+    def _word(self, literal: _Chars, scope: ReaderScope, node: Node) -> Word:
         """Return literal text, or a pattern whose quoted wildcards are in brackets."""
         literal = self._home(literal, scope, node)
         pattern, matches = "", False
@@ -264,7 +264,7 @@ class WordReader:
                 pattern += regex.sub(r"[*?\[]", lambda each: f"[{each[0]}]", text)
         return Glob(pattern) if matches else Literal(literal.text)
 
-    def _home(self, literal: _Chars, scope: Scope, node: Node | None) -> _Chars:
+    def _home(self, literal: _Chars, scope: ReaderScope, node: Node | None) -> _Chars:
         """Replace a tilde at the beginning by the home directory."""
         if literal.mask[:1] == "~" and literal.mask[1:2] in ("", "/"):
             home = scope.values.get("HOME")
@@ -290,7 +290,7 @@ def _joined(pieces: Iterable[_Piece]) -> _Chars:
 
 def _text(pieces: list[_Piece]) -> Text | None:
     """Return pieces as one word, or None where all are literal."""
-    parts: list[str | Output | Variable | Status] = []
+    parts: list[str | Output | StoredVariable | LastStatus] = []
     for piece in pieces:
         part = piece.text if isinstance(piece, _Chars) else piece
         if isinstance(part, str) and parts and isinstance(parts[-1], str):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from claudeops.rehearsal.commands.answer import Answer
+from claudeops.rehearsal.commands.answer import CommandOutput
 from claudeops.rehearsal.commands.containers import docker, kubectl
 from claudeops.rehearsal.commands.host import curl, journalctl, systemctl
 from claudeops.rehearsal.environment import Environment
 
-__all__ = ["COMMANDS", "Answer"]
+__all__ = ["COMMANDS", "CommandOutput"]
 
-COMMANDS: Final[Mapping[str, Callable[[Environment, tuple[str, ...]], Awaitable[Answer]]]] = {
+COMMANDS: Final[Mapping[str, Callable[[Environment, tuple[str, ...]], Awaitable[CommandOutput]]]] = {
     "docker": docker,
     "kubectl": kubectl,
     "systemctl": systemctl,

@@ -11,7 +11,7 @@ from claudeops.rehearsal.scenario import RunsOn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class CommandOutput:
     """Output lines and exit status of a command."""
 
     out: Sequence[str] = ()
@@ -20,7 +20,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class CommandArguments:
     """Positional arguments, and options by name as given."""
 
     words: tuple[str, ...]
@@ -31,7 +31,7 @@ class Arguments:
         return next((self.options[name] for name in names if name in self.options), None)
 
 
-def read(arguments: Sequence[str], *, valued: frozenset[str]) -> Arguments:
+def read(arguments: Sequence[str], *, valued: frozenset[str]) -> CommandArguments:
     """Separate options from words; options in ``valued`` take the next argument, or what follows ``=``."""
     words: list[str] = []
     options: dict[str, str] = {}
@@ -50,12 +50,12 @@ def read(arguments: Sequence[str], *, valued: frozenset[str]) -> Arguments:
             options[name] = rest.pop(0)
         else:
             options[name] = ""
-    return Arguments(tuple(words), options)
+    return CommandArguments(tuple(words), options)
 
 
-def failed(*lines: str, status: int = 1) -> Answer:
+def failed(*lines: str, status: int = 1) -> CommandOutput:
     """Return the answer of a command that failed."""
-    return Answer(err=lines, status=status)
+    return CommandOutput(err=lines, status=status)
 
 
 def find(environment: Environment, name: str, runs_on: RunsOn) -> Running | None:

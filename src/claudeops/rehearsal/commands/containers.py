@@ -11,7 +11,17 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from claudeops.rehearsal.commands.answer import Answer, Arguments, age, all_on, failed, find, last, read, table
+from claudeops.rehearsal.commands.answer import (
+    CommandArguments,
+    CommandOutput,
+    age,
+    all_on,
+    failed,
+    find,
+    last,
+    read,
+    table,
+)
 from claudeops.rehearsal.environment import Environment, Running
 from claudeops.rehearsal.scenario import RunsOn
 
@@ -32,7 +42,7 @@ _SAFE: Final = str.maketrans("0123456789", "456789bcdf")  # as Kubernetes writes
 # --- docker ------------------------------------------------------------------------------------------
 
 
-async def docker(environment: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - one case for each command
+async def docker(environment: Environment, arguments: tuple[str, ...]) -> CommandOutput:  # noqa: PLR0911 - one case for each command
     """Run one docker command."""
     head = [word for word in arguments if not word.startswith("-")][:1]
     if head == ["exec"]:
@@ -49,35 +59,35 @@ async def docker(environment: Environment, arguments: tuple[str, ...]) -> Answer
         case ["restart" | "start" | "stop" | "up" as verb, *names] if names:
             return await _changed(environment, verb, names)
         case ["version", *_]:
-            return Answer(out=["Docker, as far as this rehearsal needs it"])
+            return CommandOutput(out=["Docker, as far as this rehearsal needs it"])
         case _:
             return failed(f"docker: this rehearsal knows no '{' '.join(arguments) or 'docker'}'")
 
 
-def _docker_listed(environment: Environment, given: Arguments) -> Answer:
+def _docker_listed(environment: Environment, given: CommandArguments) -> CommandOutput:
     services = [
         running
         for running in all_on(environment, RunsOn.DOCKER)
         if running.is_running or given.get("-a", "--all") is not None or "-aq" in given.options
     ]
     if (template := given.get("--format")) is not None:
-        return Answer(out=[_formatted(template, running) for running in services])
+        return CommandOutput(out=[_formatted(template, running) for running in services])
     rows = [["CONTAINER ID", "IMAGE", "STATUS", "PORTS", "NAMES"]]
     rows += [
         [_id(running), _image(running), _status(running), f"127.0.0.1:{running.port}->80/tcp", running.name]
         for running in services
     ]
-    return Answer(out=table(rows))
+    return CommandOutput(out=table(rows))
 
 
-def _logs(environment: Environment, name: str, given: Arguments) -> Answer:
+def _logs(environment: Environment, name: str, given: CommandArguments) -> CommandOutput:
     running = find(environment, name, RunsOn.DOCKER)
     if running is None:
         return _unknown(name)
-    return Answer(out=last(running.log_lines(), given.get("--tail", "-n")))
+    return CommandOutput(out=last(running.log_lines(), given.get("--tail", "-n")))
 
 
-def _inspected(environment: Environment, names: Sequence[str], template: str) -> Answer:
+def _inspected(environment: Environment, names: Sequence[str], template: str) -> CommandOutput:
     out, err = [], []
     for name in names:
         running = find(environment, name, RunsOn.DOCKER)
@@ -85,10 +95,10 @@ def _inspected(environment: Environment, names: Sequence[str], template: str) ->
             err.append(f"Error: No such object: {name}")
         else:
             out.append(_formatted(template, running))
-    return Answer(out=out, err=err, status=1 if err else 0)
+    return CommandOutput(out=out, err=err, status=1 if err else 0)
 
 
-async def _changed(environment: Environment, verb: str, names: Sequence[str]) -> Answer:
+async def _changed(environment: Environment, verb: str, names: Sequence[str]) -> CommandOutput:
     out = []
     for name in names:
         running = find(environment, name, RunsOn.DOCKER)
@@ -101,10 +111,10 @@ async def _changed(environment: Environment, verb: str, names: Sequence[str]) ->
         elif verb == "restart" or not running.is_running:
             await running.restart()
         out.append(name)
-    return Answer(out=out)
+    return CommandOutput(out=out)
 
 
-def _execute(environment: Environment, arguments: Sequence[str]) -> Answer:
+def _execute(environment: Environment, arguments: Sequence[str]) -> CommandOutput:
     """Run one of the few commands that look at a container's disk."""
     words = [word for word in arguments if not word.startswith("-")]
     running = find(environment, words[0] if words else "", RunsOn.DOCKER)
@@ -114,10 +124,10 @@ def _execute(environment: Environment, arguments: Sequence[str]) -> Answer:
         return failed(f"Error response from daemon: container {running.name} is not running")
     match words[1:]:
         case ["df", *_]:
-            return Answer(out=_free(running))
+            return CommandOutput(out=_free(running))
         case ["du" | "ls", *_] if running.data is not None:
             files = sorted((entry.name, entry.stat().st_size) for entry in running.data.iterdir())
-            return Answer(out=[f"{size // 1024}K\t{_DATA}/{name}" for name, size in files])
+            return CommandOutput(out=[f"{size // 1024}K\t{_DATA}/{name}" for name, size in files])
         case _:
             return failed("this rehearsal's containers know df, du and ls of /data, and nothing else", status=126)
 
@@ -160,25 +170,25 @@ def _id(running: Running) -> str:
     return hashlib.sha256(running.name.encode()).hexdigest()[:12]
 
 
-def _unknown(name: str) -> Answer:
+def _unknown(name: str) -> CommandOutput:
     return failed(f"Error response from daemon: No such container: {name}")
 
 
 # --- kubectl -----------------------------------------------------------------------------------------
 
 
-async def kubectl(environment: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - one case for each command
+async def kubectl(environment: Environment, arguments: tuple[str, ...]) -> CommandOutput:  # noqa: PLR0911 - one case for each command
     """Run one kubectl command."""
     given = read(arguments, valued=_KUBECTL_VALUED)
     match given.words:
         case ["get", kind, *names] if kind in _PODS | _DEPLOYMENTS:
             return _kubectl_listed(environment, kind, names)
         case ["get", "nodes"]:
-            return Answer(out=table([["NAME", "STATUS", "ROLES"], ["rehearsal", "Ready", "control-plane"]]))
+            return CommandOutput(out=table([["NAME", "STATUS", "ROLES"], ["rehearsal", "Ready", "control-plane"]]))
         case ["describe", *target] if (running := _target(environment, target)) is not None:
-            return Answer(out=_described(running))
+            return CommandOutput(out=_described(running))
         case ["logs", *target] if (running := _target(environment, target)) is not None:
-            return Answer(out=last(running.log_lines(), given.get("--tail")))
+            return CommandOutput(out=last(running.log_lines(), given.get("--tail")))
         case ["rollout", verb, *target] if (running := _target(environment, target)) is not None:
             return await _rolled_out(verb, running)
         case ["get" | "describe" | "logs" | "rollout", *rest]:
@@ -187,7 +197,7 @@ async def kubectl(environment: Environment, arguments: tuple[str, ...]) -> Answe
             return failed(f"error: this rehearsal knows no '{' '.join(arguments) or 'kubectl'}'")
 
 
-def _kubectl_listed(environment: Environment, kind: str, names: list[str]) -> Answer:
+def _kubectl_listed(environment: Environment, kind: str, names: list[str]) -> CommandOutput:
     services = all_on(environment, RunsOn.KUBERNETES)
     if kind in _PODS:
         rows = [["NAME", "READY", "STATUS", "RESTARTS", "AGE"]]
@@ -203,7 +213,7 @@ def _kubectl_listed(environment: Environment, kind: str, names: list[str]) -> An
             for running in services
             if not names or running.name in names
         ]
-    return Answer(out=table(rows)) if len(rows) > 1 else failed("No resources found")
+    return CommandOutput(out=table(rows)) if len(rows) > 1 else failed("No resources found")
 
 
 def _described(running: Running) -> list[str]:
@@ -215,22 +225,22 @@ def _described(running: Running) -> list[str]:
     ]
 
 
-async def _rolled_out(verb: str, running: Running) -> Answer:
+async def _rolled_out(verb: str, running: Running) -> CommandOutput:
     match verb:
         case "restart":
             await running.restart()
-            return Answer(out=[f"deployment.apps/{running.name} restarted"])
+            return CommandOutput(out=[f"deployment.apps/{running.name} restarted"])
         case "undo":
             await running.redeploy()
-            return Answer(out=[f"deployment.apps/{running.name} rolled back"])
+            return CommandOutput(out=[f"deployment.apps/{running.name} rolled back"])
         case "status" if running.is_running:
-            return Answer(out=[f'deployment "{running.name}" successfully rolled out'])
+            return CommandOutput(out=[f'deployment "{running.name}" successfully rolled out'])
         case "status":
             return failed(f'error: deployment "{running.name}" exceeded its progress deadline')
         case "history":
             rows = [["REVISION", "IMAGE"]]
             rows += [[str(n), f"example/{running.name}:{v}"] for n, v in enumerate(running.deployments, start=1)]
-            return Answer(out=[f"deployment.apps/{running.name}", *table(rows)])
+            return CommandOutput(out=[f"deployment.apps/{running.name}", *table(rows)])
         case _:
             return failed(f"error: unknown command '{verb}'")
 

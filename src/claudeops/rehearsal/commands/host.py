@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from claudeops.rehearsal.commands.answer import Answer, Arguments, all_on, failed, find, last, read, table
+from claudeops.rehearsal.commands.answer import CommandArguments, CommandOutput, all_on, failed, find, last, read, table
 from claudeops.rehearsal.environment import Environment, Running
 from claudeops.rehearsal.scenario import RunsOn
 
@@ -38,7 +38,7 @@ _LOG_LINES: Final = 10  # that `systemctl status` shows
 # --- curl --------------------------------------------------------------------------------------------
 
 
-async def curl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
+async def curl(environment: Environment, arguments: tuple[str, ...]) -> CommandOutput:
     """Fetch one URL of a service of this rehearsal."""
     given = read(_split_flags(arguments), valued=_CURL_VALUED)
     running = next(
@@ -53,8 +53,8 @@ async def curl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
         got = await anyio.to_thread.run_sync(_fetch, running, method)
     except OSError:
         words = f"curl: (7) Failed to connect to 127.0.0.1 port {running.port}: Couldn't connect to server"
-        return Answer(out=_output(given, None), err=[words], status=_REFUSED)
-    return Answer(out=_output(given, got), err=got.notes if given.get("-v", "--verbose") is not None else ())
+        return CommandOutput(out=_output(given, None), err=[words], status=_REFUSED)
+    return CommandOutput(out=_output(given, got), err=got.notes if given.get("-v", "--verbose") is not None else ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ def _last_day(running: Running) -> str:
     return certificate.not_valid_after_utc.strftime("%b %e %H:%M:%S %Y GMT")
 
 
-def _output(given: Arguments, got: _Response | None) -> list[str]:
+def _output(given: CommandArguments, got: _Response | None) -> list[str]:
     """Return the lines to print: the body, unless ``-o`` sends it elsewhere, and what ``-w`` asks for."""
     text = got.body if got is not None and given.get("-o", "--output") in (None, "-") else ""
     template = (given.get("-w", "--write-out") or "").replace("\\n", "\n").replace("\\t", "\t")
@@ -121,7 +121,7 @@ def _output(given: Arguments, got: _Response | None) -> list[str]:
 # --- systemctl and journalctl ------------------------------------------------------------------------
 
 
-async def systemctl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
+async def systemctl(environment: Environment, arguments: tuple[str, ...]) -> CommandOutput:
     """Run one systemctl command."""
     given = read(arguments, valued=_SYSTEMCTL_VALUED)
     match given.words:
@@ -139,14 +139,14 @@ async def systemctl(environment: Environment, arguments: tuple[str, ...]) -> Ans
             return failed(f"systemctl: this rehearsal knows no '{' '.join(arguments)}'")
 
 
-async def journalctl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
+async def journalctl(environment: Environment, arguments: tuple[str, ...]) -> CommandOutput:
     """Show the log of a unit."""
     given = read(arguments, valued=_SYSTEMCTL_VALUED)
     unit = given.get("-u", "--unit") or ""
     running = _unit(environment, unit)
     if running is None:
-        return Answer(out=["-- No entries --"])
-    return Answer(out=last(running.log_lines(), given.get("-n", "--lines")))
+        return CommandOutput(out=["-- No entries --"])
+    return CommandOutput(out=last(running.log_lines(), given.get("-n", "--lines")))
 
 
 def _unit(environment: Environment, unit: str) -> Running | None:
@@ -157,28 +157,28 @@ def _state(running: Running) -> str:
     return "active" if running.is_running else "failed"
 
 
-def _listed(environment: Environment, *, failed_only: bool) -> Answer:
+def _listed(environment: Environment, *, failed_only: bool) -> CommandOutput:
     units = [unit for unit in all_on(environment, RunsOn.SYSTEMD) if not failed_only or not unit.is_running]
     rows = [["UNIT", "LOAD", "ACTIVE"], *([f"{unit.name}.service", "loaded", _state(unit)] for unit in units)]
-    return Answer(out=[*table(rows), f"{len(units)} loaded units listed."])
+    return CommandOutput(out=[*table(rows), f"{len(units)} loaded units listed."])
 
 
-def _active(environment: Environment, units: Sequence[str]) -> Answer:
+def _active(environment: Environment, units: Sequence[str]) -> CommandOutput:
     states = [_state(found) if (found := _unit(environment, unit)) else "inactive" for unit in units]
-    return Answer(out=states, status=0 if "active" in states else _NOT_RUNNING)
+    return CommandOutput(out=states, status=0 if "active" in states else _NOT_RUNNING)
 
 
-def _status(environment: Environment, unit: str) -> Answer:
+def _status(environment: Environment, unit: str) -> CommandOutput:
     running = _unit(environment, unit)
     if running is None:
         return failed(f"Unit {unit} could not be found.", status=_UNKNOWN)
     head = [f"{running.name}.service", f"     Active: {_state(running)} since {running.started_at.isoformat()}", ""]
-    return Answer(
+    return CommandOutput(
         out=[*head, *last(running.log_lines(), str(_LOG_LINES))], status=0 if running.is_running else _NOT_RUNNING
     )
 
 
-async def _changed(environment: Environment, verb: str, units: Sequence[str]) -> Answer:
+async def _changed(environment: Environment, verb: str, units: Sequence[str]) -> CommandOutput:
     for unit in units:
         running = _unit(environment, unit)
         if running is None:
@@ -192,4 +192,4 @@ async def _changed(environment: Environment, verb: str, units: Sequence[str]) ->
                 f"Job for {running.name}.service failed because the control process exited with error code.",
                 f'See "systemctl status {running.name}.service" and "journalctl -xeu {running.name}.service".',
             )
-    return Answer()
+    return CommandOutput()

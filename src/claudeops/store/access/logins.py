@@ -22,7 +22,7 @@ _USED: Final = (
 )
 
 
-class Logins:
+class StoredLogins:
     """Logins on record. Every method raises `StoreError` where the database does not take or give it."""
 
     def __init__(self, database: Database) -> None:

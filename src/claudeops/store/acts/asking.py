@@ -33,7 +33,7 @@ DONE_SECONDS: Final = 45.0
 """How long the asker waits for the end of a command that was taken: a session that is stopped gets its grace."""
 
 
-class Answer(StrEnum):
+class ShellAnswer(StrEnum):
     """What the asker learns."""
 
     NO_DAEMON = "no_daemon"  # nothing was asked
@@ -45,17 +45,17 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class ShellRequest:
     """What has become of a command when its asker goes on."""
 
-    answer: Answer
+    answer: ShellAnswer
     says: str  # one sentence
     command_id: int | None = None  # None: nothing was written
 
     @property
     def acknowledged(self) -> bool:
         """Tell whether the daemon has taken the command up."""
-        return self.answer in {Answer.UNDER_WAY, Answer.DONE, Answer.FAILED}
+        return self.answer in {ShellAnswer.UNDER_WAY, ShellAnswer.DONE, ShellAnswer.FAILED}
 
 
 @asynccontextmanager
@@ -79,13 +79,15 @@ async def ask_daemon(
     arguments: Mapping[str, object] | None = None,
     taken_seconds: float = TAKEN_SECONDS,
     done_seconds: float = DONE_SECONDS,
-) -> Asked:
+) -> ShellRequest:
     """Send a command to the daemon on the database, and wait for what comes of it.
 
     A command that was not taken in time is withdrawn, so that it surprises nobody later. Raises `StoreError`.
     """
     if not await served():
-        return Asked(answer=Answer.NO_DAEMON, says="No daemon runs on this database: nothing was asked of it.")
+        return ShellRequest(
+            answer=ShellAnswer.NO_DAEMON, says="No daemon runs on this database: nothing was asked of it."
+        )
     command_id = await commands.request(name, by=by, now=now(), arguments=arguments or {})
     found = await _until(commands, command_id, lambda command: command.taken_at is not None, served, taken_seconds)
     if found is not None and found.taken_at is None:
@@ -111,7 +113,7 @@ async def _until(
     return found
 
 
-def _not_taken(command_id: int, *, served: bool, seconds: float) -> Asked:
+def _not_taken(command_id: int, *, served: bool, seconds: float) -> ShellRequest:
     if not served:
         says = "The daemon ended before it had taken this up: nothing was done."
     else:
@@ -119,16 +121,16 @@ def _not_taken(command_id: int, *, served: bool, seconds: float) -> Asked:
             f"The daemon has not taken this up within {seconds:g} s, so it was withdrawn and nothing was done: "
             "the daemon is still starting, its database is away, or it hangs (`claudeops health` says which)."
         )
-    return Asked(answer=Answer.NOT_TAKEN, says=says, command_id=command_id)
+    return ShellRequest(answer=ShellAnswer.NOT_TAKEN, says=says, command_id=command_id)
 
 
-def _answer(found: Command | None, command_id: int, *, served: bool) -> Asked:
+def _answer(found: Command | None, command_id: int, *, served: bool) -> ShellRequest:
     if found is None or found.ended_at is None:
         if served:
             says = "The daemon has taken this up and is still at it."
-            return Asked(answer=Answer.UNDER_WAY, says=says, command_id=command_id)
+            return ShellRequest(answer=ShellAnswer.UNDER_WAY, says=says, command_id=command_id)
         says = "The daemon ended before it was done: the next one does it when it starts, or says that it is lost."
-        return Asked(answer=Answer.DAEMON_GONE, says=says, command_id=command_id)
+        return ShellRequest(answer=ShellAnswer.DAEMON_GONE, says=says, command_id=command_id)
     if found.error is not None:
-        return Asked(answer=Answer.FAILED, says=found.error, command_id=command_id)
-    return Asked(answer=Answer.DONE, says=found.result or "done", command_id=command_id)
+        return ShellRequest(answer=ShellAnswer.FAILED, says=found.error, command_id=command_id)
+    return ShellRequest(answer=ShellAnswer.DONE, says=found.result or "done", command_id=command_id)

@@ -9,7 +9,7 @@ import msgspec
 
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.store.acts.asking import Answer, Served, ask_daemon
+from claudeops.store.acts.asking import Served, ShellAnswer, ask_daemon
 from claudeops.store.store import Store
 
 
@@ -62,7 +62,7 @@ async def pause(
     return PauseAct(
         reason=why,
         stopping=asked.acknowledged,
-        daemon_running=asked.answer is not Answer.NO_DAEMON,
+        daemon_running=asked.answer is not ShellAnswer.NO_DAEMON,
         acknowledged=asked.acknowledged,
         result=asked.says,
     )

@@ -14,7 +14,7 @@ from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
 from claudeops.errors import StoreError
 from claudeops.store.acts import Refusal, refused
-from claudeops.store.acts.asking import Answer, Asked, Served, ask_daemon
+from claudeops.store.acts.asking import Served, ShellAnswer, ShellRequest, ask_daemon
 from claudeops.store.holds import start_refusal
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
@@ -94,14 +94,14 @@ async def stop_session(
             arguments=target.arguments,
             done_seconds=seconds,
         )
-        if asked.answer is Answer.NO_DAEMON and not queued:
+        if asked.answer is ShellAnswer.NO_DAEMON and not queued:
             says = f"Session {running[0]} is on record as running, but no daemon runs: its next start ends it."
             return refused("session", session.id, says)
     meant = [one for one in await store.records.chain(session.root_session_id) if whole_chain or one.id == session.id]
     return _stopped(session, meant, {*queued, *running}, asked)
 
 
-def _stopped(session: Session, meant: Sequence[Session], touched: set[int], asked: Asked | None) -> StopAct:
+def _stopped(session: Session, meant: Sequence[Session], touched: set[int], asked: ShellRequest | None) -> StopAct:
     left = [one.id for one in meant if one.status is not Status.ENDED]
     before = session.id if session.status is not Status.ENDED else 0
     ended = {one.id for one in meant if one.id in touched or one.id > max(touched, default=before)} - {*left}

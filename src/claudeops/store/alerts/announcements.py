@@ -18,14 +18,14 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from claudeops.domain.alerts.alert import PROBES, AlertState, Incident, IncidentStatus
-from claudeops.domain.alerts.incidents import News
+from claudeops.domain.alerts.incidents import IncidentNews
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.escalation import handover_services
 from claudeops.domain.events import NewEvent
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.notices.notice import Topic
 from claudeops.domain.probes.record import fingerprint_of
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session
 from claudeops.store.alerts.rows import services_of, to_incident
 from claudeops.store.events import raise_event, tell
@@ -80,7 +80,7 @@ class Noted:
     is_new: bool  # what it has found opened that
     known: tuple[Incident, ...]  # all that are open
 
-    def tells(self, event: NewEvent, names: Names) -> bool:
+    def tells(self, event: NewEvent, names: KnownServices) -> bool:
         """Tell whether an open incident has told what an event says."""
         if event.service is None:
             return False
@@ -99,9 +99,9 @@ def opened(connection: Connection, incident: Incident, sentence: str, *, at: dat
     tell(connection, incident_opened(incident, sentence, end), at=at)
 
 
-def begun(connection: Connection, incident: Incident, turn: News, sentence: str, *, at: datetime) -> None:
+def begun(connection: Connection, incident: Incident, turn: IncidentNews, sentence: str, *, at: datetime) -> None:
     """Tell of an incident that is open, is open again, or is more severe than it was."""
-    if turn is News.WORSE:
+    if turn is IncidentNews.WORSE:
         tell(connection, incident_worse(incident, sentence), at=at)
     else:
         opened(connection, incident, sentence, at=at)

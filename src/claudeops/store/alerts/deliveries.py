@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from claudeops.domain.alerts.alert import Decision, Delivery, Unparsed
-from claudeops.domain.alerts.register import Backlog, Kept, Posted
+from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
+from claudeops.domain.alerts.register import Backlog, Posted, StoredBody
 from claudeops.errors import StoreError
 from claudeops.store.alerts import sources
 from claudeops.store.rows import TableRow
@@ -52,19 +52,19 @@ class Waiting:
     id: int
     delivery_id: int
     received_at: datetime
-    said: Delivery
+    said: SenderBody
 
 
 # --- coming in --------------------------------------------------------------------------------------------
 
 
-def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) -> list[Kept]:
+def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) -> list[StoredBody]:
     """Write some bodies; those that say something of alerts wait to be decided about."""
     kept, waiting, received = [], [], []
     for post in posted:
         delivery_id, known = deliver(connection, post, now=now)
         received.append((post, delivery_id))
-        kept.append(Kept(key=post.said.key, repeats=known))
+        kept.append(StoredBody(key=post.said.key, repeats=known))
         if isinstance(post.said, Unparsed):
             unread(connection, delivery_id, f"the body could not be read: {post.said.why}", at=now)
         elif post.said.alerts:
@@ -76,7 +76,7 @@ def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) 
     return kept
 
 
-def _text(said: Delivery) -> str:
+def _text(said: SenderBody) -> str:
     try:
         return msgspec.json.encode(said).decode()
     except UnicodeEncodeError:  # half a surrogate pair
@@ -91,16 +91,16 @@ def deliver(connection: Connection, post: Posted, *, now: datetime) -> tuple[int
     if known is not None:
         connection.execute(_AGAIN, {"delivery": known})
         return int(known), True
-    is_read = isinstance(said, Delivery)
+    is_read = isinstance(said, SenderBody)
     values = {
         "source": said.source,
         "key": said.key,
         "received_at": post.received_at,
         "raw": post.raw,
         "status": "read" if is_read else "unparsed",
-        "remark": (said.remark or None) if isinstance(said, Delivery) else said.why,
-        "alerts": len(said.alerts) if isinstance(said, Delivery) else 0,
-        "left_out": said.left_out if isinstance(said, Delivery) else 0,
+        "remark": (said.remark or None) if isinstance(said, SenderBody) else said.why,
+        "alerts": len(said.alerts) if isinstance(said, SenderBody) else 0,
+        "left_out": said.left_out if isinstance(said, SenderBody) else 0,
         "repeats": 0,
     }
     key = connection.execute(_DELIVER, values).inserted_primary_key
@@ -111,7 +111,7 @@ def deliver(connection: Connection, post: Posted, *, now: datetime) -> tuple[int
 
 def unread(connection: Connection, delivery_id: int, because: str, *, at: datetime) -> None:
     """Write the decision about a body of which nothing can be made."""
-    row = {"delivery_id": delivery_id, "at": at, "decision": Decision.UNPARSED.value, "because": because}
+    row = {"delivery_id": delivery_id, "at": at, "decision": AlertDecision.UNPARSED.value, "because": because}
     connection.execute(_ADD_DECISION, row)
 
 
@@ -125,7 +125,7 @@ def first(connection: Connection, most: int) -> Sequence[TableRow]:
 
 def understood(row: TableRow) -> Waiting:
     """Return a row of the queue as a value. Raises `msgspec.MsgspecError`."""
-    said = msgspec.json.decode(row.said, type=Delivery)
+    said = msgspec.json.decode(row.said, type=SenderBody)
     return Waiting(id=row.id, delivery_id=row.delivery_id, received_at=row.received_at, said=said)
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, bindparam, or_, select
 
 from claudeops.domain.alerts.alert import AlertState, AlertStatus, Incident, IncidentStatus, Key, Silence
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import Done, Kept, NewChain, Posted
+from claudeops.domain.alerts.register import Done, NewChain, Posted, StoredBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.errors import StoreError
 from claudeops.store.alerts import deliveries
@@ -84,7 +84,7 @@ class Alerts:
         self._turn = anyio.Lock()
         self._bodies = _MOST_BODIES  # about as many as the last transaction had time for
 
-    async def receive(self, posted: Sequence[Posted], *, now: datetime) -> Sequence[Kept]:
+    async def receive(self, posted: Sequence[Posted], *, now: datetime) -> Sequence[StoredBody]:
         """Write some bodies before all else that waits for the database; the answers are in their order.
 
         A body that was written within the last ten minutes is counted, not written again; its alerts are decided about

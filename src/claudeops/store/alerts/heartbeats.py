@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from claudeops.domain.alerts.alert import Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import heard_again, opened, witnessed
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.record import Telling
 from claudeops.store.alerts import announcements
@@ -55,7 +55,7 @@ def _begin(connection: Connection, probe: Probe, told: Telling) -> None:
         of_incidents.next_number(connection),
         group_key=f"{_PREFIX}{probe.name}",
         services=(probe.service,),
-        severity=max(event.level, Level.WARNING, key=list(Level).index),
+        severity=max(event.level, EventLevel.WARNING, key=list(EventLevel).index),
         at=told.at,
     )
     of_incidents.write(connection, incident, before=None, at=told.at, stand_ins=(event.fingerprint,))

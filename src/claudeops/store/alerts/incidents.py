@@ -9,9 +9,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
 
-from claudeops.domain.alerts.alert import Decision, Incident, IncidentStatus, Witness, WitnessKind
+from claudeops.domain.alerts.alert import AlertDecision, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import (
-    News,
+    IncidentNews,
     SessionEnd,
     acknowledged,
     after_session,
@@ -23,8 +23,8 @@ from claudeops.domain.alerts.incidents import (
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.consequences import Consequences
 from claudeops.domain.chains.escalation import fingerprint
-from claudeops.domain.events import Level, NewEvent
-from claudeops.domain.report.evidence import BROKEN, Names
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.sessions import DecisionReason, Ending, NewSession, Session
 from claudeops.store.alerts import announcements
 from claudeops.store.alerts.announcements import Noted
@@ -66,7 +66,7 @@ _JOINED: Final = (
     .join(alert_decisions, alert_decisions.c.alert_id == alerts.c.id)
     .where(
         alert_decisions.c.session_id == bindparam("root"),
-        alert_decisions.c.decision == Decision.JOINED.value,
+        alert_decisions.c.decision == AlertDecision.JOINED.value,
         alert_decisions.c.at >= bindparam("since"),
     )
     .order_by(alert_decisions.c.id)
@@ -110,7 +110,7 @@ def write(
     before: Incident | None,
     at: datetime,
     stand_ins: tuple[str, ...] = (),
-) -> News | None:
+) -> IncidentNews | None:
     """Write an incident that is new or has changed, with its event; return what is to be told of it still.
 
     ``stand_ins`` are the events of probes whose failure it is: it needs none of its own then. Who has taken it, and its
@@ -124,20 +124,20 @@ def write(
     name = event_name(incident.number)
     turn = news(before, incident)
     match turn:
-        case News.OPENED | News.REOPENED:
+        case IncidentNews.OPENED | IncidentNews.REOPENED:
             if not announcements.adopt(connection, incident, stand_ins):
                 _raise(connection, incident, at=at)
-        case News.WORSE:
+        case IncidentNews.WORSE:
             if connection.execute(select(events.c.id).where(*_own_event(incident.number))).first() is not None:
                 _raise(connection, incident, at=at)
-        case News.RESOLVED:
+        case IncidentNews.RESOLVED:
             resolve_event(connection, name, at=at)
             announcements.resolved(connection, incident, at=at)
-        case News.ACKNOWLEDGED:
+        case IncidentNews.ACKNOWLEDGED:
             announcements.acknowledged(connection, incident, at=at)
         case None:
             pass
-    return turn if turn in {News.OPENED, News.REOPENED, News.WORSE} else None
+    return turn if turn in {IncidentNews.OPENED, IncidentNews.REOPENED, IncidentNews.WORSE} else None
 
 
 def _raise(connection: Connection, incident: Incident, *, at: datetime) -> None:
@@ -166,14 +166,16 @@ def _event(incident: Incident) -> NewEvent:
     again = f", for the {incident.reopened + 1}. time" if incident.reopened else ""
     message = f"incident {incident.number} is open{again}: {join_names(incident.services)}"
     service = incident.services[0] if len(incident.services) == 1 else None
-    level = max(Level.WARNING, incident.severity, key=rank)
+    level = max(EventLevel.WARNING, incident.severity, key=rank)
     return NewEvent(level=level, message=message, service=service, fingerprint=event_name(incident.number))
 
 
 # --- the end of a session ---------------------------------------------------------------------------------
 
 
-def note_end(connection: Connection, session: Session, ending: Ending, outcome: Consequences, *, names: Names) -> Noted:
+def note_end(
+    connection: Connection, session: Session, ending: Ending, outcome: Consequences, *, names: KnownServices
+) -> Noted:
     """Have the end of a session witness the end of incidents, or open one for what it has found.
 
     Call it before the session's own events are raised: they belong to what it has opened.
@@ -220,7 +222,9 @@ def with_news(connection: Connection, new: NewSession, parent: Session, *, at: d
     return replace(new, context=replace(new.context, findings=f"{told}\n{new.context.findings}"))
 
 
-def _said(connection: Connection, session: Session, ending: Ending, outcome: Consequences, names: Names) -> SessionEnd:
+def _said(
+    connection: Connection, session: Session, ending: Ending, outcome: Consequences, names: KnownServices
+) -> SessionEnd:
     rows = connection.execute(_ACTED, {"session": session.id})
     acted: dict[str, datetime] = {}
     for row in rows:
@@ -242,7 +246,9 @@ def _has_alerts(connection: Connection, number: int) -> bool:
     return connection.execute(select(alerts.c.id).where(alerts.c.incident_id == number).limit(1)).first() is not None
 
 
-def _found(connection: Connection, session: Session, ending: Ending, known: Iterable[Incident], *, names: Names) -> int:
+def _found(
+    connection: Connection, session: Session, ending: Ending, known: Iterable[Incident], *, names: KnownServices
+) -> int:
     """Return the incident of what a session has found to be broken: the open one of such a service, or a new one."""
     report = ending.extraction.report
     checks = () if report is None else [check for check in report.services_checked if check.status in BROKEN]
@@ -255,7 +261,7 @@ def _found(connection: Connection, session: Session, ending: Ending, known: Iter
         next_number(connection),
         group_key=f"service:{min(broken)}",
         services=broken.values(),
-        severity=Level.CRITICAL,
+        severity=EventLevel.CRITICAL,
         at=ending.ended_at,
     )
     incident = replace(

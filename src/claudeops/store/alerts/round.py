@@ -11,13 +11,13 @@ from typing import Final
 
 from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
-from claudeops.domain.alerts.alert import PROBES, AlertState, Decision, Delivery, Incident, Key
+from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, Incident, Key, SenderBody
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.incidents import News
-from claudeops.domain.alerts.register import Done, Filed, NewChain, Outcome, Posted, Ruling, Start
+from claudeops.domain.alerts.incidents import IncidentNews
+from claudeops.domain.alerts.register import Done, Filed, IntakeOutcome, NewChain, Posted, Ruling, Start
 from claudeops.domain.alerts.situation import Circumstances
-from claudeops.domain.probes.machine import Change, Turn
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import Session
 from claudeops.formats.senders import of_probe
 from claudeops.store.alerts import announcements
@@ -98,27 +98,27 @@ class Round:
         self._rulings: list[tuple[int | None, Ruling]] = []  # with their deliveries
         self._starts: list[Start] = []
         self._suppressed: dict[int, int] = {}
-        self._turns: dict[int, News] = {}  # by incident
+        self._turns: dict[int, IncidentNews] = {}  # by incident
         self._unstarted: dict[int, str] = {}  # why there is no chain, by incident
         self._is_whole = True  # all of it belongs into one transaction
 
     # --- what is decided --------------------------------------------------------------------------------
 
-    def decide(self, said: Delivery, delivery_id: int, *, at: datetime) -> None:
+    def decide(self, said: SenderBody, delivery_id: int, *, at: datetime) -> None:
         """Decide about the alerts of a body that is on record; ``at``: when it came."""
         said = _clipped(said)
         own = {(said.source, alert.fingerprint) for alert in said.alerts}
         rulings = self._gather(lambda: self._desk.take(said, self._now), delivery_id, own, at)
         mine = tuple(ruling for ruling in rulings if ruling.alert in own)
-        again = sum(ruling.decision is Decision.DUPLICATE for ruling in mine)
+        again = sum(ruling.decision is AlertDecision.DUPLICATE for ruling in mine)
         self.done.filed.append(Filed(key=said.key, alerts=len(said.alerts), duplicates=again, rulings=mine))
 
-    def take_probes(self, rows: Sequence[Change], incident: str) -> None:
+    def take_probes(self, rows: Sequence[ProbeChange], incident: str) -> None:
         """Decide about probes that fail, as one group of alerts."""
         said = [delivery for change in rows if (delivery := of_probe(change)) is not None]
         if said:
             told = tuple(alert for delivery in said for alert in delivery.alerts)
-            whole = Delivery(source=PROBES, key=said[0].key, alerts=told, group_key=incident)
+            whole = SenderBody(source=PROBES, key=said[0].key, alerts=told, group_key=incident)
             self.recall([whole])
             self._take(whole)
 
@@ -131,13 +131,13 @@ class Round:
         self._witness_probes()
         self._gather(lambda: self._desk.tick(self._now), None, set(), self._now)
 
-    def _take(self, said: Delivery) -> None:
+    def _take(self, said: SenderBody) -> None:
         """Write what probes say, and decide about it."""
         delivery_id, _ = deliver(self.connection, Posted(said=said, received_at=self._now), now=self._now)
         self.decide(said, delivery_id, at=self._now)
 
     def _gather(
-        self, ask: Callable[[], Outcome], delivery_id: int | None, own: set[Key], at: datetime
+        self, ask: Callable[[], IntakeOutcome], delivery_id: int | None, own: set[Key], at: datetime
     ) -> Sequence[Ruling]:
         known = self._desk.incidents()
         out = ask()
@@ -153,7 +153,7 @@ class Round:
             self._suppressed[silence] = self._suppressed.get(silence, 0) + more
         return out.rulings
 
-    def recall(self, bodies: Iterable[Delivery]) -> None:
+    def recall(self, bodies: Iterable[SenderBody]) -> None:
         """Have the desk know what is on record of the alerts in some bodies."""
         keys = [(said.source, alert.fingerprint) for said in map(_clipped, bodies) for alert in said.alerts]
         unknown = [key for key in dict.fromkeys(keys) if self._desk.state(key) is None]
@@ -175,17 +175,17 @@ class Round:
         stands = {row.name: row for row in self.connection.execute(_STATES)}
         for state in firing:
             row = stands.get(state.fingerprint)
-            if row is not None and row.state != State.UP.value:
+            if row is not None and row.state != ProbeState.UP.value:
                 continue
             since = self._now if row is None or row.since is None else row.since
             if state.said_at is not None and since <= state.said_at:  # the clock was set back
                 since = state.said_at + timedelta(microseconds=1)
-            change = Change(
+            change = ProbeChange(
                 probe=state.fingerprint,
                 service=state.service,
-                before=State.DOWN,
-                after=State.UP,
-                turn=Turn.BETTER,
+                before=ProbeState.DOWN,
+                after=ProbeState.UP,
+                turn=ProbeChangeKind.BETTER,
                 at=since,
                 detail="it is no longer declared" if row is None else row.detail,
             )
@@ -308,7 +308,7 @@ class Round:
         noted: set[tuple[int, int]] = set()
         for delivery_id, ruling in self._rulings:
             root = ruling.root_session_id
-            is_of_start = ruling.decision is Decision.STARTED or _joins_start(ruling)
+            is_of_start = ruling.decision is AlertDecision.STARTED or _joins_start(ruling)
             if root is None and is_of_start and ruling.incident is not None:
                 root = roots.get(ruling.incident)
             if root is not None and ruling.incident is not None and (root, ruling.incident) not in noted:
@@ -381,10 +381,10 @@ def _named(keys: Iterable[Key]) -> Iterator[Select[tuple[object, ...]]]:
 
 def _joins_start(ruling: Ruling) -> bool:
     """Tell whether an alert has joined a chain that has no session yet."""
-    return ruling.decision is Decision.JOINED and ruling.root_session_id is None
+    return ruling.decision is AlertDecision.JOINED and ruling.root_session_id is None
 
 
-def _clipped(said: Delivery) -> Delivery:
+def _clipped(said: SenderBody) -> SenderBody:
     """Return a body whose fingerprints are as columns hold them."""
     if all(len(alert.fingerprint) <= NAME_LENGTH and alert.fingerprint.isprintable() for alert in said.alerts):
         return said

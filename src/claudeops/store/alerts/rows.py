@@ -7,9 +7,17 @@ from typing import TypeVar
 
 import msgspec
 
-from claudeops.domain.alerts.alert import AlertState, AlertStatus, Decision, Incident, IncidentStatus, Silence, Witness
+from claudeops.domain.alerts.alert import (
+    AlertDecision,
+    AlertState,
+    AlertStatus,
+    Incident,
+    IncidentStatus,
+    Silence,
+    Witness,
+)
 from claudeops.domain.alerts.matchers import Matcher, read_matchers
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.store.rows import TableRow
 from claudeops.text import json_text, unique
 
@@ -58,7 +66,7 @@ def to_state(row: TableRow) -> AlertState:
         fingerprint=row.fingerprint,
         name=row.name,
         service=row.service,
-        severity=Level(row.severity),
+        severity=EventLevel(row.severity),
         status=AlertStatus(row.status),
         labels=_decoded(row.labels, dict[str, str], {}),
         annotations=_decoded(row.annotations, dict[str, str], {}),
@@ -74,7 +82,7 @@ def to_state(row: TableRow) -> AlertState:
         flapping=row.flapping,
         why_asked_at=row.why_asked_at,
         contested_at=row.contested_at,
-        decision=None if row.decision is None else Decision(row.decision),
+        decision=None if row.decision is None else AlertDecision(row.decision),
         service_by=row.service_by or "",
         sender_group=row.sender_group or "",
         group_key=row.group_key,
@@ -114,7 +122,7 @@ def to_incident(row: TableRow) -> Incident:
         number=row.number,
         group_key=row.group_key,
         services=services_of(row.services) or (row.service,),
-        severity=Level(row.severity),
+        severity=EventLevel(row.severity),
         status=IncidentStatus(row.status),
         opened_at=row.opened_at,
         fired_at=row.fired_at,

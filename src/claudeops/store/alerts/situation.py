@@ -10,12 +10,12 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, select
 
 from claudeops.domain.alerts.alert import Silence
-from claudeops.domain.alerts.situation import Chain, Circumstances, Situation
+from claudeops.domain.alerts.situation import Circumstances, OpenChain, Situation
 from claudeops.domain.calls import PastAction
 from claudeops.domain.chains.cooldown import left, used_up
 from claudeops.domain.chains.escalation import EscalationRules, handover_services
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import Status, Trigger
 from claudeops.store import queries
 from claudeops.store.alerts.rows import services_of, to_silence
@@ -36,7 +36,7 @@ _STARTS: Final = select(sessions.c.created_at).where(
     sessions.c.created_at > bindparam("since"),
 )
 _ACTIONS: Final = select(cooldown_actions).where(cooldown_actions.c.timestamp > bindparam("since"))
-_DOWN: Final = select(probes.c.service).where(probes.c.state == State.DOWN.value).distinct()
+_DOWN: Final = select(probes.c.service).where(probes.c.state == ProbeState.DOWN.value).distinct()
 
 
 def situation(connection: Connection, about: Circumstances, now: datetime) -> Situation:
@@ -63,7 +63,7 @@ def up_since(connection: Connection, key: Callable[[str], str]) -> Mapping[str, 
     up: dict[str, datetime | None] = {}
     for sight in queries.sights(connection):
         name = key(sight.service)
-        seen = sight.began_at if sight.state is State.UP and not sight.failed else None
+        seen = sight.began_at if sight.state is ProbeState.UP and not sight.failed else None
         before = up.get(name, seen)
         up[name] = None if seen is None or before is None else min(before, seen)
     return {name: at for name, at in up.items() if at is not None}
@@ -84,9 +84,9 @@ def _paused(hold: Hold | None) -> str:
     return f"{hold.by or 'an operator'} has paused the daemon: {hold.reason}"
 
 
-def _chains(connection: Connection) -> Iterable[Chain]:
+def _chains(connection: Connection) -> Iterable[OpenChain]:
     """Return the chains that are about something: of an incident, or handed over with findings."""
-    found: dict[int, Chain] = {}
+    found: dict[int, OpenChain] = {}
     about: defaultdict[int, dict[str, None]] = defaultdict(dict)
     for row in connection.execute(_CHAINS):
         root = row.root_session_id
@@ -100,7 +100,7 @@ def _chains(connection: Connection) -> Iterable[Chain]:
             about[root].update(dict.fromkeys(services_of(row.services)))
         else:
             number = found[root].incident if root in found else None
-        found[root] = Chain(services=tuple(about[root]), incident=number, root_session_id=root)
+        found[root] = OpenChain(services=tuple(about[root]), incident=number, root_session_id=root)
     return [chain for chain in found.values() if chain.services]
 
 

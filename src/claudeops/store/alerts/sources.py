@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, select, text, update
 from claudeops.domain.alerts.alert import Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.chains.escalation import fingerprint
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.store.events import raise_event, reopen_event, resolve_event
 from claudeops.store.tables import alert_sources
 from claudeops.store.tables.columns import Name, UtcDateTime
@@ -81,7 +81,7 @@ def _judge(connection: Connection, post: Posted, *, readable: bool, now: datetim
     if readable:
         reopen_event(connection, name, since=now - SAME_TROUBLE)
     message = f"{said.source} sends what cannot be read: {said.why}"
-    event = NewEvent(level=Level.WARNING, message=message, fingerprint=name)
+    event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=name)
     raise_event(connection, event, session_id=None, at=now)
     return False
 

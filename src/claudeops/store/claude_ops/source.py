@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Trigger
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
@@ -43,11 +43,11 @@ _OUTCOMES: Final = {
     "failed": Outcome.ERROR,
 }
 _TRIGGERS: Final = {trigger.value: trigger for trigger in Trigger} | {"webhook": Trigger.ALERT}
-_LEVELS: Final = {level.value: level for level in Level}
+_LEVELS: Final = {level.value: level for level in EventLevel}
 _BUSY_SECONDS: Final = 10.0
 
 
-class Source:
+class ClaudeOpsFile:
     """One file, for as long as `opened` keeps it open: one moment of it, whoever writes to it meanwhile."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -77,7 +77,7 @@ class Source:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Source]:
+def opened(path: Path) -> Iterator[ClaudeOpsFile]:
     """Open the file, or the one in the directory.
 
     Raises `MissingInputError`, `ConfigurationError` for another program's file, or `DatabaseUnavailableError` for one
@@ -88,7 +88,7 @@ def opened(path: Path) -> Iterator[Source]:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as there:
             there.text_factory = lambda raw: raw.decode("utf-8", "replace")
             there.execute("BEGIN")  # one moment for all tables
-            source = Source(there)
+            source = ClaudeOpsFile(there)
             if not source.tables >= CLAUDE_OPS_TABLES:
                 raise ConfigurationError(
                     f"{file} is not the database of Claude Ops: name the claudeops.db of its state directory.",
@@ -127,9 +127,9 @@ def trigger(value: object, *, has_parent: bool) -> Trigger:
     return Trigger.ESCALATION if has_parent else _TRIGGERS.get(str(value), Trigger.MANUAL)
 
 
-def level(value: object) -> Level:
+def level(value: object) -> EventLevel:
     """Return an event's level."""
-    return _LEVELS.get(str(value).lower(), Level.INFO)
+    return _LEVELS.get(str(value).lower(), EventLevel.INFO)
 
 
 def service_status(value: object) -> ServiceStatus | None:

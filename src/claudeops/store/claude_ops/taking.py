@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, insert, select, update
 
-from claudeops.domain.calls import Held
+from claudeops.domain.calls import Rechecked
 from claudeops.domain.memories.categories import category_of
 from claudeops.domain.memories.confidence import bounded
 from claudeops.domain.memories.memory import Trust
@@ -24,7 +24,17 @@ from claudeops.domain.memories.refusal import refusal_of
 from claudeops.domain.report.report import CheckSource
 from claudeops.domain.sessions import DecisionReason, NewSession, Outcome
 from claudeops.errors import StoreError
-from claudeops.store.claude_ops.source import Row, Source, level, moment, outcome, service_status, text, trigger, whole
+from claudeops.store.claude_ops.source import (
+    ClaudeOpsFile,
+    Row,
+    level,
+    moment,
+    outcome,
+    service_status,
+    text,
+    trigger,
+    whole,
+)
 from claudeops.store.database import Database
 from claudeops.store.rows import queued_values
 from claudeops.store.tables import commands, cooldown_actions, events, memories, service_checks, sessions
@@ -54,7 +64,7 @@ class Takeover:
         self._database = database
 
     async def take(
-        self, source: Source, *, by: str, path: str, redact: Callable[[str], str], now: datetime
+        self, source: ClaudeOpsFile, *, by: str, path: str, redact: Callable[[str], str], now: datetime
     ) -> TakenOver:
         """Take everything over, unless this source was taken over before."""
         origin = source.origin
@@ -217,7 +227,7 @@ class _Taking:
                 "success": bool(row["success"]),
                 "tier": whole(row["tier"]) or 1,
                 "error": self._clean(row["error"]),
-                "held": Held.UNKNOWN.value,  # nobody looks after it now
+                "held": Rechecked.UNKNOWN.value,  # nobody looks after it now
                 "held_checked_at": self.now,
             }
 

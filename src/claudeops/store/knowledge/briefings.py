@@ -16,7 +16,7 @@ from claudeops.errors import StaleAttemptError
 from claudeops.store.database import Database
 from claudeops.store.knowledge.history import on_record
 from claudeops.store.tables import memories, session_memories, session_texts, sessions
-from claudeops.wording.prompt.knowledge import OnRecord
+from claudeops.wording.prompt.knowledge import KnownFacts
 
 _RUNS: Final = select(sessions.c.id).where(
     sessions.c.id == bindparam("session"),
@@ -58,7 +58,7 @@ class Briefings:
 
     async def on_record(
         self, session: Session, *, about: Sequence[str], kinds: Iterable[str], rules: EscalationRules, now: datetime
-    ) -> OnRecord:
+    ) -> KnownFacts:
         """Return what a session that is about to start should know of the past.
 
         ``about`` are the services of its chain; without any, cases are told of those that are unwell or were acted upon

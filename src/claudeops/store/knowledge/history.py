@@ -14,15 +14,15 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
-from claudeops.domain.calls import Held, VerdictKind
+from claudeops.domain.calls import Rechecked, VerdictKind
 from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEntry, PastChain, cases_of
 from claudeops.domain.chains import cooldown
 from claudeops.domain.chains.consequences import NO_RESULT_SEEN
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import counted_by
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import STATUS_OF, worst
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.domain.sessions import Session
 from claudeops.policy.audit import TOO_LATE
@@ -30,7 +30,7 @@ from claudeops.store import queries
 from claudeops.store.rows import TableRow, to_handover
 from claudeops.store.tables import cooldown_actions, events, probes, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key, clip, one_line
-from claudeops.wording.prompt.knowledge import LastVerdict, OnRecord, Tried
+from claudeops.wording.prompt.knowledge import KnownFacts, LastVerdict, Tried
 
 _NO_CHAIN: Final = 0
 """The chain of whoever reads the cases without being a session."""
@@ -123,14 +123,14 @@ def on_record(
     kinds: Iterable[str],
     rules: EscalationRules,
     now: datetime,
-) -> OnRecord:
+) -> KnownFacts:
     """Return what a session that is about to start should know.
 
     ``about`` are the services of its chain; without any, cases are told of those that are unwell or were acted upon
     lately. ``kinds`` are the kinds of action that its tier grants.
     """
     services = about or _noteworthy(connection, rules, now)
-    return OnRecord(
+    return KnownFacts(
         cooldowns=cooldown.left(queries.ledger(connection, rules, now), kinds, rules.limits, now),
         last_verdicts=_last_verdicts(connection, rules, now),
         cases=_cases(connection, session.root_session_id, services, rules=rules, now=now),
@@ -182,8 +182,8 @@ def _last_verdicts(connection: Connection, rules: EscalationRules, now: datetime
 
 def _seen_by(rows: Sequence[TableRow], service: str) -> LastVerdict | None:
     """Return how the probes of a service see it, as of the oldest look that says so; the rows begin with that."""
-    status = worst(State(row.state) for row in rows)
-    row = next((row for row in rows if STATUS_OF.get(State(row.state)) is status), None)
+    status = worst(ProbeState(row.state) for row in rows)
+    row = next((row for row in rows if STATUS_OF.get(ProbeState(row.state)) is status), None)
     if status is None or row is None:
         return None
     detail = f"{row.name}: {row.detail}" if row.detail else row.name
@@ -197,7 +197,7 @@ def _cases(
     connection: Connection, root: int, services: Sequence[str], *, rules: EscalationRules, now: datetime
 ) -> tuple[Case, ...]:
     """Return the cases of the services, and of those that met the same conditions under another name."""
-    names = Names(rules.other_names, clip)
+    names = KnownServices(rules.other_names, clip)
     same = _same_condition(connection, root)
     wanted: dict[str, set[str]] = {}
     for name in (*services, *(name for name in same.values() if name)):
@@ -219,7 +219,7 @@ def _same_condition(connection: Connection, root: int) -> dict[int, str | None]:
     return {row.root_session_id: row.service for row in rows}
 
 
-def _spellings(name: str, written: set[str], names: Names, rules: EscalationRules) -> tuple[str, ...]:
+def _spellings(name: str, written: set[str], names: KnownServices, rules: EscalationRules) -> tuple[str, ...]:
     """Return the names under which a service may stand in rows, the one that it is counted by first."""
     pairs = [(other, counted) for other, counted in rules.other_names.items() if names.of(counted) == name]
     counted = [counted for _, counted in pairs] or sorted(written)
@@ -245,7 +245,7 @@ def _history(
                 kind=row.action_type,
                 at=row.timestamp,
                 success=_success(row),
-                held=None if row.held is None else Held(row.held),
+                held=None if row.held is None else Rechecked(row.held),
                 held_at=row.held_checked_at,
             )
             for row in reversed(entries)

@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
 from claudeops.domain.alerts.alert import IncidentStatus
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import ApprovalStatus, visible
 from claudeops.domain.notices.notice import (
     ABOUT_TARGETS,
@@ -25,7 +25,7 @@ from claudeops.domain.notices.notice import (
     PICKY,
     REFUSED,
     UNROUTED,
-    Delivery,
+    DeliveryOutcome,
     Notice,
     Pending,
     Settled,
@@ -34,7 +34,7 @@ from claudeops.domain.notices.notice import (
     decoded,
     encoded,
 )
-from claudeops.domain.notices.refusals import CONTENT, Refusal
+from claudeops.domain.notices.refusals import CONTENT, RefusalSubject
 from claudeops.domain.notices.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
@@ -90,7 +90,7 @@ class Outbox:
 
     async def asking(self, now: datetime) -> frozenset[str]:
         """Return the targets for which a question to people is due that was never tried, or without a known end."""
-        unclear = and_(outbox.c.attempts < QUESTION_TRIES, outbox.c.result == Delivery.UNKNOWN.value)
+        unclear = and_(outbox.c.attempts < QUESTION_TRIES, outbox.c.result == DeliveryOutcome.UNKNOWN.value)
         due = select(outbox.c.target).where(
             outbox.c.topic == Topic.APPROVAL.value,
             or_(outbox.c.attempts == 0, unclear),
@@ -127,7 +127,7 @@ class Outbox:
         query = select(outbox.c.delivered_at).where(
             outbox.c.target == target,
             outbox.c.delivered_at > since,
-            outbox.c.result == Delivery.DELIVERED.value,
+            outbox.c.result == DeliveryOutcome.DELIVERED.value,
         )
         return await self._database.read(lambda connection: connection.execute(query).scalars().all())
 
@@ -142,17 +142,19 @@ class Outbox:
 
         def write(connection: Connection) -> Sequence[int]:
             written = [each for each in settled if _settle(connection, each, now=now)]
-            if any(each.result is Delivery.DELIVERED for each in written):
+            if any(each.result is DeliveryOutcome.DELIVERED for each in written):
                 for kind in (DEAD, PICKY, REFUSED):
                     resolve_event(connection, f"{kind}{clip(target)}", at=now)
                 _hear_again(connection, target, now=now)
             dead = [each for each in written if _is_dead(each)]
             if dead:
                 _tell_of_death(connection, target, dead, now=now)
-            refused = [each for each in written if each.cause is not None and each.cause.refusal is Refusal.TARGET]
+            refused = [
+                each for each in written if each.cause is not None and each.cause.refusal is RefusalSubject.TARGET
+            ]
             if refused:
                 _tell_of_refusal(connection, target, refused[-1], now=now)
-            failed = [each.id for each in written if each.result in {Delivery.FAILED, Delivery.UNKNOWN}]
+            failed = [each.id for each in written if each.result in {DeliveryOutcome.FAILED, DeliveryOutcome.UNKNOWN}]
             return _unheard(connection, failed, now=now) if failed else ()
 
         for approval_id in await self._database.write(write):
@@ -204,7 +206,7 @@ def _return_strays(connection: Connection, names: Collection[str], *, now: datet
     """Suppress what is on its way to targets that the operator has taken away; their notices are kept as rows."""
     stray = and_(outbox.c.delivered_at.is_(None), outbox.c.target.not_in((*names, UNROUTED)))
     if connection.execute(select(outbox.c.id).where(stray).limit(1)).first() is not None:
-        over = {"result": Delivery.SUPPRESSED.value, "error": _GONE, "delivered_at": now, "lease_until": None}
+        over = {"result": DeliveryOutcome.SUPPRESSED.value, "error": _GONE, "delivered_at": now, "lease_until": None}
         connection.execute(update(outbox).where(stray).values(over))
 
 
@@ -221,7 +223,12 @@ def _route_one(connection: Connection, row: TableRow, routing: _Routing) -> None
         why, told = _DEALT_WITH, ()
     if notice is None or not told:
         # Without its key, so that the same can be told once somebody wants it.
-        over = {"result": Delivery.SUPPRESSED.value, "error": why, "delivered_at": routing.now, "dedupe_key": None}
+        over = {
+            "result": DeliveryOutcome.SUPPRESSED.value,
+            "error": why,
+            "delivered_at": routing.now,
+            "dedupe_key": None,
+        }
         connection.execute(update(outbox).where(outbox.c.id == row.id).values(over))
         return
     for target in routing.targets:
@@ -292,7 +299,7 @@ def _claim(connection: Connection, target: str, now: datetime, until: datetime, 
         pending = _to_pending(row)
         if pending is None or _is_answered(connection, pending.notice, now=now):
             why = _UNREADABLE if pending is None else _ANSWERED
-            _settle(connection, Settled(id=row.id, result=Delivery.SUPPRESSED, error=why), now=now)
+            _settle(connection, Settled(id=row.id, result=DeliveryOutcome.SUPPRESSED, error=why), now=now)
             continue
         taken = {"lease_until": until, "attempts": row.attempts + 1, "result": None, "payload": encoded(pending.notice)}
         connection.execute(update(outbox).where(outbox.c.id == row.id).values(taken))
@@ -324,7 +331,7 @@ def _to_pending(row: TableRow) -> Pending | None:
     if notice is None:
         return None
     # An attempt without a known end, because the time ran out or its daemon died, may have been delivered.
-    unclear = row.attempts > 0 and row.result in {None, Delivery.UNKNOWN.value}
+    unclear = row.attempts > 0 and row.result in {None, DeliveryOutcome.UNKNOWN.value}
     again = msgspec.structs.replace(notice, again=notice.again or unclear)
     return Pending(id=row.id, target=row.target, notice=again, created_at=row.created_at, attempts=row.attempts)
 
@@ -333,7 +340,7 @@ def _settle(connection: Connection, settled: Settled, *, now: datetime) -> bool:
     """Write what came of a row; ``False``: it is over already."""
     values: dict[str, object] = {"lease_until": None, "not_before": settled.again_at}
     if settled.result is None:  # not tried: as if it had not been claimed
-        values |= {"attempts": outbox.c.attempts - 1, "result": Delivery.FAILED.value}
+        values |= {"attempts": outbox.c.attempts - 1, "result": DeliveryOutcome.FAILED.value}
     else:
         values |= {"result": settled.result.value, "error": settled.error or None}
     if settled.again_at is None:
@@ -349,24 +356,24 @@ def _settle(connection: Connection, settled: Settled, *, now: datetime) -> bool:
 
 
 def _is_dead(settled: Settled) -> bool:
-    return settled.again_at is None and settled.result in {Delivery.FAILED, Delivery.UNKNOWN}
+    return settled.again_at is None and settled.result in {DeliveryOutcome.FAILED, DeliveryOutcome.UNKNOWN}
 
 
 def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settled], *, now: datetime) -> None:
     remedy = f"see what `claudeops notify test {target}` says."
     if all(each.cause == CONTENT for each in dead):
         message = f"{target} refuses some notifications ({_said(dead[0])}), which go another way: {remedy}"
-        event = NewEvent(level=Level.WARNING, message=message, fingerprint=f"{PICKY}{clip(target)}")
+        event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=f"{PICKY}{clip(target)}")
     else:
         message = f"notifications to {target} have failed for a day and go another way: {remedy}"
-        event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_dead_name(target))
+        event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=_dead_name(target))
     raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
 
 
 def _tell_of_refusal(connection: Connection, target: str, refused: Settled, *, now: datetime) -> None:
     remedy = refused.cause.remedy if refused.cause is not None else ""
     message = f"{target} takes no notifications until somebody mends it ({_said(refused)}): {remedy}."
-    event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_refused_name(target))
+    event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=_refused_name(target))
     raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
 
 
@@ -413,7 +420,7 @@ def _is_unheard(connection: Connection, approval_id: int, *, now: datetime) -> b
         f"approval {approval_id} has reached nobody ({said}): see what `claudeops notify test {rows[0].target}` says; "
         "no call that needs approval runs meanwhile."
     )
-    event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_UNHEARD)
+    event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=_UNHEARD)
     raise_event(connection, event, session_id=None, at=now)
     return True
 
@@ -422,8 +429,8 @@ def _has_failed(row: TableRow) -> bool:
     """Tell whether a target is known not to have got a question: one that gave no answer may have got it."""
     if row.attempts < 1:
         return False
-    unclear = row.result == Delivery.UNKNOWN.value and row.attempts >= QUESTION_TRIES
-    return bool(unclear or row.result == Delivery.FAILED.value)
+    unclear = row.result == DeliveryOutcome.UNKNOWN.value and row.attempts >= QUESTION_TRIES
+    return bool(unclear or row.result == DeliveryOutcome.FAILED.value)
 
 
 def _hear_again(connection: Connection, target: str, *, now: datetime) -> None:

@@ -14,7 +14,7 @@ from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approval_messages, approvals
 from claudeops.store.verdicts import to_approval
-from claudeops.wording.notices.approving import NO, YES, Asked, Unedited
+from claudeops.wording.notices.approving import NO, YES, QuestionRow, Unedited
 
 _GIVEN_UP: Final = timedelta(days=1)
 """How old a message may be that is still edited: a chat that refuses for so long does so for good."""
@@ -78,25 +78,25 @@ class Questions:
 
         return await self._database.write(write, urgent=True)
 
-    async def by_token(self, digest: str) -> Asked | None:
+    async def by_token(self, digest: str) -> QuestionRow | None:
         """Return the message with a token, and what the token says."""
         columns = approval_messages.c
         query = select(approval_messages).where(or_(columns.yes_digest == digest, columns.no_digest == digest))
 
-        def find(connection: Connection) -> Asked | None:
+        def find(connection: Connection) -> QuestionRow | None:
             row = connection.execute(query.limit(1)).first()
             return None if row is None else _to_asked(row, says=YES if row.yes_digest == digest else NO)
 
         return await self._database.read(find)
 
-    async def asking(self, approval_id: int, targets: Collection[str]) -> Sequence[Asked]:
+    async def asking(self, approval_id: int, targets: Collection[str]) -> Sequence[QuestionRow]:
         """Return the messages of some targets that ask one question and are known to have arrived."""
         columns = approval_messages.c
         query = select(approval_messages).where(
             columns.approval_id == approval_id, columns.target.in_(targets), columns.external_id.is_not(None)
         )
 
-        def find(connection: Connection) -> Sequence[Asked]:
+        def find(connection: Connection) -> Sequence[QuestionRow]:
             return [_to_asked(row) for row in connection.execute(query.order_by(columns.id))]
 
         return await self._database.read(find)
@@ -141,8 +141,8 @@ class Questions:
         await self._database.write(lambda connection: connection.execute(done), urgent=True)
 
 
-def _to_asked(row: TableRow, *, says: ApprovalStatus | None = None) -> Asked:
-    return Asked(
+def _to_asked(row: TableRow, *, says: ApprovalStatus | None = None) -> QuestionRow:
+    return QuestionRow(
         id=row.id,
         approval_id=row.approval_id,
         call_hash=row.call_hash,

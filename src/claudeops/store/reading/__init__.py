@@ -27,7 +27,7 @@ __all__ = [
     "Connection",
     "Listing",
     "Page",
-    "Part",
+    "QueryPart",
     "named",
     "opened",
     "page",
@@ -63,7 +63,7 @@ def opened(url: str) -> Iterator[Connection]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QueryPart:
     """Some of a query's rows."""
 
     condition: ColumnElement[bool]
@@ -84,7 +84,7 @@ def page(
     wanted: Listing,
     read: Callable[[TableRow], T],
     *,
-    either: Sequence[ColumnElement[bool] | Part] | None = None,
+    either: Sequence[ColumnElement[bool] | QueryPart] | None = None,
 ) -> Page[T]:
     """Return one page of a query's rows, the highest ``key`` first; ``key`` is an id, and is among its columns.
 
@@ -100,7 +100,7 @@ def page(
     if wanted.after is not None:
         query = query.where(key > wanted.after)
     oldest = wanted.after is not None and wanted.before is None
-    parts = (one if isinstance(one, Part) else Part(one) for one in either or ())
+    parts = (one if isinstance(one, QueryPart) else QueryPart(one) for one in either or ())
     first = [part.first(query, key, wanted.limit + 1, oldest=oldest) for part in parts]
     if len(first) == 1:
         query = first[0]

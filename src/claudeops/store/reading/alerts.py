@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, or_, select
 
-from claudeops.domain.alerts.alert import AlertStatus, Decision
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import AlertDecision, AlertStatus
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.store.reading import named, page
 from claudeops.store.rows import TableRow
@@ -25,7 +25,7 @@ class AlertEntry(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str  # by which its sender means it again
     name: str
     service: str
-    severity: Level
+    severity: EventLevel
     status: AlertStatus
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -36,7 +36,7 @@ class AlertEntry(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: datetime
     times: int  # that it was received
     flapping: bool
-    decision: Decision | None  # the latest
+    decision: AlertDecision | None  # the latest
     incident: int | None  # its number
 
 
@@ -57,7 +57,7 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool = False)
 def silenced_alerts() -> Select[Any]:
     """Return the question for alerts that fire and that a silence holds back."""
     return select(alerts, alerts.c.count.label("times")).where(
-        alerts.c.status == AlertStatus.FIRING.value, alerts.c.decision == Decision.SILENCED.value
+        alerts.c.status == AlertStatus.FIRING.value, alerts.c.decision == AlertDecision.SILENCED.value
     )
 
 
@@ -69,7 +69,7 @@ def alert_entry(row: TableRow) -> AlertEntry:
         fingerprint=row.fingerprint,
         name=row.name,
         service=row.service,
-        severity=Level(row.severity),
+        severity=EventLevel(row.severity),
         status=AlertStatus(row.status),
         labels=_texts(row.labels),
         annotations=_texts(row.annotations),
@@ -80,7 +80,7 @@ def alert_entry(row: TableRow) -> AlertEntry:
         last_seen=row.last_seen,
         times=row.times,
         flapping=row.flapping,
-        decision=None if row.decision is None else Decision(row.decision),
+        decision=None if row.decision is None else AlertDecision(row.decision),
         incident=row.incident_id,
     )
 

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.chains.cooldown import Left
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, unmistakable
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript, unmistakable
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import page, within
 from claudeops.store.reading.calls_made import ToolCallEntry, same_before
@@ -149,10 +149,10 @@ def input_of(approval: Approval) -> dict[str, Any]:
     return given if isinstance(given, dict) else {"input": approval.input or ""}
 
 
-def scripts_of(approval: Approval) -> tuple[Script, ...]:
+def scripts_of(approval: Approval) -> tuple[CalledScript, ...]:
     """Return the scripts of a call as they are kept; none where they cannot be read."""
     try:
-        return msgspec.json.decode(approval.scripts or "[]", type=tuple[Script, ...])
+        return msgspec.json.decode(approval.scripts or "[]", type=tuple[CalledScript, ...])
     except msgspec.MsgspecError:
         return ()
 

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ExtractionMethod, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading.services import ActionEntry, to_action
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _MOST_REFUSALS = 20  # refused calls that a session is shown with
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call that did not run as it was asked for."""
 
     tool_name: str
@@ -33,7 +33,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedService(msgspec.Struct, frozen=True, kw_only=True):
     """What a session reported of a service."""
 
     service: str
@@ -45,7 +45,7 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
     """An event that a session raised."""
 
     event_id: int
-    level: Level
+    level: EventLevel
     service: str | None
     message: str
     resolved_at: datetime | None
@@ -78,9 +78,9 @@ class ChainSession(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     log_path: str | None
     verdicts: Mapping[str, int]  # how many calls got which
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedCall, ...]
     actions: tuple[ActionEntry, ...]
-    checks: tuple[Seen, ...]
+    checks: tuple[ReportedService, ...]
     events: tuple[Raised, ...]
 
 
@@ -135,9 +135,9 @@ class _Details:
     """What other tables hold, by session."""
 
     verdicts: Mapping[int, Mapping[str, int]]
-    refused: Mapping[int, Sequence[Refused]]
+    refused: Mapping[int, Sequence[RefusedCall]]
     actions: Mapping[int, Sequence[ActionEntry]]
-    checks: Mapping[int, Sequence[Seen]]
+    checks: Mapping[int, Sequence[ReportedService]]
     events: Mapping[int, Sequence[Raised]]
 
 
@@ -222,18 +222,18 @@ def _counts(found: Mapping[str, int]) -> Mapping[str, int]:
     return {kind.value: found.get(kind.value, 0) for kind in kinds}
 
 
-def _refused(row: TableRow) -> Refused:
-    return Refused(tool_name=row.tool_name, input=row.input, verdict=VerdictKind(row.verdict), reason=row.reason)
+def _refused(row: TableRow) -> RefusedCall:
+    return RefusedCall(tool_name=row.tool_name, input=row.input, verdict=VerdictKind(row.verdict), reason=row.reason)
 
 
-def _seen(row: TableRow) -> Seen:
-    return Seen(service=row.service, status=ServiceStatus(row.status), detail=row.detail)
+def _seen(row: TableRow) -> ReportedService:
+    return ReportedService(service=row.service, status=ServiceStatus(row.status), detail=row.detail)
 
 
 def _raised(row: TableRow) -> Raised:
     return Raised(
         event_id=row.id,
-        level=Level(row.level),
+        level=EventLevel(row.level),
         service=row.service,
         message=row.message,
         resolved_at=row.resolved_at,

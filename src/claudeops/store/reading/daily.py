@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
-from claudeops.domain.alerts.alert import Decision, IncidentStatus
+from claudeops.domain.alerts.alert import AlertDecision, IncidentStatus
 from claudeops.domain.notices.notice import DEAD
 from claudeops.domain.sessions import Outcome
 from claudeops.store.holds import standing
@@ -92,7 +92,7 @@ def _noisiest(connection: Connection, since: datetime) -> Noise | None:
         .join(sessions, sessions.c.root_session_id == alert_decisions.c.session_id)
         .join(budget_entries, budget_entries.c.session_id == sessions.c.id)
         .where(
-            alert_decisions.c.decision == Decision.STARTED.value,
+            alert_decisions.c.decision == AlertDecision.STARTED.value,
             alert_decisions.c.at >= since,
             budget_entries.c.kind == "settled",
         )

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, or_, select, true, union
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page, levels_from
-from claudeops.store.reading import Part, earlier, first_id, last_id, later, named, page
+from claudeops.store.reading import QueryPart, earlier, first_id, last_id, later, named, page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import events, sessions
 
@@ -24,7 +24,7 @@ class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An event, as a list shows it."""
 
     event_id: int
-    level: Level
+    level: EventLevel
     service: str | None
     message: str
     first_seen: datetime
@@ -49,17 +49,17 @@ def listed(connection: Connection, wanted: Listing, *, only_open: bool = False) 
         of_it += [] if wanted.level is None else [events.c.level.in_(levels_from(wanted.level))]
         of_it += [] if wanted.since is None else [events.c.last_seen >= wanted.since]
         of_it += [] if wanted.until is None else [events.c.last_seen < wanted.until]
-        either = [Part(and_(events.c.resolved_at.is_(None), *of_it), few=True)]
+        either = [QueryPart(and_(events.c.resolved_at.is_(None), *of_it), few=True)]
     return page(connection, query, events.c.id, wanted, _entry, either=either)
 
 
-def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[Part] | None:
+def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[QueryPart] | None:
     """Return the parts of what is asked for: a spelling of the service, a level, what was raised in the time.
 
     Events that are older than the time asked for and were seen again in it are a part of their own, with an index of
     their own: hardly any event is seen again, and their ids say nothing of when they were.
     """
-    levels = None if names is None and wanted.level is None else levels_from(wanted.level or Level.INFO)
+    levels = None if names is None and wanted.level is None else levels_from(wanted.level or EventLevel.INFO)
     if names is None and levels is None and wanted.since is None and wanted.until is None:
         return None
     in_time, again = _times(wanted)
@@ -67,13 +67,13 @@ def _either(wanted: Listing, names: Sequence[str] | None) -> Sequence[Part] | No
         [true()] if names is None else [events.c.service == name for name in names],
         [true()] if levels is None else [events.c.level == level.value for level in levels],
     )
-    found = [Part(and_(*kind, in_time)) for kind in kinds]
+    found = [QueryPart(and_(*kind, in_time)) for kind in kinds]
     if again is None or not found:
         return found
     # As expressions: an index of the column itself would lead to every event of the service or level.
     kinds_again = [] if names is None else [events.c.service.concat("").in_(names)]
     kinds_again += [] if levels is None else [events.c.level.concat("").in_([level.value for level in levels])]
-    return [*found, Part(and_(again, *kinds_again), few=True)]
+    return [*found, QueryPart(and_(again, *kinds_again), few=True)]
 
 
 def _times(wanted: Listing) -> tuple[ColumnElement[bool], ColumnElement[bool] | None]:
@@ -104,17 +104,17 @@ def _raised_by(connection: Connection, asked: ColumnElement[bool]) -> ColumnElem
     return some.where(of_it).exists()
 
 
-def open_by_level(connection: Connection) -> dict[Level, int]:
+def open_by_level(connection: Connection) -> dict[EventLevel, int]:
     """Return how many events are open, by their level."""
     query = select(events.c.level, func.count()).where(events.c.resolved_at.is_(None)).group_by(events.c.level)
-    found = {Level(level): count for level, count in connection.execute(query)}
-    return {level: found.get(level, 0) for level in Level}
+    found = {EventLevel(level): count for level, count in connection.execute(query)}
+    return {level: found.get(level, 0) for level in EventLevel}
 
 
 def _entry(row: TableRow) -> EventEntry:
     return EventEntry(
         event_id=row.id,
-        level=Level(row.level),
+        level=EventLevel(row.level),
         service=row.service,
         message=row.message,
         first_seen=row.first_seen,

@@ -27,7 +27,7 @@ class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class CountedFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is counted."""
 
     since: datetime
@@ -45,7 +45,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     checks: Mapping[str, int]  # by status
 
 
-def figures(connection: Connection, since: datetime) -> Figures:
+def figures(connection: Connection, since: datetime) -> CountedFigures:
     """Count what ended, was asked or was done since a moment."""
     ended = [_ENDED, sessions.c.ended_at >= since]
     chains = select(func.count(sessions.c.root_session_id.distinct())).where(*ended)
@@ -57,7 +57,7 @@ def figures(connection: Connection, since: datetime) -> Figures:
     actions, failed = connection.execute(acted).one()
     held = select(done.held, func.count()).where(done.held_checked_at >= since, done.held.is_not(None))
     tiers = _tiers(connection, since)
-    return Figures(
+    return CountedFigures(
         since=since,
         chains=connection.execute(chains).scalar_one(),
         sessions=sum(tier.sessions for tier in tiers),

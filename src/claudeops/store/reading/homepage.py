@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, case, func, select
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.memories.confidence import is_believed
 from claudeops.domain.sessions import Outcome, Status
 from claudeops.store.knowledge.memories import to_known_memory
@@ -73,7 +73,9 @@ def counted(connection: Connection, now: datetime) -> tuple[HomepageFigures, Hom
         ).where(began)
     ).one()
     acted = select(func.count()).where(cooldown_actions.c.success)
-    critical = select(func.count()).where(events.c.level == Level.CRITICAL.value, events.c.last_seen >= now - _RECENT)
+    critical = select(func.count()).where(
+        events.c.level == EventLevel.CRITICAL.value, events.c.last_seen >= now - _RECENT
+    )
     known = map(to_known_memory, connection.execute(select(memories).where(memories.c.active)))
     last = connection.execute(select(sessions).where(began).order_by(sessions.c.id.desc()).limit(1)).one_or_none()
     found = HomepageFigures(

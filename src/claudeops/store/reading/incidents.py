@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, false, or_, select
 
 from claudeops.domain.alerts.alert import IncidentStatus, WitnessKind
 from claudeops.domain.alerts.incidents import lasted, wants_look
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.domain.notices.notice import decoded
 from claudeops.store.alerts.rows import to_incident
@@ -48,7 +48,7 @@ class IncidentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     incident: int  # its number
     status: IncidentStatus
-    severity: Level  # the highest that was reached
+    severity: EventLevel  # the highest that was reached
     services: tuple[str, ...]
     opened_at: datetime
     resolved_at: datetime | None

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from claudeops.domain.alerts.alert import IncidentStatus
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import HoldKind
@@ -84,14 +84,14 @@ def _first_due(connection: Connection, now: datetime) -> datetime | None:
     return connection.execute(query).scalar()
 
 
-def _incidents(connection: Connection) -> dict[Level, int]:
+def _incidents(connection: Connection) -> dict[EventLevel, int]:
     query = (
         select(incidents.c.severity, func.count().label("open"))
         .where(incidents.c.status.in_(_NOT_OVER))
         .group_by(incidents.c.severity)
     )
-    found = {Level(row.severity): int(row.open) for row in connection.execute(query)}
-    return {level: found.get(level, 0) for level in Level}
+    found = {EventLevel(row.severity): int(row.open) for row in connection.execute(query)}
+    return {level: found.get(level, 0) for level in EventLevel}
 
 
 def _healthy_at(connection: Connection, lowest_tier: int, *, after: datetime) -> datetime | None:

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
-from claudeops.domain.calls import Action, Held, PastAction
+from claudeops.domain.calls import Action, PastAction, Rechecked
 from claudeops.domain.chains import cooldown
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.store import queries
 from claudeops.store.reading import named, page, within
@@ -42,7 +42,7 @@ class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     service: str
     kind: str
-    state: State
+    state: ProbeState
     since: datetime | None
     last_checked_at: datetime | None
     latency_ms: float | None
@@ -62,7 +62,7 @@ class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     session_id: int
     chain: int
     cleared_at: datetime | None  # since then it counts for no limit
-    held: Held | None  # whether what it was for still held later; None: nobody has looked yet
+    held: Rechecked | None  # whether what it was for still held later; None: nobody has looked yet
     held_checked_at: datetime | None
     follow_up_at: datetime | None  # when somebody looks whether it held
     follow_up_session_id: int | None  # the session that looks
@@ -128,7 +128,7 @@ def to_action(row: TableRow) -> ActionEntry:
         session_id=row.session_id,
         chain=row.root_session_id,
         cleared_at=row.cleared_at,
-        held=None if row.held is None else Held(row.held),
+        held=None if row.held is None else Rechecked(row.held),
         held_checked_at=row.held_checked_at,
         follow_up_at=row.follow_up_at,
         follow_up_session_id=row.follow_up_id,
@@ -168,7 +168,7 @@ def _probe(row: TableRow) -> ProbeEntry:
         name=row.name,
         service=row.service,
         kind=row.kind,
-        state=State(row.state),
+        state=ProbeState(row.state),
         since=row.since,
         last_checked_at=row.last_checked_at,
         latency_ms=row.latency_ms,

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_deliveries, alert_sources
 
@@ -32,7 +32,7 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     sent: str | None  # its beginning, without secrets; None: it is not kept any more
 
 
-def listed(connection: Connection, declared: Sequence[Source] = ()) -> Sequence[SourceEntry]:
+def listed(connection: Connection, declared: Sequence[AlertSource] = ()) -> Sequence[SourceEntry]:
     """Return the sources that are declared, in their order, then those that were only heard of, by name."""
     body = func.substr(alert_deliveries.c.raw, 1, _SHOWN).label("sent")
     query = select(alert_sources, body).outerjoin(

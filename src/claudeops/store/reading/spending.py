@@ -96,7 +96,7 @@ class OpenSpend(msgspec.Struct, frozen=True, kw_only=True):
     charged_usd: float  # its calls that are over; what an open one costs is not known
 
 
-class Spending(msgspec.Struct, frozen=True, kw_only=True):
+class SpendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What was spent over a time, and how that stands to the budgets: the answer of ``spend``."""
 
     since: datetime
@@ -127,12 +127,12 @@ def spending_of(
     day_budget_usd: float,
     chain_budget_usd: float,
     limit: int,  # services and chains that are shown
-) -> Spending:
+) -> SpendingAnswer:
     """Return what was spent since a moment."""
     days = by_day(connection, since=since, now=now, timezone=timezone)
     running = under_way(connection)
     saved_usd, saved_fires = saved(connection, since=since)
-    return Spending(
+    return SpendingAnswer(
         since=since,
         timezone=timezone,
         today_usd=(days[0].booked_usd if days else 0.0) + sum(one.charged_usd for one in running),

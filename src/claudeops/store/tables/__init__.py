@@ -24,10 +24,10 @@ from sqlalchemy import (
 )
 
 from claudeops.domain.briefing import TextKind
-from claudeops.domain.calls import Held, VerdictKind
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import Delivery, Topic
-from claudeops.domain.probes.probe import State
+from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import DeliveryOutcome, Topic
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import CheckSource, ExtractionMethod, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.tables import alerting, base, learnt, web
@@ -153,7 +153,7 @@ events = _table(
     Column("count", Count, nullable=False),
     Column("resolved_at", UtcDateTime),
     Column("incident_id", Integer),  # likewise
-    _one_of("level", Level),
+    _one_of("level", EventLevel),
     Index("uq_events_open_fingerprint", "fingerprint", unique=True, **_where("resolved_at IS NULL")),
     Index(None, "service", "resolved_at"),
     Index(None, "resolved_at"),
@@ -243,7 +243,7 @@ cooldown_actions = _table(
     Column("held_checked_at", UtcDateTime),
     Column("follow_up_at", UtcDateTime),
     Column("follow_up_id", Integer),  # no reference: the session's row may be gone
-    _one_of("held", Held),
+    _one_of("held", Rechecked),
     Index(None, "cleared_at", "timestamp"),
     Index(None, "session_id"),
     Index(None, "held_checked_at", "timestamp"),
@@ -408,7 +408,7 @@ probes = Table(
     Column("ping_fail_at", UtcDateTime),
     Column("ping_text", CleanText),
     Column("ping_runs", CleanText),
-    _one_of("state", State),
+    _one_of("state", ProbeState),
     Index(None, "service"),
     Index(None, "session_id"),
 )
@@ -443,7 +443,7 @@ outbox = _table(
     Column("external_id", Name),
     Column("incident_id", Integer),  # its number; a notice is no reason to keep it
     _one_of("topic", Topic),
-    _one_of("result", Delivery),
+    _one_of("result", DeliveryOutcome),
     Index(None, "delivered_at", "not_before"),
     Index(None, "delivered_at", "id"),
     Index(None, "event_id"),

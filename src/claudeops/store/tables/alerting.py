@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, UniqueConstraint
 
-from claudeops.domain.alerts.alert import AlertStatus, Decision, IncidentStatus
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import AlertDecision, AlertStatus, IncidentStatus
+from claudeops.domain.events import EventLevel
 from claudeops.store.tables.base import metadata, one_of, table
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
@@ -78,7 +78,7 @@ alerts: Final = table(
     Column("due_at", UtcDateTime),
     Column("incident_id", Integer, ForeignKey("incidents.number")),
     UniqueConstraint("source", "fingerprint"),
-    one_of("severity", Level),
+    one_of("severity", EventLevel),
     one_of("status", AlertStatus),
     Index(None, "status", "last_seen"),
     Index(None, "status", "id"),
@@ -97,7 +97,7 @@ alert_decisions: Final = table(
     Column("because", CleanText, nullable=False),
     Column("incident_id", Integer),
     Column("session_id", Integer),  # no reference: the chain may be gone
-    one_of("decision", Decision),
+    one_of("decision", AlertDecision),
     Index(None, "alert_id", "id"),
     Index(None, "delivery_id"),
     Index(None, "incident_id", "id"),
@@ -125,7 +125,7 @@ incidents: Final = Table(
     Column("witnesses", CleanText, nullable=False),
     Column("root_session_id", Integer),  # no reference: the chain may be gone
     Column("spend_usd", Usd),
-    one_of("severity", Level),
+    one_of("severity", EventLevel),
     one_of("status", IncidentStatus),
     Index(None, "status", "resolved_at"),
     Index(None, "service", "number"),

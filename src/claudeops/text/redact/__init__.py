@@ -200,7 +200,7 @@ class _Match(Protocol):
     def span(self, group: int = 0) -> _Span: ...
 
 
-class Pattern(Protocol):
+class BytesPattern(Protocol):
     """A compiled expression over bytes."""
 
     def search(self, text: bytes, pos: int = 0) -> _Match | None:
@@ -244,7 +244,7 @@ def expressions(secrets: Iterable[str], *, form: Callable[[str], bytes] = patter
     return [b"|".join(group) for group in groups]
 
 
-def compiled(expression: bytes, *, longest: bool = False) -> Pattern:
+def compiled(expression: bytes, *, longest: bool = False) -> BytesPattern:
     """Return an expression over bytes, compiled; ``longest``: of several matches at one place the longest."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
@@ -252,7 +252,7 @@ def compiled(expression: bytes, *, longest: bool = False) -> Pattern:
     options.log_errors = False  # they would go to stderr, with the expression in them
     options.longest_match = longest
     try:
-        found: Pattern = re2.compile(expression, options)
+        found: BytesPattern = re2.compile(expression, options)
     except re2.error:  # its text quotes the expression, and with it a secret
         raise ValueError("the secrets make an expression that google-re2 refuses") from None
     return found

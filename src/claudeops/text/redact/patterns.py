@@ -239,7 +239,7 @@ ESCAPED_LETTER: Final = rb"(?i:\\u00(?:2[d-f]|3[0-9a]|4[0-9a-f]|5[0-9af]|6[1-9a-
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class SecretShape:
     """One kind of secret. ``trigger`` matches the raw line wherever ``secret`` matches the text in it."""
 
     secret: bytes  # its only capturing group is removed; what is around it is kept
@@ -247,46 +247,46 @@ class Shape:
 
 
 SHAPES: Final = (
-    Shape(secret=_BEFORE + b"(" + _KEYS + b")", trigger=_KEYS),
-    Shape(
+    SecretShape(secret=_BEFORE + b"(" + _KEYS + b")", trigger=_KEYS),
+    SecretShape(
         secret=rb"(?i:authorization" + _SEPARATOR + _AUTHORIZATION + rb"(?:[ \t+]|\\t|%20)+)" + b"(" + _VALUE + b")",
         trigger=rb"(?i:authorization" + _SEPARATOR + _AUTHORIZATION + b")",
     ),
-    Shape(
+    SecretShape(
         secret=rb"(?i:bearer)(?:[ \t+]|\\t|%20)+([A-Za-z0-9._~+/-]{20,}=*)",
         trigger=rb"(?i:bearer)(?:[ \t+]|\\t|%20)+[A-Za-z0-9._~+/-]{20}",
     ),
-    Shape(
+    SecretShape(
         secret=rb"(?i:" + _KEY_NAMES + _SEPARATOR + b")(" + _VALUE + b")",
         trigger=rb"(?i:" + _KEY_NAMES + _SEPARATOR + b")",
     ),
-    Shape(  # scheme://user:password@host; the password may hold an @
+    SecretShape(  # scheme://user:password@host; the password may hold an @
         secret=rb"[A-Za-z][A-Za-z0-9+.-]*:" + _SLASH * 2 + rb"[^\s/?#:@\"'<>\\]*:([^\s/?#\"'<>\\]+)@",
         trigger=rb":" + _SLASH * 2 + rb"[^\s/?#:@\"'<>\\]*:[^\s/?#\"'<>\\]+@",
     ),
-    Shape(  # in a query string, or between the semicolons of a connection string
+    SecretShape(  # in a query string, or between the semicolons of a connection string
         secret=rb"(?i:(?:[?&;]|\\+u0026|%26|%3f)(?:amp;)?" + _PARAMETERS + _EQUALS + rb")([^\s&;\"'<>\\#]+)",
         trigger=rb"(?i:" + _PARAMETERS + _EQUALS + b")",
     ),
-    Shape(  # libpq: host=db user=ops password=...
+    SecretShape(  # libpq: host=db user=ops password=...
         secret=rb"(?i:(?:\A|[\s\"']|\\[nrt])(?:password|passwd|pwd)=)" + _QUOTES + rb"([^\s&;\"'<>\\#$]+)",
         trigger=rb"(?i:password|passwd|pwd)=",
     ),
-    Shape(
+    SecretShape(
         secret=rb"(?i:hooks\.slack\.com)" + _SLASH + rb"([a-z]+(?:" + _SLASH + rb"[A-Za-z0-9_-]+)+)",
         trigger=rb"(?i:hooks\.slack\.com)",
     ),
-    Shape(
+    SecretShape(
         secret=_SLASH.join((rb"(?i:discord(?:app)?\.com)", rb"api", rb"webhooks", rb"([0-9]+"))
         + _SLASH
         + rb"[A-Za-z0-9_-]+)",
         trigger=rb"(?i:discord(?:app)?\.com)" + _SLASH + b"api",
     ),
-    Shape(  # also without its end
+    SecretShape(  # also without its end
         secret=b"(-----BEGIN " + _PEM + b"(?:" + _PEM_TEXT + b"*?-----END " + _PEM + b"|" + _PEM_TEXT + b"*))",
         trigger=rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
     ),
-    Shape(  # without its beginning
+    SecretShape(  # without its beginning
         secret=rb"((?:[A-Za-z0-9+/]{30,}={0,2}" + _LINE_END + rb"+)+(?:[A-Za-z0-9+/]+={0,2}" + _LINE_END + b"*)?"
         rb"-----END " + _PEM + b")",
         trigger=rb"-----END [A-Z0-9 ]*PRIVATE KEY",

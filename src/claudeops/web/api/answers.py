@@ -13,7 +13,7 @@ from starlette.responses import Response
 from claudeops.domain.answers import document, plain
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import Connection
-from claudeops.web.endpoints import JSON, Call
+from claudeops.web.endpoints import JSON, WebCall
 from claudeops.web.listings import Paged, cursor, listing
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError, answer, encoded
@@ -23,7 +23,7 @@ Q = TypeVar("Q", bound=Paged)
 
 NOT_MODIFIED: Final = int(HTTPStatus.NOT_MODIFIED)
 
-Reading = Callable[[Connection, Listing, Q, Call], Page[T]]
+Reading = Callable[[Connection, Listing, Q, WebCall], Page[T]]
 """Reads a page of a list: with what the list shows, the query that says it, and the call."""
 
 
@@ -35,7 +35,7 @@ class Items(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     newest: str | None = None  # `after` for what comes later; None: nothing has come yet, or the list is whole
 
 
-async def list_of(site: Site, query: type[Q], read: Reading[Q, T], call: Call) -> Response:
+async def list_of(site: Site, query: type[Q], read: Reading[Q, T], call: WebCall) -> Response:
     """Answer with a page of a list."""
     asked = call.asked(query)
     wanted = listing(asked, call.at)
@@ -48,7 +48,7 @@ def whole(items: Sequence[object], *, next_page: str | None = None, newest: str 
     return answer({"items": plain(tuple(items)), "next": next_page, "newest": newest}, status=HTTPStatus.OK)
 
 
-def single(call: Call, value: msgspec.Struct | None, missing: str = "") -> Response:
+def single(call: WebCall, value: msgspec.Struct | None, missing: str = "") -> Response:
     """Return the answer with one thing; without a body where the caller has this very one.
 
     Raises `RefusedError` with the sentence ``missing`` where there is none.
@@ -58,7 +58,7 @@ def single(call: Call, value: msgspec.Struct | None, missing: str = "") -> Respo
     return tagged(call, msgspec.json.encode(document(value)))
 
 
-def tagged(call: Call, content: bytes, *, media: str = JSON) -> Response:
+def tagged(call: WebCall, content: bytes, *, media: str = JSON) -> Response:
     """Return an answer with its `ETag`; without a body where the caller has this very one."""
     tag = f'"{sha256(content).hexdigest()[:32]}"'
     known = [each.strip().removeprefix("W/") for each in call.headers.get("if-none-match", "").split(",")]
@@ -72,7 +72,7 @@ def tagged(call: Call, content: bytes, *, media: str = JSON) -> Response:
 
 
 async def read_one(
-    site: Site, call: Call, read: Callable[[Connection], msgspec.Struct | None], missing: str = ""
+    site: Site, call: WebCall, read: Callable[[Connection], msgspec.Struct | None], missing: str = ""
 ) -> Response:
     """Answer with one thing of the database."""
     return single(call, await site.database.read(read), missing)

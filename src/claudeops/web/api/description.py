@@ -15,7 +15,7 @@ from claudeops.tasks import Threads
 from claudeops.web.api.answers import tagged
 from claudeops.web.api.openapi import described, for_programs
 from claudeops.web.api.table import BASE
-from claudeops.web.endpoints import ANY, IF_NONE_MATCH, JSON, Call, Endpoint
+from claudeops.web.endpoints import ANY, IF_NONE_MATCH, JSON, Endpoint, WebCall
 from claudeops.web.pages.site import Site
 
 _YAML: Final = "application/yaml"
@@ -64,12 +64,12 @@ def _row(name: str, media: str, text: Callable[[], bytes], summary: str) -> Endp
     )
 
 
-async def _described(text: Callable[[], bytes], media: str, call: Call) -> Response:
+async def _described(text: Callable[[], bytes], media: str, call: WebCall) -> Response:
     # Made once, which takes a quarter of a second as YAML.
     return tagged(call, await _THREADS.run(text, seconds=_SECONDS, what="describing the API"), media=media)
 
 
-async def _page(site: Site, rows: Sequence[Endpoint], call: Call) -> Response:
+async def _page(site: Site, rows: Sequence[Endpoint], call: WebCall) -> Response:
     shown = for_programs(rows)
     values = {"found": shown, "names": {row.label: _names(row) for row in shown}}
     return await site.page(call, "api.html", title="API", values=values)

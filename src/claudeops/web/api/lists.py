@@ -27,7 +27,7 @@ from claudeops.store.reading import (
 from claudeops.store.reading.planned import notices
 from claudeops.web.api.answers import whole
 from claudeops.web.api.queries import OfCooldowns
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import (
     OfAlerts,
     OfApprovals,
@@ -42,79 +42,81 @@ from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
 
-def read_events(connection: Connection, wanted: Listing, asked: OfEvents, _: Call) -> Page[events.EventEntry]:
+def read_events(connection: Connection, wanted: Listing, asked: OfEvents, _: WebCall) -> Page[events.EventEntry]:
     """Return a page of events."""
     return events.listed(connection, wanted, only_open=asked.open)
 
 
-def read_sessions(connection: Connection, wanted: Listing, _: Any, __: Call) -> Page[session_rows.ListedSession]:
+def read_sessions(connection: Connection, wanted: Listing, _: Any, __: WebCall) -> Page[session_rows.ListedSession]:
     """Return a page of sessions."""
     return session_rows.listed(connection, wanted)
 
 
 def read_incidents(
-    connection: Connection, wanted: Listing, asked: OfIncidents, call: Call
+    connection: Connection, wanted: Listing, asked: OfIncidents, call: WebCall
 ) -> Page[incidents.IncidentEntry]:
     """Return a page of incidents."""
     return incidents.listed(connection, wanted, everything=asked.all, now=call.at)
 
 
-def read_alerts(connection: Connection, wanted: Listing, asked: OfAlerts, _: Call) -> Page[alerts.AlertEntry]:
+def read_alerts(connection: Connection, wanted: Listing, asked: OfAlerts, _: WebCall) -> Page[alerts.AlertEntry]:
     """Return a page of alerts."""
     return alerts.listed(connection, wanted, everything=asked.all)
 
 
 def read_approvals(
-    connection: Connection, wanted: Listing, asked: OfApprovals, _: Call
+    connection: Connection, wanted: Listing, asked: OfApprovals, _: WebCall
 ) -> Page[approvals.ApprovalEntry]:
     """Return a page of questions to people."""
     found = approvals.listed(connection, wanted, everything=asked.all)
     return Page(items=tuple(map(approvals.to_entry, found.items)), before=found.before, newest=found.newest)
 
 
-def read_memories(connection: Connection, wanted: Listing, asked: OfMemories, call: Call) -> Page[memories.MemoryEntry]:
+def read_memories(
+    connection: Connection, wanted: Listing, asked: OfMemories, call: WebCall
+) -> Page[memories.MemoryEntry]:
     """Return a page of memories."""
     return memories.listed(connection, wanted, now=call.at, everything=asked.all)
 
 
 def read_silences(
-    connection: Connection, wanted: Listing, asked: OfSilences, call: Call
+    connection: Connection, wanted: Listing, asked: OfSilences, call: WebCall
 ) -> Page[silences.SilenceEntry]:
     """Return a page of silences."""
     return silences.newest(connection, wanted, now=call.at, everything=asked.all)
 
 
-def read_audit(connection: Connection, wanted: Listing, asked: OfAudit, _: Call) -> Page[calls_made.AuditLink]:
+def read_audit(connection: Connection, wanted: Listing, asked: OfAudit, _: WebCall) -> Page[calls_made.AuditLink]:
     """Return a page of the links of the audit chains."""
     return calls_made.audit_links(connection, wanted, session_id=asked.session)
 
 
-def read_notices(connection: Connection, wanted: Listing, asked: OfNotices, _: Call) -> Page[notices.NoticeEntry]:
+def read_notices(connection: Connection, wanted: Listing, asked: OfNotices, _: WebCall) -> Page[notices.NoticeEntry]:
     """Return a page of notices."""
     return notices.listed(connection, wanted, target=asked.target or None, waiting=asked.waiting)
 
 
-def read_actions(connection: Connection, wanted: Listing, _: Any, __: Call) -> Page[services.ActionEntry]:
+def read_actions(connection: Connection, wanted: Listing, _: Any, __: WebCall) -> Page[services.ActionEntry]:
     """Return a page of the ledger of actions."""
     return services.actions(connection, wanted)
 
 
-def read_checks(connection: Connection, wanted: Listing, _: Any, call: Call) -> Page[services.CheckEntry]:
+def read_checks(connection: Connection, wanted: Listing, _: Any, call: WebCall) -> Page[services.CheckEntry]:
     """Return a page of what was seen of the service in the path."""
     return services.checks(connection, replace(wanted, service=unquote(call.params["name"])))
 
 
-def read_calls(connection: Connection, wanted: Listing, _: Any, call: Call) -> Page[calls_made.ToolCallEntry]:
+def read_calls(connection: Connection, wanted: Listing, _: Any, call: WebCall) -> Page[calls_made.ToolCallEntry]:
     """Return a page of the tool calls of the session in the path."""
     return calls_made.of_tools(connection, wanted, _session(connection, call))
 
 
-def read_model_calls(connection: Connection, wanted: Listing, _: Any, call: Call) -> Page[calls_made.ModelCallEntry]:
+def read_model_calls(connection: Connection, wanted: Listing, _: Any, call: WebCall) -> Page[calls_made.ModelCallEntry]:
     """Return a page of its model calls."""
     return calls_made.of_the_model(connection, wanted, _session(connection, call))
 
 
-def _session(connection: Connection, call: Call) -> int:
+def _session(connection: Connection, call: WebCall) -> int:
     number = call.number("id")
     if session_rows.one(connection, number) is None:
         raise RefusedError(404, f"There is no session {number}.")
@@ -124,17 +126,17 @@ def _session(connection: Connection, call: Call) -> int:
 # --- lists without pages ----------------------------------------------------------------------------------
 
 
-async def service_list(site: Site, _: Call) -> Response:
+async def service_list(site: Site, _: WebCall) -> Response:
     """Answer with the services that probes watch."""
     return whole(await site.database.read(uptime.services_now))
 
 
-async def source_list(site: Site, _: Call) -> Response:
+async def source_list(site: Site, _: WebCall) -> Response:
     """Answer with who sends alerts."""
     return whole(await site.database.read(partial(sources.listed, declared=site.sources())))
 
 
-async def cooldown_list(site: Site, call: Call) -> Response:
+async def cooldown_list(site: Site, call: WebCall) -> Response:
     """Answer with the limits that actions have touched, by the policy that the daemon has read."""
     service = call.asked(OfCooldowns).service
     read = partial(services.limits_left, rules=site.rules, now=call.at, service=service or None)

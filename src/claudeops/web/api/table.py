@@ -20,7 +20,7 @@ from claudeops.store.reading.calls_made import AuditLink, ModelCallEntry, ToolCa
 from claudeops.store.reading.chain_diff import ChainDiff
 from claudeops.store.reading.chains import ChainTree
 from claudeops.store.reading.events import EventEntry
-from claudeops.store.reading.figures import Figures
+from claudeops.store.reading.figures import CountedFigures
 from claudeops.store.reading.homepage import Homepage
 from claudeops.store.reading.incidents import IncidentEntry
 from claudeops.store.reading.memories import MemoryEntry, MemoryStory
@@ -30,14 +30,14 @@ from claudeops.store.reading.services import ActionEntry, CheckEntry
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.reading.silences import SilenceEntry, SilenceStory
 from claudeops.store.reading.sources import SourceEntry
-from claudeops.store.reading.spending import Spending
+from claudeops.store.reading.spending import SpendingAnswer
 from claudeops.store.reading.uptime import ServiceNow
 from claudeops.store.verify import Verified
 from claudeops.web.api import lists, things
 from claudeops.web.api.answers import Items, Reading, list_of
 from claudeops.web.api.queries import OfCooldowns, OfFigures, OfSums
 from claudeops.web.api.things import TimedIncident
-from claudeops.web.endpoints import IF_NONE_MATCH, Call, Endpoint, Query
+from claudeops.web.endpoints import IF_NONE_MATCH, Endpoint, Query, WebCall
 from claudeops.web.listings import (
     OfAlerts,
     OfApprovals,
@@ -68,7 +68,7 @@ Q = TypeVar("Q", bound=Paged)
 
 BASE: Final = "/api/v1"
 
-Answering = Callable[[Site, Call], Awaitable[Response]]
+Answering = Callable[[Site, WebCall], Awaitable[Response]]
 
 
 def api_endpoints(site: Site) -> Sequence[Endpoint]:
@@ -151,11 +151,11 @@ def _sums(site: Site) -> Sequence[Endpoint]:
         one(
             "/spend",
             things.spend,
-            Spending,
+            SpendingAnswer,
             "What was spent, by day, tier, model, service, verdict and chain.",
             query=OfSums,
         ),
-        one("/figures", things.sums, Figures, "What the command `stats` counts over a time.", query=OfFigures),
+        one("/figures", things.sums, CountedFigures, "What the command `stats` counts over a time.", query=OfFigures),
         one(
             "/schedule",
             things.schedule,
@@ -190,7 +190,7 @@ def _one(
 
 def _row(
     path: str,
-    handler: Callable[[Call], Awaitable[Response]],
+    handler: Callable[[WebCall], Awaitable[Response]],
     answer: Any,
     summary: str,
     query: Query,

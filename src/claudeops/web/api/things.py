@@ -15,7 +15,7 @@ from claudeops.store.reading.chains import ChainTree, chain_of, tree
 from claudeops.store.verify import Verified, verify
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.spend import spent
 
@@ -36,13 +36,13 @@ class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):
     awaits_look: bool  # all that is missing for its end is a session that looks
 
 
-async def session(site: Site, call: Call) -> Response:
+async def session(site: Site, call: WebCall) -> Response:
     """Answer with a session."""
     number = call.number("id")
     return await read_one(site, call, partial(session_rows.one, session_id=number), f"There is no session {number}.")
 
 
-async def chain(site: Site, call: Call) -> Response:
+async def chain(site: Site, call: WebCall) -> Response:
     """Answer with a chain and all its sessions."""
     number = call.number("root")
 
@@ -52,7 +52,7 @@ async def chain(site: Site, call: Call) -> Response:
     return await read_one(site, call, read, f"There is no chain {number}.")
 
 
-async def incident(site: Site, call: Call) -> Response:
+async def incident(site: Site, call: WebCall) -> Response:
     """Answer with an incident and its timeline."""
     number = call.number("number")
 
@@ -69,21 +69,21 @@ async def incident(site: Site, call: Call) -> Response:
     return await read_one(site, call, read, f"There is no incident {number}.")
 
 
-async def memory(site: Site, call: Call) -> Response:
+async def memory(site: Site, call: WebCall) -> Response:
     """Answer with a memory."""
     number = call.number("id")
     read = partial(memories.story, memory_id=number, now=call.at)
     return await read_one(site, call, read, f"There is no memory {number}.")
 
 
-async def silence(site: Site, call: Call) -> Response:
+async def silence(site: Site, call: WebCall) -> Response:
     """Answer with a silence."""
     number = call.number("id")
     read = partial(silences.story, silence_id=number, now=call.at)
     return await read_one(site, call, read, f"There is no silence {number}.")
 
 
-async def verified(site: Site, call: Call) -> Response:
+async def verified(site: Site, call: WebCall) -> Response:
     """Answer whether the record of a session's tool calls is as it was written."""
     number = call.number("id")
 
@@ -95,7 +95,7 @@ async def verified(site: Site, call: Call) -> Response:
     return await read_one(site, call, read, f"There is no session {number}.")
 
 
-async def spend(site: Site, call: Call) -> Response:
+async def spend(site: Site, call: WebCall) -> Response:
     """Answer with what was spent."""
     asked = call.asked(OfSums)
     found = await spent(site, call, since=asked.since, limit=asked.limit)
@@ -103,23 +103,23 @@ async def spend(site: Site, call: Call) -> Response:
     return single(call, msgspec.structs.replace(found, **{_SUMS[name]: () for name in left_out}))
 
 
-async def sums(site: Site, call: Call) -> Response:
+async def sums(site: Site, call: WebCall) -> Response:
     """Answer with the figures that the command `stats` prints."""
     since = since_of(call.asked(OfFigures).since, call.at)
     return await read_one(site, call, partial(figures.figures, since=since))
 
 
-async def status(site: Site, call: Call) -> Response:
+async def status(site: Site, call: WebCall) -> Response:
     """Answer with what the database says at a glance, at most a second old."""
     return single(call, await site.seen())
 
 
-async def schedule(site: Site, _: Call) -> Response:
+async def schedule(site: Site, _: WebCall) -> Response:
     """Answer with when each schedule fires next, and what came of its last fire."""
     return whole(await site.schedules())
 
 
-async def stats(site: Site, call: Call) -> Response:
+async def stats(site: Site, call: WebCall) -> Response:
     """Answer with the figures for Homepage, by Claude Ops' names."""
     found, last = await site.database.read(partial(homepage.counted, now=call.at))
     value = homepage.Homepage(
@@ -131,7 +131,7 @@ async def stats(site: Site, call: Call) -> Response:
     return single(call, value)
 
 
-async def pause(site: Site, call: Call) -> Response:
+async def pause(site: Site, call: WebCall) -> Response:
     """Answer whether sessions start."""
     found = await site.database.read(partial(standing, now=call.at))
     return single(call, holding(found))

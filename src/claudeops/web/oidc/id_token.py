@@ -22,7 +22,7 @@ from joserfc.errors import (
 from joserfc.jwk import JWKRegistry, Key, KeySet
 from joserfc.jws import JWSRegistry
 
-from claudeops.formats.oidc import Expected, TokenFault
+from claudeops.formats.oidc import ExpectedToken, TokenFault
 
 LEEWAY_SECONDS: Final = 60
 """By which the provider's clock and ours may differ."""
@@ -87,7 +87,7 @@ def _usable(given: list[dict[str, Any]]) -> Iterator[Key]:
         yield key
 
 
-def claims_of(token: str, keys: Keys, expected: Expected) -> Mapping[str, object] | TokenFault:
+def claims_of(token: str, keys: Keys, expected: ExpectedToken) -> Mapping[str, object] | TokenFault:
     """Return what an ID token says, if it holds (OpenID Connect Core, 3.1.3.7), else why it does not."""
     try:
         found = jwt.decode(token, keys, registry=_REGISTRY)

@@ -21,7 +21,7 @@ from claudeops.formats.oidc import (
     PENDING_TIME,
     Begun,
     Ended,
-    Expected,
+    ExpectedToken,
     NotLoggedIn,
     Returned,
     TokenFault,
@@ -144,7 +144,7 @@ class OidcLogin:
 
     async def _vouched(self, code: str, pending: _Pending, new: NewLogin) -> Ended | NotLoggedIn:
         client = self.provider.client
-        expected = Expected(issuer=client.issuer, client_id=client.client_id, nonce=pending.nonce, at=new.at)
+        expected = ExpectedToken(issuer=client.issuer, client_id=client.client_id, nonce=pending.nonce, at=new.at)
         claims = await self.provider.claims(
             code, verifier=pending.verifier, callback=pending.callback, expected=expected
         )

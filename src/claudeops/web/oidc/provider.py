@@ -21,7 +21,7 @@ from claudeops.clock import Clock
 from claudeops.errors import ConfigurationError
 from claudeops.formats.oidc import (
     Endpoints,
-    Expected,
+    ExpectedToken,
     OidcClient,
     TokenFault,
     endpoints_of,
@@ -123,7 +123,7 @@ class Provider:
         return await self._keys.get()
 
     async def claims(
-        self, code: str, *, verifier: str, callback: str, expected: Expected
+        self, code: str, *, verifier: str, callback: str, expected: ExpectedToken
     ) -> Mapping[str, object] | TokenFault:
         """Return what the token says that the provider gives for a code, else why that does not hold.
 
@@ -136,7 +136,7 @@ class Provider:
         # It may have begun to sign by a new key since.
         return await self._checked(token, await self._keys.get(fresh_seconds=KEYS_AGAIN_SECONDS), expected)
 
-    async def _checked(self, token: str, keys: Keys, expected: Expected) -> Mapping[str, object] | TokenFault:
+    async def _checked(self, token: str, keys: Keys, expected: ExpectedToken) -> Mapping[str, object] | TokenFault:
         work = partial(claims_of, token, keys, expected)
         return await self._threads.run(work, seconds=_CHECK_SECONDS, what="looking at a token")
 

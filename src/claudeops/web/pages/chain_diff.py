@@ -11,7 +11,7 @@ from claudeops.store.reading import Connection, chain_diff
 from claudeops.store.reading.chain_diff import ChainCallsMade, ChainDiff
 from claudeops.tasks import Threads, check_abandoned
 from claudeops.web.api.answers import single
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -23,19 +23,19 @@ _READING: Final = Threads(most=1)
 _COMPARING: Final = Threads(most=2)
 
 
-async def diff_page(site: Site, call: Call) -> Response:
+async def diff_page(site: Site, call: WebCall) -> Response:
     """Answer with two chains beside each other."""
     found = await _diff(site, call)
     title = f"Chain {found.first.chain} and {found.second.chain}"
     return await site.page(call, "chain_diff.html", title=title, values={"diff": found})
 
 
-async def diff_answer(site: Site, call: Call) -> Response:
+async def diff_answer(site: Site, call: WebCall) -> Response:
     """Answer with the same for programs."""
     return single(call, await _diff(site, call))
 
 
-async def _diff(site: Site, call: Call) -> ChainDiff:
+async def _diff(site: Site, call: WebCall) -> ChainDiff:
     numbers = call.number("a"), call.number("b")
 
     def read(connection: Connection) -> tuple[ChainCallsMade | None, ...]:

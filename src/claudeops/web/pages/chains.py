@@ -14,7 +14,7 @@ from claudeops.store.reading import Connection
 from claudeops.store.reading.chain_calls import calls_of
 from claudeops.store.reading.chain_diff import chain_before
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.verdict_timeline import LABELS, ROW, WIDTH, drawn
@@ -31,7 +31,7 @@ class OfOther(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     other: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
 
 
-async def chain_page(site: Site, call: Call) -> Response:
+async def chain_page(site: Site, call: WebCall) -> Response:
     """Answer with one chain: what each of its sessions was allowed and refused, did, found and cost, and why."""
     number, other = call.number("root"), call.asked(OfOther).other
     if other is not None:
@@ -52,7 +52,7 @@ class OfLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     after: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
 
 
-async def session_page(site: Site, call: Call) -> Response:
+async def session_page(site: Site, call: WebCall) -> Response:
     """Answer with one session and lines of its log; a running one's are followed."""
     number, query = call.number("id"), call.asked(OfLines)
     found = await site.database.read(partial(_tree, number=number))

@@ -22,7 +22,7 @@ from claudeops.domain.sessions import Status
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.store.reading.chain_calls import audit_head
 from claudeops.web.api.answers import single
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.chains import session_of
 from claudeops.web.pages.site import Site
 from claudeops.web.ports import OpenLog
@@ -73,19 +73,19 @@ def frames_of(lines: Sequence[ShownLine]) -> tuple[Frame, ...]:
     return tuple(found)
 
 
-async def film_page(site: Site, call: Call) -> Response:
+async def film_page(site: Site, call: WebCall) -> Response:
     """Answer with the film of a session."""
     number = call.number("id")
     values = {"film": await _film(site, number), "number": number}
     return await site.page(call, "film.html", title=f"Film of session {number}", values=values)
 
 
-async def film_answer(site: Site, call: Call) -> Response:
+async def film_answer(site: Site, call: WebCall) -> Response:
     """Answer with the same for programs."""
     return single(call, await _film(site, call.number("id")))
 
 
-async def film_file(site: Site, call: Call) -> Response:
+async def film_file(site: Site, call: WebCall) -> Response:
     """Answer with the film as one file, which needs nothing else."""
     number = call.number("id")
     film = await _film(site, number)

@@ -8,26 +8,26 @@ from functools import partial
 from starlette.responses import Response
 
 from claudeops.domain.alerts.matchers import SERVICE, Matcher, Operator
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.store.reading import Connection, approvals, incidents, silences
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import OfApprovals, OfIncidents, listing, older
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
 
-async def incident_list(site: Site, call: Call) -> Response:
+async def incident_list(site: Site, call: WebCall) -> Response:
     """Answer with the incidents that are open, or all of them, and the silences that hold."""
     query = call.asked(OfIncidents)
     wanted = listing(query, call.at)
     found = await site.database.read(partial(incidents.listed, wanted=wanted, everything=query.all, now=call.at))
     held = await site.database.read(partial(silences.listed, now=call.at, everything=False))
-    values: dict[str, object] = {"found": found.items, "asked": query, "levels": tuple(Level), "silences": held}
+    values: dict[str, object] = {"found": found.items, "asked": query, "levels": tuple(EventLevel), "silences": held}
     values["older"] = older(call.path, call.query, found.before)
     return await site.page(call, "incidents.html", title="Incidents", values=values)
 
 
-async def incident_page(site: Site, call: Call) -> Response:
+async def incident_page(site: Site, call: WebCall) -> Response:
     """Answer with one incident and its timeline."""
     number = call.number("number")
     found = await site.database.read(partial(_story, number=number, now=call.at))
@@ -49,7 +49,7 @@ def _story(connection: Connection, number: int, now: datetime) -> tuple[incident
     return None if found is None else (found, incidents.awaits_look(connection, number))
 
 
-async def approval_list(site: Site, call: Call) -> Response:
+async def approval_list(site: Site, call: WebCall) -> Response:
     """Answer with the calls that wait for a person, or all that did."""
     query = call.asked(OfApprovals)
     wanted = listing(query, call.at)

@@ -6,25 +6,25 @@ from functools import partial
 
 from starlette.responses import Response
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import events, services, session_rows
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import OfEvents, OfService, OfSessions, listing, older
 from claudeops.web.pages.navigation import MORE
 from claudeops.web.pages.site import Site
 
 
-async def event_list(site: Site, call: Call) -> Response:
+async def event_list(site: Site, call: WebCall) -> Response:
     """Answer with what sessions and the daemon itself have raised."""
     query = call.asked(OfEvents)
     wanted = listing(query, call.at)
     found = await site.database.read(partial(events.listed, wanted=wanted, only_open=query.open))
     values = {"found": found.items, "older": older(call.path, call.query, found.before), "asked": query}
-    return await site.page(call, "events.html", title="Events", values={**values, "levels": tuple(Level)})
+    return await site.page(call, "events.html", title="Events", values={**values, "levels": tuple(EventLevel)})
 
 
-async def action_list(site: Site, call: Call) -> Response:
+async def action_list(site: Site, call: WebCall) -> Response:
     """Answer with what was done to services, whether it held, and what is left of the limits."""
     query = call.asked(OfService)
     found = await site.database.read(partial(services.actions, wanted=listing(query, call.at)))
@@ -34,7 +34,7 @@ async def action_list(site: Site, call: Call) -> Response:
     return await site.page(call, "actions.html", title="Actions", values=values)
 
 
-async def session_list(site: Site, call: Call) -> Response:
+async def session_list(site: Site, call: WebCall) -> Response:
     """Answer with sessions, newest first."""
     query = call.asked(OfSessions)
     found = await site.database.read(partial(session_rows.listed, wanted=listing(query, call.at)))
@@ -42,6 +42,6 @@ async def session_list(site: Site, call: Call) -> Response:
     return await site.page(call, "sessions.html", title="Sessions", values={**values, "outcomes": tuple(Outcome)})
 
 
-async def page_list(site: Site, call: Call) -> Response:
+async def page_list(site: Site, call: WebCall) -> Response:
     """Answer with links to the pages that the navigation itself does not name."""
     return await site.page(call, "more.html", title="More", values={"links": MORE})

@@ -25,7 +25,7 @@ from claudeops.errors import ErrorKind
 from claudeops.formats.oidc import PENDING_TIME, NotLoggedIn, Returned
 from claudeops.web.connection import NOT_ENCRYPTED
 from claudeops.web.doorkeeper import NO_ROW
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
 from claudeops.web.ports import ProviderLogin
@@ -60,14 +60,14 @@ class Back(msgspec.Struct, frozen=True, kw_only=True):
     iss: str | None = None
 
 
-async def login_page(site: Site, call: Call) -> Response:
+async def login_page(site: Site, call: WebCall) -> Response:
     """Answer how to log in; whoever is logged in goes on."""
     if call.caller is not None and call.caller.login is not None:
         return see_other(next_path(call.asked(After).next))
     return _login_form(site, call, wanted=call.asked(After).next)
 
 
-async def use_password(site: Site, call: Call) -> Response:
+async def use_password(site: Site, call: WebCall) -> Response:
     """Log a browser in by name and password. Raises `RefusedError` where none is taken, or for too many tries."""
     if site.passwords is None:
         raise RefusedError(HTTPStatus.NOT_FOUND, "People log in by links here.", kind=ErrorKind.AUTH)
@@ -85,7 +85,7 @@ async def use_password(site: Site, call: Call) -> Response:
     return _begin(site, call, secret, wanted)
 
 
-async def begin_at_provider(site: Site, call: Call) -> Response:
+async def begin_at_provider(site: Site, call: WebCall) -> Response:
     """Lead a browser to the identity provider. Raises `RefusedError` for one try too many."""
     provider, wanted = _provider(site), next_path(call.asked(After).next)
     if call.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
@@ -103,7 +103,7 @@ async def begin_at_provider(site: Site, call: Call) -> Response:
     return answer
 
 
-async def end_at_provider(site: Site, call: Call) -> Response:
+async def end_at_provider(site: Site, call: WebCall) -> Response:
     """Log a browser in that comes back from the identity provider. Raises `RefusedError`."""
     provider, back, tls = _provider(site), call.asked(Back), site.is_tls(call)
     secret = secrets.token_urlsafe(SECRET_BYTES)
@@ -128,7 +128,7 @@ def _pending_cookie(*, tls: bool) -> str:
     return _SECURE_PENDING if tls else _PENDING
 
 
-def _not_logged_in(site: Site, call: Call, why: NotLoggedIn, wanted: str) -> Response:
+def _not_logged_in(site: Site, call: WebCall, why: NotLoggedIn, wanted: str) -> Response:
     """Answer with the login page, which says why, and has nothing of the address, in which there may be a code."""
     answer = _login_form(site, replace(call, path="/login", query={}), wanted=wanted, wrong=why.sentence)
     answer.status_code = HTTPStatus.FORBIDDEN if why.is_refused else HTTPStatus.SERVICE_UNAVAILABLE
@@ -139,14 +139,14 @@ def _with_next(path: str, wanted: str) -> str:
     return f"{path}?next={quote(wanted, safe='')}"
 
 
-def _provider_link(provider: ProviderLogin, call: Call, wanted: str) -> str:
+def _provider_link(provider: ProviderLogin, call: WebCall, wanted: str) -> str:
     """Return where a login begins: by the name by which it ends, since the cookie is of that name."""
     host, public = call.headers.get("host", ""), provider.begins_at(call.headers.get("host", ""))
     is_there = urlsplit(public).netloc.lower() == host.lower()
     return _with_next(_BEGIN if is_there else public + _BEGIN, wanted)
 
 
-def _login_form(site: Site, call: Call, *, wanted: str, name: str = "", wrong: str = "") -> Response:
+def _login_form(site: Site, call: WebCall, *, wanted: str, name: str = "", wrong: str = "") -> Response:
     wanted, is_private = next_path(wanted), call.connection.is_private
     provider = site.provider
     values = {
@@ -162,7 +162,7 @@ def _login_form(site: Site, call: Call, *, wanted: str, name: str = "", wrong: s
     return site.pages.page(call, "login.html", title="Log in", values=values)
 
 
-def _form(call: Call) -> dict[str, str]:
+def _form(call: WebCall) -> dict[str, str]:
     """Return the fields of a form, the first of each name. Raises `RefusedError`."""
     try:
         fields = parse_qs(call.body.decode(), keep_blank_values=True, max_num_fields=10, errors="strict")
@@ -171,7 +171,7 @@ def _form(call: Call) -> dict[str, str]:
     return {name: values[0] for name, values in fields.items()}
 
 
-async def link_page(site: Site, call: Call) -> Response:
+async def link_page(site: Site, call: WebCall) -> Response:
     """Answer with the button that uses a link."""
     if secret_of(call.params["once"]) is None:
         raise RefusedError(404, _OVER, kind=ErrorKind.AUTH)
@@ -179,7 +179,7 @@ async def link_page(site: Site, call: Call) -> Response:
     return site.pages.page(call, "setup.html", title="Log in", values=values)
 
 
-async def use_link(site: Site, call: Call) -> Response:
+async def use_link(site: Site, call: WebCall) -> Response:
     """Log a browser in by a link. Raises `RefusedError` for one that is over."""
     once = secret_of(call.params["once"])
     secret = secrets.token_urlsafe(SECRET_BYTES)
@@ -190,7 +190,7 @@ async def use_link(site: Site, call: Call) -> Response:
     return _begin(site, call, secret, parse_qs(call.body.decode(errors="replace")).get("next", ["/"])[0])
 
 
-def _begin(site: Site, call: Call, secret: str, wanted: str) -> Response:
+def _begin(site: Site, call: WebCall, secret: str, wanted: str) -> Response:
     """Give a browser the cookie of its login, and lead it on."""
     answer = see_other(next_path(wanted))
     tls = site.is_tls(call)
@@ -200,7 +200,7 @@ def _begin(site: Site, call: Call, secret: str, wanted: str) -> Response:
     return answer
 
 
-async def log_out(site: Site, call: Call) -> Response:
+async def log_out(site: Site, call: WebCall) -> Response:
     """End the login of the browser."""
     if call.caller is not None and call.caller.login is not None and call.caller.login.id != NO_ROW:
         await site.logins.end(call.caller.login.id, now=call.at)

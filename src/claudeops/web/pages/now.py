@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from claudeops.errors import StoreError
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.site import AWAY, Site, is_late, state_of
 
 
-async def now(site: Site, call: Call) -> Response:
+async def now(site: Site, call: WebCall) -> Response:
     """Answer with the state of everything; also while the database is away."""
     try:
         seen, trouble = await site.seen(), ""

@@ -25,7 +25,7 @@ from starlette.responses import RedirectResponse, Response
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.memories.categories import Category
 from claudeops.store.reading.calls import CallVerdict
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.navigation import OFTEN, place_of
 from claudeops.web.pages.static import Files
 from claudeops.web.problems import RefusedError
@@ -42,7 +42,7 @@ _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class PageState:
     """What every page carries: the worst that is so now."""
 
     level: str  # good, warn, bad
@@ -82,11 +82,11 @@ class Pages:
 
     def page(
         self,
-        call: Call,
+        call: WebCall,
         template: str,
         *,
         title: str,
-        state: State | None = None,
+        state: PageState | None = None,
         values: Mapping[str, object] = _NOTHING,
     ) -> Response:
         """Return a page, or for a part of one its content; ``values`` are the template's."""

@@ -20,7 +20,7 @@ from claudeops.store.reading import Connection, events, memories, services, upti
 from claudeops.store.reading.uptime import Bar
 from claudeops.text import casefold_key
 from claudeops.web.api.answers import single
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
@@ -57,26 +57,26 @@ class ServiceStory(msgspec.Struct, frozen=True, kw_only=True):
         return any((self.probes, self.checks, self.actions, self.events, self.memories))
 
 
-async def service_list(site: Site, call: Call) -> Response:
+async def service_list(site: Site, call: WebCall) -> Response:
     """Answer with the services that probes watch."""
     now, bars = await site.database.read(partial(_all, since=call.at - SHOWN))
     drawn = {service.service: drawn_bars(bars.get(service.service, ()), call.at) for service in now}
     return await site.page(call, "services.html", title="Services", values={"found": now, "bars": drawn})
 
 
-async def service_page(site: Site, call: Call) -> Response:
+async def service_page(site: Site, call: WebCall) -> Response:
     """Answer with one service. Raises `RefusedError` where nothing is on record of it."""
     found = await _story(site, call)
     values = {"found": found, "bars": drawn_bars(found.bars, call.at), "state_of": memories.state_of}
     return await site.page(call, "service.html", title=found.service, values=values)
 
 
-async def service_answer(site: Site, call: Call) -> Response:
+async def service_answer(site: Site, call: WebCall) -> Response:
     """Answer with the same for programs."""
     return single(call, await _story(site, call))
 
 
-async def _story(site: Site, call: Call) -> ServiceStory:
+async def _story(site: Site, call: WebCall) -> ServiceStory:
     name = unquote(call.params["name"])
     read = partial(_one, name=name, since=call.at - SHOWN, now=call.at, rules=site.rules)
     found = await site.database.read(read)

@@ -12,10 +12,10 @@ from typing import Final
 from starlette.responses import Response
 
 from claudeops.clock import Clock
-from claudeops.domain.alerts.rules import Source
+from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.calls import Action
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.schedules.plan import Plan
+from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.setting import Setting
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
@@ -23,8 +23,8 @@ from claudeops.store.glance import Glance
 from claudeops.store.reading.planned import schedules
 from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.web.acts import Acting
-from claudeops.web.endpoints import Call
-from claudeops.web.pages.rendering import Pages, State
+from claudeops.web.endpoints import WebCall
+from claudeops.web.pages.rendering import Pages, PageState
 from claudeops.web.password_login import PasswordLogin
 from claudeops.web.ports import Logins, LogLines, PolicyInForce, ProviderLogin
 from claudeops.wording.readable import count_of, length_of
@@ -33,7 +33,7 @@ LATE: Final = timedelta(minutes=15)
 """For which the oldest notice may wait, as in /readyz."""
 
 _FRESH_SECONDS: Final = 1.0
-AWAY: Final = State(level="bad", text="The database does not answer.")
+AWAY: Final = PageState(level="bad", text="The database does not answer.")
 
 
 Reach = tuple[tuple[str, ...], tuple[Action, ...]]
@@ -41,7 +41,7 @@ Reach = tuple[tuple[str, ...], tuple[Action, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NextFire:
+class ShownFire:
     """When a schedule fires next."""
 
     name: str
@@ -58,15 +58,15 @@ class Site:
     logs: LogLines
     clock: Clock
     glance: Callable[[], Awaitable[Glance]]  # raises `StoreError`
-    next_fires: Callable[[], Sequence[NextFire]]
+    next_fires: Callable[[], Sequence[ShownFire]]
     timezone: str  # of the budgets' day
     day_budget_usd: float
     chain_budget_usd: float
     rules: EscalationRules  # by which actions are counted
     interval_seconds: float  # between two whole rounds, where no cron says when they are
-    plans: Callable[[], Sequence[Plan]] = tuple  # of the schedules
+    plans: Callable[[], Sequence[SchedulePlan]] = tuple  # of the schedules
     settings: Callable[[], Sequence[Setting]] = tuple  # in effect, secrets masked
-    sources: Callable[[], Sequence[Source]] = tuple  # of alerts, as the operator's file declares them
+    sources: Callable[[], Sequence[AlertSource]] = tuple  # of alerts, as the operator's file declares them
     policy: PolicyInForce | None = None  # None: of several daemons, one after another
     is_replaying: bool = field(default=False, init=False)  # a policy against calls on record
     tls_hosts: frozenset[str] = frozenset()  # by which we are called over TLS
@@ -92,7 +92,7 @@ class Site:
         """Forget what was seen: something was done, and the page that follows shows it."""
         self._seen = None
 
-    async def page(self, call: Call, template: str, *, title: str, values: Mapping[str, object]) -> Response:
+    async def page(self, call: WebCall, template: str, *, title: str, values: Mapping[str, object]) -> Response:
         """Return a page that carries the state of everything."""
         try:
             state = state_of(await self.seen(), call.at)
@@ -100,14 +100,16 @@ class Site:
             state = AWAY
         return self.page_of(call, template, title=title, state=state, values=values)
 
-    def page_of(self, call: Call, template: str, *, title: str, state: State, values: Mapping[str, object]) -> Response:
+    def page_of(
+        self, call: WebCall, template: str, *, title: str, state: PageState, values: Mapping[str, object]
+    ) -> Response:
         """Return a page for whoever is logged in, with what he may do."""
         may = frozenset[str]() if self.acting is None or call.caller is None else call.caller.scopes
         # A form's key: sent twice, it does what it says once.
         own = {"may": may, "once": secrets.token_urlsafe(16)}
         return self.pages.page(call, template, title=title, state=state, values={**values, **own})
 
-    def is_tls(self, call: Call) -> bool:
+    def is_tls(self, call: WebCall) -> bool:
         """Return whether a browser calls over TLS: through the operator's proxy, or by a name that has TLS.
 
         The second is the browser's word, and says no more than which cookie it will give back.
@@ -115,29 +117,29 @@ class Site:
         return call.connection.is_tls or call.headers.get("host", "").lower() in self.tls_hosts
 
 
-def state_of(seen: Glance, now: datetime) -> State:
+def state_of(seen: Glance, now: datetime) -> PageState:
     """Return the worst that is so now, in the words for whoever is woken by it."""
-    return next(_troubles(seen, now), State(level="good", text="Nothing is wrong that is on record."))
+    return next(_troubles(seen, now), PageState(level="good", text="Nothing is wrong that is on record."))
 
 
-def _troubles(seen: Glance, now: datetime) -> Iterator[State]:
+def _troubles(seen: Glance, now: datetime) -> Iterator[PageState]:
     """Yield what is wrong, the worst first."""
     down, critical = seen.probes.get("down", 0), seen.open_events.get("critical", 0)
     if seen.incidents_open:
         has_owners = all(one.acked_by for one in seen.incidents) and seen.incidents_open == len(seen.incidents)
-        yield State(level="warn" if has_owners else "bad", text=_incidents(seen, now))
+        yield PageState(level="warn" if has_owners else "bad", text=_incidents(seen, now))
     if down:
-        yield State(level="bad", text=f"{count_of(down, 'probe')} down: {', '.join(seen.probes_down)}.")
+        yield PageState(level="bad", text=f"{count_of(down, 'probe')} down: {', '.join(seen.probes_down)}.")
     if seen.chats_deaf or is_late(seen, now):
-        yield State(level="bad", text="Notices do not reach people.")
+        yield PageState(level="bad", text="Notices do not reach people.")
     if seen.approvals_waiting:
-        yield State(level="warn", text=f"{count_of(seen.approvals_waiting, 'call')} for a person to answer.")
+        yield PageState(level="warn", text=f"{count_of(seen.approvals_waiting, 'call')} for a person to answer.")
     if critical:
-        yield State(level="bad", text=f"{count_of(critical, 'critical event')} open.")
+        yield PageState(level="bad", text=f"{count_of(critical, 'critical event')} open.")
     if seen.holds:
-        yield State(level="warn", text="No session starts now.")
+        yield PageState(level="warn", text="No session starts now.")
     if warnings := seen.open_events.get("warning", 0):
-        yield State(level="warn", text=f"Nothing is down; {count_of(warnings, 'warning')} open.")
+        yield PageState(level="warn", text=f"Nothing is down; {count_of(warnings, 'warning')} open.")
 
 
 def is_late(seen: Glance, now: datetime) -> bool:

@@ -7,9 +7,9 @@ from functools import partial
 import msgspec
 from starlette.responses import Response
 
-from claudeops.store.reading.spending import Spending, spending_of
+from claudeops.store.reading.spending import SpendingAnswer, spending_of
 from claudeops.web.api.queries import since_of
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import Limit, Text
 from claudeops.web.pages.site import Site
 
@@ -21,7 +21,7 @@ class OfSpend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limit: Limit = 20  # chains
 
 
-async def spent(site: Site, call: Call, *, since: str, limit: int) -> Spending:
+async def spent(site: Site, call: WebCall, *, since: str, limit: int) -> SpendingAnswer:
     """Return what was spent since then, with at most ``limit`` chains. Raises `RefusedError` for no time."""
     read = partial(
         spending_of,
@@ -35,7 +35,7 @@ async def spent(site: Site, call: Call, *, since: str, limit: int) -> Spending:
     return await site.database.read(read)
 
 
-async def spend_page(site: Site, call: Call) -> Response:
+async def spend_page(site: Site, call: WebCall) -> Response:
     """Answer with what was spent."""
     query = call.asked(OfSpend)
     found = await spent(site, call, since=query.since, limit=query.limit)

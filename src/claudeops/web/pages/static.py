@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.problems import RefusedError
 
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -55,7 +55,7 @@ class Files:
         """Return a file as text."""
         return self._by_name[name][1].content.decode()
 
-    async def serve(self, call: Call) -> Response:
+    async def serve(self, call: WebCall) -> Response:
         """Answer with a file. Raises `RefusedError` for one that is not there, or not in this version."""
         file = self._served.get(call.params["name"])
         if file is None:

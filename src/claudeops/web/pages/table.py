@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from claudeops.domain.access.tokens import ScopeKind
 from claudeops.formats.oidc import CALLBACK
-from claudeops.web.endpoints import Call, Endpoint, Handler, Query
+from claudeops.web.endpoints import Endpoint, Handler, Query, WebCall
 from claudeops.web.listings import (
     OfApprovals,
     OfAudit,
@@ -43,7 +43,7 @@ from claudeops.web.pages.why import OfWhy, why_page
 
 _READ: Final = ScopeKind.READ.value
 
-Answering = Callable[[Site, Call], Awaitable[Response]]
+Answering = Callable[[Site, WebCall], Awaitable[Response]]
 
 
 def page_endpoints(site: Site) -> Sequence[Endpoint]:

@@ -28,7 +28,7 @@ _IDLE: Final = timedelta(seconds=20)  # a gap from here on is folded
 _LEAST: Final = 2.0  # width of what took no time
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineBar(msgspec.Struct, frozen=True, kw_only=True):
     """One bar."""
 
     x: float
@@ -60,7 +60,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
     height: float
     lanes: tuple[Lane, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[TimelineBar, ...]
     folds: tuple[Fold, ...]
 
 
@@ -70,7 +70,7 @@ def drawn(found: ChainCalls, now: datetime) -> Drawing | None:
         return None
     scale = _Scale(_busy(found, now))
     lanes: list[Lane] = []
-    shapes: list[Shape] = []
+    shapes: list[TimelineBar] = []
     y = 0.0
     sessions = {one.session_id for one in found.calls} | {one.session_id for one in found.model_calls}
     for session_id in sorted(sessions):
@@ -136,7 +136,7 @@ def _rows(calls: Iterable[CallSpan]) -> Sequence[Sequence[CallSpan]]:
     return [list(group) for _, group in groupby(calls, key=lambda one: (one.tool_name, one.input, one.requested_at))]
 
 
-def _call(call: CallSpan, scale: _Scale, y: float, now: datetime) -> list[Shape]:
+def _call(call: CallSpan, scale: _Scale, y: float, now: datetime) -> list[TimelineBar]:
     asked, decided = scale.at(call.requested_at), scale.at(call.decided_at)
     took = length_of(call.decided_at - call.requested_at)
     words = f"{call.tool_name} {call.input}"
@@ -149,15 +149,17 @@ def _call(call: CallSpan, scale: _Scale, y: float, now: datetime) -> list[Shape]
     return shapes
 
 
-def _model(one: ModelSpan, scale: _Scale, y: float, now: datetime) -> Shape:
+def _model(one: ModelSpan, scale: _Scale, y: float, now: datetime) -> TimelineBar:
     tokens = f"{one.input_tokens:,} tokens in, {one.output_tokens:,} out, {usd(one.cost_usd)}"
     took = "" if one.ended_at is None else f", {length_of(one.ended_at - one.started_at)}"
     shape = _bar(scale.at(one.started_at), scale.at(one.ended_at or now), y, "model", f"{one.model}{took}\n{tokens}")
     return msgspec.structs.replace(shape, y=round(y, 1))
 
 
-def _bar(start: float, end: float, y: float, kind: str, title: str) -> Shape:
-    return Shape(x=round(start, 1), y=round(y, 1), width=round(max(end - start, _LEAST), 1), kind=kind, title=title)
+def _bar(start: float, end: float, y: float, kind: str, title: str) -> TimelineBar:
+    return TimelineBar(
+        x=round(start, 1), y=round(y, 1), width=round(max(end - start, _LEAST), 1), kind=kind, title=title
+    )
 
 
 def _lane(session_id: int, calls: Sequence[CallSpan], models: Sequence[ModelSpan], y: float, height: float) -> Lane:

@@ -13,7 +13,7 @@ from claudeops.domain.listing import duration, moment
 from claudeops.domain.why import window
 from claudeops.store.reading.why import reasons
 from claudeops.web.api.answers import single
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import Length, Limit, Moment, Text
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
@@ -31,14 +31,14 @@ class OfWhy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Limit = 200
 
 
-async def why_page(site: Site, call: Call) -> Response:
+async def why_page(site: Site, call: WebCall) -> Response:
     """Answer with the reasons."""
     query = call.asked(OfWhy)
     found = await _reasons(site, query, call.at)
     return await site.page(call, "why.html", title="Why", values={"found": found, "asked": query})
 
 
-async def why_answer(site: Site, call: Call) -> Response:
+async def why_answer(site: Site, call: WebCall) -> Response:
     """Answer with the same for programs."""
     return single(call, await _reasons(site, call.asked(OfWhy), call.at))
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, unmistakable, unmistakable_line
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript, unmistakable, unmistakable_line
 from claudeops.domain.notices.approvers import Approver, approver_of
 from claudeops.domain.notices.notice import TargetKind
 from claudeops.text import join_names, regex
@@ -72,7 +72,7 @@ def services_of(approval: Approval) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class QuestionRow:
     """A message that asks: one row."""
 
     id: int
@@ -89,7 +89,7 @@ class Asked:
 class Unedited:
     """A message that does not show how its question stands."""
 
-    asked: Asked
+    asked: QuestionRow
     approval: Approval
 
 
@@ -103,7 +103,7 @@ def digest_of(data: str, *, chat: str) -> str:
     return sha256(f"{chat}\n{data}".encode("utf-8", "replace")).hexdigest()
 
 
-class Refused(StrEnum):
+class TapRefusal(StrEnum):
     """Why a tap changes nothing; the value is for logs."""
 
     UNKNOWN_TOKEN = "unknown_token"  # noqa: S105 - no secret: it names a reason
@@ -118,21 +118,21 @@ class Refused(StrEnum):
 
 
 REFUSALS: Final = {
-    Refused.UNKNOWN_TOKEN: "This button is not known here. Nothing was changed.",
-    Refused.OTHER_MESSAGE: "This button belongs to another message. Nothing was changed.",
-    Refused.USED_TOKEN: "This button was used already. Nothing was changed.",
-    Refused.NOT_LISTED: "You are not among the approvers. Nothing was changed.",
-    Refused.NOT_THEIRS: "You may not answer for this tier or service. Nothing was changed.",
-    Refused.OVER: "This question takes no answer any more. Nothing was changed.",
-    Refused.SAME_PERSON: "Your yes is counted already; another person has to say yes too.",
-    Refused.NEEDS_PASSKEY: "A yes to this needs a passkey: say it on the page /approvals. Nothing was changed.",
-    Refused.UNAVAILABLE: "The answer could not be written. Please tap again.",
+    TapRefusal.UNKNOWN_TOKEN: "This button is not known here. Nothing was changed.",
+    TapRefusal.OTHER_MESSAGE: "This button belongs to another message. Nothing was changed.",
+    TapRefusal.USED_TOKEN: "This button was used already. Nothing was changed.",
+    TapRefusal.NOT_LISTED: "You are not among the approvers. Nothing was changed.",
+    TapRefusal.NOT_THEIRS: "You may not answer for this tier or service. Nothing was changed.",
+    TapRefusal.OVER: "This question takes no answer any more. Nothing was changed.",
+    TapRefusal.SAME_PERSON: "Your yes is counted already; another person has to say yes too.",
+    TapRefusal.NEEDS_PASSKEY: "A yes to this needs a passkey: say it on the page /approvals. Nothing was changed.",
+    TapRefusal.UNAVAILABLE: "The answer could not be written. Please tap again.",
 }
 """What whoever tapped is told, in one sentence or two."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tap:
+class ButtonTap:
     """Somebody pressed a button."""
 
     kind: TargetKind
@@ -144,25 +144,30 @@ class Tap:
 
 
 def refusal(
-    tap: Tap, asked: Asked | None, approval: Approval | None, approvers: Iterable[Approver], *, now: datetime
-) -> Refused | None:
+    tap: ButtonTap,
+    asked: QuestionRow | None,
+    approval: Approval | None,
+    approvers: Iterable[Approver],
+    *,
+    now: datetime,
+) -> TapRefusal | None:
     """Return why a tap changes nothing; ``None``: it is an answer.
 
     Who taps is asked first: somebody who is not listed learns nothing of a message.
     """
     person = approver_of(approvers, kind=tap.kind, sender=tap.sender)
     if person is None:
-        return Refused.NOT_LISTED
+        return TapRefusal.NOT_LISTED
     if asked is None or approval is None or asked.says is None:
-        return Refused.UNKNOWN_TOKEN
+        return TapRefusal.UNKNOWN_TOKEN
     foreign = asked.external_id is not None and asked.external_id != tap.message
     if foreign or asked.chat != tap.chat or asked.target not in tap.targets or asked.call_hash != approval.call_hash:
-        return Refused.OTHER_MESSAGE
+        return TapRefusal.OTHER_MESSAGE
     if not person.answers_for(approval.tier, services_of(approval)):
-        return Refused.NOT_THEIRS
+        return TapRefusal.NOT_THEIRS
     if is_over(approval, now):
-        return Refused.OVER
-    return Refused.USED_TOKEN if asked.used_at is not None else None
+        return TapRefusal.OVER
+    return TapRefusal.USED_TOKEN if asked.used_at is not None else None
 
 
 def is_over(approval: Approval, now: datetime) -> bool:
@@ -326,8 +331,8 @@ def _input(approval: Approval) -> dict[str, object]:
     return given if isinstance(given, dict) else {"input": approval.input or ""}
 
 
-def _scripts(approval: Approval) -> Sequence[Script]:
+def _scripts(approval: Approval) -> Sequence[CalledScript]:
     try:
-        return msgspec.json.decode(approval.scripts or "[]", type=tuple[Script, ...])
+        return msgspec.json.decode(approval.scripts or "[]", type=tuple[CalledScript, ...])
     except msgspec.MsgspecError:
         return ()

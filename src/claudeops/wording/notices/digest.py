@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Held, VerdictKind
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import Delivery, Notice, Topic
+from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Topic
 from claudeops.domain.schedules import Cron, latest_due
 from claudeops.domain.sessions import DecisionReason
 from claudeops.text import join_names, one_line
@@ -89,12 +89,12 @@ def digest(sums: Sums, *, at: datetime, daily_budget_usd: float) -> Notice:
     parts.append(f"${sums.booked_usd:.2f} spent, the daily budget is ${daily_budget_usd:.2f}")
     if sums.memories_gained or sums.memories_lost:
         parts.append(f"memories: {sums.memories_gained} gained, {sums.memories_lost} lost")
-    parts += [f"{count} {level} events open" for level in Level if (count := sums.open_events.get(level.value, 0))]
-    if failed := sums.notices.get(Delivery.FAILED.value, 0) + sums.notices.get(Delivery.UNKNOWN.value, 0):
+    parts += [f"{count} {level} events open" for level in EventLevel if (count := sums.open_events.get(level.value, 0))]
+    if failed := sums.notices.get(DeliveryOutcome.FAILED.value, 0) + sums.notices.get(DeliveryOutcome.UNKNOWN.value, 0):
         parts.append(f"{_some(failed, 'notice')} not delivered")
     parts += _own_health(sums)
     text = f"since {sums.since:%Y-%m-%d %H:%M} UTC: {'; '.join(parts)}."
-    return Notice(topic=Topic.DIGEST, level=Level.INFO, text=text, key=key_of(at))
+    return Notice(topic=Topic.DIGEST, level=EventLevel.INFO, text=text, key=key_of(at))
 
 
 def _is_quiet(sums: Sums) -> bool:
@@ -139,7 +139,7 @@ def _acted(sums: Sums) -> list[str]:
     if not sums.actions:
         return []
     held = sums.actions_held
-    said = [f"{held[each.value]} {each.value}" for each in Held if held.get(each.value)]
+    said = [f"{held[each.value]} {each.value}" for each in Rechecked if held.get(each.value)]
     said += [f"{sums.actions_failed} failed"] if sums.actions_failed else []
     return [_some(sums.actions, "action") + (f" ({', '.join(said)})" if said else "")]
 

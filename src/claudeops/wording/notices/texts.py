@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from claudeops.domain.alerts.alert import Incident
 from claudeops.domain.alerts.incidents import lasted
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import Notice, Pending, Topic
 from claudeops.domain.sessions import NewSession, Session
@@ -35,12 +35,12 @@ _CALLS: Final = regex.Pattern(r"@(?:everyone|here|channel|all)|<[!@#]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
+class NoticeMessage:
     """What is sent."""
 
     title: str
     body: str
-    level: Level
+    level: EventLevel
     approval_id: int | None = None  # of the question that it is, where it is about that alone
     reminds: bool = False  # the question was told before
 
@@ -125,7 +125,7 @@ def escalated(
     reason = one_line(following.context.reason) if following.context else ""
     return Notice(
         topic=Topic.INCIDENT,
-        level=Level.WARNING,
+        level=EventLevel.WARNING,
         text=f"tier {following.tier} looks into it" + (f": {reason}" if reason else "."),
         key=f"escalated:{session.id}",
         service=join_names(services),
@@ -177,9 +177,9 @@ def incident_acknowledged(incident: Incident) -> Notice:
     return _of_incident(incident, "acknowledged", incident.severity, text)
 
 
-def incident_unresolved(incident: Incident, why: str, sentence: str, level: Level, end: End) -> Notice:
+def incident_unresolved(incident: Incident, why: str, sentence: str, level: EventLevel, end: End) -> Notice:
     """Return what is told when a chain has ended without an end of its incident; ``why`` in one word."""
-    most = max(level, incident.severity, key=list(Level).index)
+    most = max(level, incident.severity, key=list(EventLevel).index)
     text = f"incident {incident.number} is unresolved: {one_line(sentence)}"
     return _of_incident(incident, f"unresolved:{why}", most, text, end)
 
@@ -193,7 +193,7 @@ def incident_resolved(incident: Incident, *, now: datetime, cost_usd: float | No
     return _of_incident(incident, "resolved", incident.severity, text, End(cost_usd=cost_usd, done=tuple(done)))
 
 
-def _of_incident(incident: Incident, what: str, level: Level, text: str, end: End = NOTHING_DONE) -> Notice:
+def _of_incident(incident: Incident, what: str, level: EventLevel, text: str, end: End = NOTHING_DONE) -> Notice:
     return Notice(
         topic=Topic.INCIDENT,
         level=level,
@@ -220,11 +220,11 @@ def in_words(span: timedelta) -> str:
 # --- how it reads -----------------------------------------------------------------------------------------
 
 
-def message(notices: Sequence[Notice], wording: Wording) -> Message:
+def message(notices: Sequence[Notice], wording: Wording) -> NoticeMessage:
     """Return the message that tells of one notice, or of several that are told together."""
     if len(notices) == 1:
         return _single(notices[0], wording)
-    level = max((notice.level for notice in notices), key=list(Level).index)
+    level = max((notice.level for notice in notices), key=list(EventLevel).index)
     lines: list[str] = []
     room = MOST_CHARACTERS
     for notice in notices:
@@ -235,10 +235,10 @@ def message(notices: Sequence[Notice], wording: Wording) -> Message:
             break
         lines.append(line)
         room -= len(line) + 1
-    return Message(title=f"{level.upper()} · {len(notices)} notices", body="\n".join(lines), level=level)
+    return NoticeMessage(title=f"{level.upper()} · {len(notices)} notices", body="\n".join(lines), level=level)
 
 
-def folded(waiting: Sequence[Pending], wording: Wording) -> Message:
+def folded(waiting: Sequence[Pending], wording: Wording) -> NoticeMessage:
     """Return the message that tells of what waits for one target."""
     return message([pending.notice for pending in waiting], wording)
 
@@ -249,7 +249,7 @@ def safe(text: str, wording: Wording) -> str:
     return _CALLS.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", shown)
 
 
-def _single(notice: Notice, wording: Wording) -> Message:
+def _single(notice: Notice, wording: Wording) -> NoticeMessage:
     named = f" · {safe(notice.service, wording)}" if notice.service else ""
     again = "(again) " if notice.again else ""
     title = f"{again}{notice.level.upper()}{named}"
@@ -260,7 +260,7 @@ def _single(notice: Notice, wording: Wording) -> Message:
     tail += [f"tier {notice.tier}"] if notice.tier is not None else []
     end = "".join(f" · {part}" for part in tail)
     body = _cut(" · ".join(parts), MOST_CHARACTERS - min(len(title), _MOST_TITLE) - len(end)) + end
-    return Message(
+    return NoticeMessage(
         title=_cut(title, _MOST_TITLE),
         body="\n".join((body, *_link(notice, wording))),
         level=notice.level,

@@ -60,7 +60,7 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OnRecord:
+class KnownFacts:
     """What the database knows that a session should know; healthy services come last in every list."""
 
     cooldowns: tuple[Left, ...] = ()
@@ -69,7 +69,7 @@ class OnRecord:
     tried: tuple[Tried, ...] = ()
 
 
-NOTHING_ON_RECORD = OnRecord()
+NOTHING_ON_RECORD = KnownFacts()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,5 +81,5 @@ class Knowledge:
     texts: tuple[LibraryText, ...] = ()
     listing: str = ""  # the names of all texts that exist for the tier
     memories: Selection = field(default_factory=Selection)
-    on_record: OnRecord = NOTHING_ON_RECORD
+    on_record: KnownFacts = NOTHING_ON_RECORD
     probes: tuple[str, ...] = ()  # how they stand, a line each; empty: it is not told

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.domain.report.report import Escalation, ReportedEvent, ReportedMemory, ServiceStatus
-from claudeops.domain.retention import KEYS_KEPT, Aged, Cutoffs, Expired, cutoffs
+from claudeops.domain.retention import KEYS_KEPT, Aged, Cutoffs, RemovalStep, cutoffs
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Session
 from claudeops.store.access.idempotency import KeyState
@@ -60,7 +60,7 @@ async def acting_session(store: Store, *, at: datetime = NOW) -> Session:
     await recorded(store, session, "toolu_1", allow(restart()), at=at)
     said = report(
         check("web"),
-        events=(ReportedEvent(level=Level.WARNING, message="web was slow", service="web"),),
+        events=(ReportedEvent(level=EventLevel.WARNING, message="web was slow", service="web"),),
         memories=(ReportedMemory(category="timing", observation="40 ms", service="web"),),
     )
     await store.queue.finish(ending(session, said, cost_usd=0.01, response="long text", stderr_tail="x"), rules=RULES)
@@ -129,8 +129,8 @@ async def test_a_chain_of_which_a_part_is_young_or_runs_stays_whole(store: Store
 
 
 async def test_open_events_stay_however_old_and_those_that_are_over_go(store: Store, database: Database) -> None:
-    fault = ReportedEvent(level=Level.CRITICAL, message="web is down", service="web")
-    other = ReportedEvent(level=Level.WARNING, message="db is slow", service="db")
+    fault = ReportedEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
+    other = ReportedEvent(level=EventLevel.WARNING, message="db is slow", service="db")
     await one_session(store, report(check("web", ServiceStatus.DEGRADED), events=(fault, other)))
     await one_session(store, report(check("web")), at=after(hours=1))
 
@@ -184,7 +184,7 @@ async def test_a_step_is_small_and_the_next_one_goes_on(store: Store, database: 
 
     found = [await store.housekeeping.expire(Aged.CHECKS, young, now=LATER, rows=2) for _ in range(3)]
 
-    assert found == [Expired(done=2, more=True), Expired(done=2, more=True), Expired()]
+    assert found == [RemovalStep(done=2, more=True), RemovalStep(done=2, more=True), RemovalStep()]
     assert len(database.rows("service_checks")) == 1
 
 
@@ -227,7 +227,7 @@ async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Data
 
 async def test_notices_that_are_over_go_and_those_on_their_way_stay(store: Store, database: Database) -> None:
     for key in ("over", "waiting"):
-        notice = Notice(topic=Topic.EVENT, level=Level.WARNING, text="web is down", key=key)
+        notice = Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text="web is down", key=key)
         await store.outbox.tell(notice, now=NOW)
     database.execute("UPDATE outbox SET delivered_at = created_at WHERE dedupe_key = 'over'")
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from claudeops import logs
-from claudeops.domain.events import Level
-from claudeops.domain.notices.notice import UNROUTED, Delivery, Notice, Settled, Target, Topic
+from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Notice, Settled, Target, Topic
 from claudeops.domain.schedules import Cron
 from claudeops.domain.schedules.windows import read_window
 from claudeops.notify.digest import DigestKeeper
@@ -21,12 +21,12 @@ from support.told import taken
 pytest_plugins = ("support.store_fixtures",)
 
 PHONE = Target(name="phone")
-TEAM = Target(name="team", min_level=Level.INFO)
+TEAM = Target(name="team", min_level=EventLevel.INFO)
 LEASE = timedelta(seconds=60)
 
 
 def notice(key: str = "k", **more: object) -> Notice:
-    fields = {"topic": Topic.EVENT, "level": Level.WARNING, "text": "shop is down", "key": key, **more}
+    fields = {"topic": Topic.EVENT, "level": EventLevel.WARNING, "text": "shop is down", "key": key, **more}
     return Notice(**fields)  # type: ignore[arg-type]
 
 
@@ -58,12 +58,12 @@ async def test_an_escalation_is_told_with_what_it_has_cost(store: Store, databas
 
 
 async def test_a_notice_reaches_those_who_want_it_and_each_of_them_once(store: Store, database: Database) -> None:
-    await store.outbox.tell(notice(level=Level.INFO), now=NOW)
-    await store.outbox.tell(notice(level=Level.INFO), now=NOW)  # not yet on its way: the same
+    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)
+    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)  # not yet on its way: the same
     assert await store.outbox.waiting(NOW) == {UNROUTED}
 
     assert await store.outbox.route([PHONE, TEAM], now=NOW, most=100) == 1
-    await store.outbox.tell(notice(level=Level.INFO), now=NOW)
+    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)
     await store.outbox.route([PHONE, TEAM], now=NOW, most=100)
 
     assert [row["target"] for row in database.rows("outbox")] == ["team"]
@@ -71,7 +71,7 @@ async def test_a_notice_reaches_those_who_want_it_and_each_of_them_once(store: S
 
 
 async def test_what_nobody_wants_is_over_and_said_so(store: Store, database: Database) -> None:
-    await store.outbox.tell(notice(level=Level.INFO), now=NOW)
+    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)
 
     await store.outbox.route([PHONE], now=NOW, most=100)
 
@@ -121,7 +121,7 @@ async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store
     async def claim(most: int) -> list[str]:
         """Claim and have all of it fail."""
         found = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=most)
-        failed = [Settled(id=each.id, result=Delivery.FAILED, again_at=NOW) for each in found]
+        failed = [Settled(id=each.id, result=DeliveryOutcome.FAILED, again_at=NOW) for each in found]
         await store.outbox.settle("phone", failed, now=NOW)
         return [each.notice.key for each in found]
 
@@ -140,7 +140,7 @@ async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store
 async def test_what_comes_in_quiet_hours_waits_for_their_end(store: Store) -> None:
     quiet = Target(name="team", quiet_hours=(read_window("00:00-23:59"),))
     await store.outbox.tell(notice(), now=NOW)
-    await store.outbox.tell(notice("worse", level=Level.CRITICAL), now=NOW)
+    await store.outbox.tell(notice("worse", level=EventLevel.CRITICAL), now=NOW)
 
     await store.outbox.route([quiet], now=NOW, most=100)
 
@@ -187,10 +187,10 @@ async def test_questions_are_claimed_first(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "again"), [(Delivery.FAILED, False), (Delivery.UNKNOWN, True), (None, False)], ids=str
+    ("result", "again"), [(DeliveryOutcome.FAILED, False), (DeliveryOutcome.UNKNOWN, True), (None, False)], ids=str
 )
 async def test_only_what_may_have_arrived_says_so_when_it_is_tried_again(
-    store: Store, result: Delivery | None, again: bool
+    store: Store, result: DeliveryOutcome | None, again: bool
 ) -> None:
     await to_phone(store, "a")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
@@ -209,8 +209,8 @@ async def test_what_was_delivered_is_over_and_counts_for_its_hour(store: Store, 
     await to_phone(store, "a", "b")
     one, two = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    with_it = Settled(id=two.id, result=Delivery.SUPPRESSED, error="told together")
-    await store.outbox.settle("phone", [Settled(id=one.id, result=Delivery.DELIVERED), with_it], now=NOW)
+    with_it = Settled(id=two.id, result=DeliveryOutcome.SUPPRESSED, error="told together")
+    await store.outbox.settle("phone", [Settled(id=one.id, result=DeliveryOutcome.DELIVERED), with_it], now=NOW)
 
     assert await store.outbox.waiting(after(days=9)) == frozenset()
     assert list(await store.outbox.sent("phone", NOW - timedelta(hours=1))) == [NOW]
@@ -225,7 +225,7 @@ async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_s
     database.execute("DELETE FROM outbox WHERE target = 'team'")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    dead = Settled(id=claimed.id, result=Delivery.FAILED, error="no", instead=("team",))
+    dead = Settled(id=claimed.id, result=DeliveryOutcome.FAILED, error="no", instead=("team",))
     await store.outbox.settle("phone", [dead], now=NOW)
 
     (event,) = database.rows("events")
@@ -236,7 +236,7 @@ async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_s
 
     await to_phone(store, "later")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=Delivery.DELIVERED)], now=after(hours=1))
+    await store.outbox.settle("phone", [Settled(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=after(hours=1))
     (event,) = database.rows("events")
     assert event["resolved_at"] == after(hours=1)
 
@@ -255,8 +255,8 @@ async def test_of_two_that_settle_the_first_counts(store: Store, database: Datab
     await to_phone(store, "a")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=Delivery.DELIVERED)], now=NOW)
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=Delivery.FAILED, error="late")], now=NOW)
+    await store.outbox.settle("phone", [Settled(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
+    await store.outbox.settle("phone", [Settled(id=claimed.id, result=DeliveryOutcome.FAILED, error="late")], now=NOW)
 
     (row,) = database.rows("outbox")
     assert (row["result"], row["error"]) == ("delivered", None)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.alerts.alert import Delivery, IncidentStatus, Silence
+from claudeops.domain.alerts.alert import IncidentStatus, SenderBody, Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Posted
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.answers import document
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.listing import Listing
 from claudeops.store.reading import incidents, silences, sources
@@ -28,7 +28,7 @@ pytest_plugins = ("support.store_fixtures",)
 @pytest.fixture
 async def alarmed(store: Store) -> None:
     """Have an alert start a chain, whose only session has ended, and a person on its incident."""
-    posted = Posted(said=Delivery(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
+    posted = Posted(said=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
     about = Circumstances(alerts=rules_of(), escalation=RULES)
     await bring(store.alerts, [posted], about, lambda tier, said: wanted(tier, context=said), now=NOW)
     session = await claimed(store, at=after(minutes=1))
@@ -89,7 +89,7 @@ def test_what_has_not_begun_is_in_no_timeline() -> None:
     story = incidents.IncidentStory(
         incident=1,
         status=IncidentStatus.OPEN,
-        severity=Level.WARNING,
+        severity=EventLevel.WARNING,
         services=("web",),
         opened_at=NOW,
         resolved_at=None,
@@ -134,10 +134,10 @@ async def test_a_silence_that_is_over_is_listed_only_among_all(store: Store, dat
 async def test_sources_that_are_declared_come_first_and_those_that_never_sent_are_among_them(
     database: Database,
 ) -> None:
-    quiet = Source(name="quiet", kind=SenderKind.GENERIC)
+    quiet = AlertSource(name="quiet", kind=SenderKind.GENERIC)
     with database.connect() as connection:
         found = sources.listed(connection, [quiet])
-        [known] = sources.listed(connection, [Source(name=SOURCE, kind=SenderKind.ALERTMANAGER)])
+        [known] = sources.listed(connection, [AlertSource(name=SOURCE, kind=SenderKind.ALERTMANAGER)])
 
     assert [(one.source, one.declared, one.kind) for one in found] == [
         ("quiet", True, SenderKind.GENERIC),

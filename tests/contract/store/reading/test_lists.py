@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.listing import Listing, Reference
 from claudeops.domain.report.report import ReportedEvent, ServiceStatus
@@ -33,7 +33,9 @@ pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.dialect
 
 
-def said(*messages: str, level: Level = Level.WARNING, service: str | None = "web") -> tuple[ReportedEvent, ...]:
+def said(
+    *messages: str, level: EventLevel = EventLevel.WARNING, service: str | None = "web"
+) -> tuple[ReportedEvent, ...]:
     return tuple(ReportedEvent(level=level, message=message, service=service) for message in messages)
 
 
@@ -47,9 +49,9 @@ def messages(database: Database, wanted: Listing, *, only_open: bool = False) ->
 
 @pytest.fixture
 async def three_events(store: Store) -> None:
-    await one_session(store, report(events=said("first", level=Level.INFO, service=None)), at=after())
+    await one_session(store, report(events=said("first", level=EventLevel.INFO, service=None)), at=after())
     await one_session(store, report(events=said("second", service="Web")), at=after(hours=1))
-    await one_session(store, report(events=said("third", level=Level.CRITICAL)), at=after(hours=2))
+    await one_session(store, report(events=said("third", level=EventLevel.CRITICAL)), at=after(hours=2))
 
 
 @pytest.mark.usefixtures("three_events")
@@ -58,7 +60,7 @@ async def test_events_are_filtered_by_level_service_and_time(database: Database)
     found = messages(database, Listing())
     assert [message for message in found if message in {"first", "second", "third"}] == ["third", "second", "first"]
     assert messages(database, Listing(service="WEB")) == ["third", "second"]
-    assert messages(database, Listing(level=Level.CRITICAL, service="web")) == ["third"]
+    assert messages(database, Listing(level=EventLevel.CRITICAL, service="web")) == ["third"]
     assert messages(database, Listing(since=after(hours=1), until=after(hours=2), service="web")) == ["second"]
     assert messages(database, Listing(service="nobody")) == []
 

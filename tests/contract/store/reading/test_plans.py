@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing
 from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import (
@@ -66,7 +66,7 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
 }
 FILTERS: Final[Mapping[str, Any]] = {
     "service": "web",
-    "level": Level.CRITICAL,
+    "level": EventLevel.CRITICAL,
     "tier": 2,
     "outcome": Outcome.ERROR,
     "since": NOW - timedelta(days=2),

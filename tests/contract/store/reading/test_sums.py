@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
@@ -290,16 +290,16 @@ async def test_a_glance_sees_what_runs_waits_and_is_open(escalated: Session, sto
     assert (seen.approvals_waiting, seen.approval_expires_at) == (1, after(minutes=15))
     untold = await store.outbox.oldest(after(minutes=10))
     assert (seen.notices_waiting > 0, seen.untold_since) == (True, untold)
-    assert seen.open_events.get(Level.WARNING.value, 0) >= 1  # the pause itself
-    assert all(event.level != Level.INFO.value for event in seen.newest_events)
+    assert seen.open_events.get(EventLevel.WARNING.value, 0) >= 1  # the pause itself
+    assert all(event.level != EventLevel.INFO.value for event in seen.newest_events)
 
 
 @pytest.mark.dialect
 async def test_a_glance_names_chats_whose_answers_do_not_arrive(store: Store, database: Database) -> None:
     for name, level in (
-        ("chat_deaf:ops", Level.CRITICAL),
-        ("target_refused:ops", Level.CRITICAL),
-        ("chatxdeaf:no", Level.WARNING),
+        ("chat_deaf:ops", EventLevel.CRITICAL),
+        ("target_refused:ops", EventLevel.CRITICAL),
+        ("chatxdeaf:no", EventLevel.WARNING),
     ):
         await store.probes.note(NewEvent(level=level, message=f"about {name}", fingerprint=name), over=False, now=NOW)
 

@@ -12,21 +12,21 @@ from typing import Final
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.alerts.alert import Delivery, Silence
+from claudeops.domain.alerts.alert import SenderBody, Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.calls import Verdict, VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import Answer, ApprovalStatus, NewApproval
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.history import Bucket
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import Stretch
 from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.schedules.plan import Fire, SkipReason
 from claudeops.domain.sessions import Session, Trigger
-from claudeops.domain.why import Reason, Tone, Why, WhyKind
+from claudeops.domain.why import Reason, ReasonTone, Why, WhyKind
 from claudeops.store.reading.why import reasons
 from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
@@ -83,7 +83,7 @@ def texts(database: Database, kind: WhyKind, service: str | None = "WEB") -> lis
 async def alerts_came(store: Store, *bodies: tuple[str, datetime], service: str = "web") -> None:
     about = Circumstances(alerts=rules_of(), escalation=RULES)
     for key, at in bodies:
-        said = Delivery(source=SOURCE, key=key, alerts=(alert(service=service),), group_key="g")
+        said = SenderBody(source=SOURCE, key=key, alerts=(alert(service=service),), group_key="g")
         posted = Posted(said=said, received_at=at)
         await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=at)
 
@@ -128,9 +128,9 @@ async def test_fires_that_started_nothing_concern_every_service(store: Store, da
         "Schedule probed started nothing: every probe is up, and nothing has changed since a model last looked.",
     ]
     assert [(reason.chain, reason.level) for reason in found] == [
-        (1, Tone.NEUTRAL),
-        (None, Tone.NEUTRAL),
-        (None, Tone.GOOD),
+        (1, ReasonTone.NEUTRAL),
+        (None, ReasonTone.NEUTRAL),
+        (None, ReasonTone.GOOD),
     ]
 
 
@@ -162,7 +162,7 @@ async def test_a_silence_names_who_and_until_when_and_only_where_it_can_fit(stor
 
 async def test_probes_say_what_changed_what_stands_and_what_was_too_rare(store: Store, database: Database) -> None:
     await store.probes.enrol((probe("web"), probe("db")), OWNER, now=NOW)
-    down = turned(probe("web"), State.DOWN, at=after(minutes=1))
+    down = turned(probe("web"), ProbeState.DOWN, at=after(minutes=1))
     await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=1))
     few = Stretch(probe="web", start=after(hours=1), bucket=Bucket(checks=10, failures=2))
     await store.probes.add_history([few, replace(few, start=after(hours=2), bucket=Bucket(checks=10))])
@@ -180,7 +180,7 @@ async def test_a_look_of_a_session_is_a_reason_for_its_service_alone(store: Stor
     await one_session(store, report(check("Web"), check("db")))
 
     [seen] = of_kind(why(database), WhyKind.CHECK)
-    assert (seen.text, seen.level) == ("Session 1 found Web healthy.", Tone.GOOD)
+    assert (seen.text, seen.level) == ("Session 1 found Web healthy.", ReasonTone.GOOD)
     assert (seen.session_id, seen.chain) == (1, 1)
 
 
@@ -277,8 +277,8 @@ async def test_a_hold_is_a_reason_for_as_long_as_it_holds_even_if_it_began_befor
 
     found = of_kind(why(database, since=after(hours=1)), WhyKind.HOLD)
     assert {(reason.text, reason.level) for reason in found} == {
-        ("No session starts until 2026-03-01 16:00 UTC (parked): the rate limit is reached.", Tone.BAD),
-        ("No session starts until 2026-03-01 15:00 UTC (paused): supper.", Tone.NEUTRAL),
+        ("No session starts until 2026-03-01 16:00 UTC (parked): the rate limit is reached.", ReasonTone.BAD),
+        ("No session starts until 2026-03-01 15:00 UTC (paused): supper.", ReasonTone.NEUTRAL),
     }
     assert [reason.at for reason in found] == [NOW, NOW]
     assert "paused" not in str(of_kind(why(database, since=after(hours=3, minutes=1)), WhyKind.HOLD))
@@ -287,7 +287,9 @@ async def test_a_hold_is_a_reason_for_as_long_as_it_holds_even_if_it_began_befor
 async def test_events_of_the_service_and_faults_of_the_daemon_are_reasons_and_others_are_not(
     store: Store, database: Database
 ) -> None:
-    said = tuple(ReportedEvent(level=Level.WARNING, message=f"{name} is slow", service=name) for name in ("Web", "db"))
+    said = tuple(
+        ReportedEvent(level=EventLevel.WARNING, message=f"{name} is slow", service=name) for name in ("Web", "db")
+    )
     await one_session(store, report(check("db"), events=said))
 
     assert texts(database, WhyKind.EVENT) == ["Web: Web is slow (warning)."]

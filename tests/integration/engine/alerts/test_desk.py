@@ -17,10 +17,10 @@ from typing import Final
 import anyio
 import pytest
 
-from claudeops.domain.alerts.alert import Decision, Delivery
+from claudeops.domain.alerts.alert import AlertDecision, SenderBody
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Posted
-from claudeops.domain.alerts.rules import NO_RULES, Grouping, Heartbeat, Rules, SenderKind, Source
+from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Grouping, Heartbeat, Rules, SenderKind
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
@@ -40,8 +40,8 @@ pytest_plugins = ("support.store_fixtures",)
 
 AT_ONCE: Final = Grouping(wait=timedelta(0))
 SOURCES: Final = (
-    Source(name="am", kind=SenderKind.ALERTMANAGER, grouping=AT_ONCE),
-    Source(name="kuma", kind=SenderKind.UPTIME_KUMA, grouping=AT_ONCE),
+    AlertSource(name="am", kind=SenderKind.ALERTMANAGER, grouping=AT_ONCE),
+    AlertSource(name="kuma", kind=SenderKind.UPTIME_KUMA, grouping=AT_ONCE),
 )
 WATCHDOG: Final = Heartbeat(
     name="prometheus", matchers=read_matchers(["alertname=Watchdog"]), every=timedelta(minutes=5)
@@ -116,7 +116,7 @@ async def test_a_body_is_on_record_before_the_answer_and_then_its_chain_is_annou
 
     assert (receipt.alerts, receipt.readable, receipt.repeats) == (1, True, False)
     assert (again.delivery, again.repeats) == (receipt.delivery, True)
-    assert world.decisions() == [Decision.STARTED, Decision.DUPLICATE]
+    assert world.decisions() == [AlertDecision.STARTED, AlertDecision.DUPLICATE]
     assert len(world.rows("sessions")) == world.announced == 1
 
 
@@ -171,7 +171,7 @@ async def test_a_packed_body_is_on_record_as_what_it_says(world: World) -> None:
             assert (receipt.alerts, receipt.readable) == (1, True)
             await world.decided(number)
 
-    assert world.decisions() == [Decision.STARTED, Decision.DUPLICATE]
+    assert world.decisions() == [AlertDecision.STARTED, AlertDecision.DUPLICATE]
     assert [row["raw"] for row in world.rows("alert_deliveries")] == [body().decode()]
 
 
@@ -257,7 +257,7 @@ async def test_a_watchdog_feeds_its_heartbeat_and_starts_nothing(world: World) -
         await world.decided(1)
         await until(lambda: world.rows("probes")[0]["ping_success_at"] is not None)
 
-    assert world.decisions() == [Decision.WATCHDOG]
+    assert world.decisions() == [AlertDecision.WATCHDOG]
     assert world.rows("sessions") == []
     pings = await world.store.probes.pings()
     assert pings["prometheus"].success == heard
@@ -292,7 +292,7 @@ async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_i
 async def test_a_body_that_our_code_fails_to_write_ends_nothing_and_its_text_is_on_record(world: World) -> None:
     class Failing:
         async def receive(self, posted: Sequence[Posted], *, now: datetime) -> object:
-            if any(isinstance(each.said, Delivery) and each.said.alerts[0].name == "Bad" for each in posted):
+            if any(isinstance(each.said, SenderBody) and each.said.alerts[0].name == "Bad" for each in posted):
                 raise OverflowError("a bug of ours")
             return await world.store.alerts.receive(posted, now=now)
 

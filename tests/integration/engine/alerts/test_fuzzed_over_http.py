@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import pytest
 
-from claudeops.domain.alerts.rules import Rules, SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, Rules, SenderKind
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
@@ -59,7 +59,7 @@ def database(sqlite: Database) -> Database:
 @asynccontextmanager
 async def opened_door(store: Store) -> AsyncIterator[Door]:
     """Open a listener whose bodies go to a desk over this store."""
-    rules = Rules(sources=tuple(Source(name=kind.value, kind=kind) for kind in SenderKind))
+    rules = Rules(sources=tuple(AlertSource(name=kind.value, kind=kind) for kind in SenderKind))
     door = Door(sources=HeldSources(rules), tokens=HeldTokens({1: token_for(1, *(f"alerts:{name}" for name in NAMES))}))
 
     async def announce() -> None:

@@ -17,7 +17,7 @@ import pytest
 from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.rules import InhibitRule, Rules, SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, InhibitRule, Rules, SenderKind
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, connected
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.desk import AlertDesk
@@ -58,7 +58,7 @@ class SetClock(Clock):
 class World:
     store: Store
     database: Database
-    rules: Rules = field(default_factory=lambda: Rules(sources=(Source(name="am", kind=SenderKind.ALERTMANAGER),)))
+    rules: Rules = field(default_factory=lambda: Rules(sources=(AlertSource(name="am", kind=SenderKind.ALERTMANAGER),)))
     dependencies: Dependencies = NO_DEPENDENCIES
     clock: SetClock = field(default_factory=SetClock)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, Kind, Mount, session_mounts, system_mounts
+from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, Mount, MountKind, session_mounts, system_mounts
 from claudeops.engine.cell.cell import SandboxSpec, named_in
 
 
@@ -43,7 +43,7 @@ def mounts(place: Path, *, hidden: Sequence[str] = ("state",), **changes: object
 
 
 def test_only_the_sessions_own_directories_can_be_written(place: Path) -> None:
-    writable = {name for name, mount in mounts(place).items() if mount.kind is Kind.WRITABLE}
+    writable = {name for name, mount in mounts(place).items() if mount.kind is MountKind.WRITABLE}
     own = {f"state/sessions/000001/{name}" for name in ("home", "work", "tmp", "state")}
     assert writable == own | {"/tmp", "/var/tmp"}  # noqa: S108 - in the session's view
 
@@ -57,16 +57,16 @@ def test_what_is_hidden_below_a_mounted_repository_is_covered(place: Path) -> No
     (place / "repos" / "web" / "secrets").mkdir()
     (place / "repos" / "web" / ".env").touch()
     found = mounts(place, hidden=("state", "repos/web/secrets", "repos/web/.env", "repos/not-there"))
-    assert found["repos"].kind is Kind.READ_ONLY
-    assert found["repos/web/secrets"].kind is Kind.EMPTY
-    assert (found["repos/web/.env"].kind, found["repos/web/.env"].source.name) == (Kind.READ_ONLY, "nothing")
+    assert found["repos"].kind is MountKind.READ_ONLY
+    assert found["repos/web/secrets"].kind is MountKind.EMPTY
+    assert (found["repos/web/.env"].kind, found["repos/web/.env"].source.name) == (MountKind.READ_ONLY, "nothing")
     assert "repos/not-there" not in found
 
 
 def test_a_state_directory_within_the_repositories_is_covered_and_the_session_still_has_its_own(place: Path) -> None:
     found = mounts(place, repos_dir=place)
     order = list(found)
-    assert found["state"].kind is Kind.EMPTY
+    assert found["state"].kind is MountKind.EMPTY
     assert order.index("state") < order.index("state/sessions/000001/home")
 
 
@@ -119,7 +119,7 @@ def test_variables_of_the_operator_show_the_files_and_sockets_that_they_name(pla
     assert set(shown) >= {config, place / "docker.sock"}
     assert Path("/") not in shown
     found = mounts(place, shown=shown)
-    assert found["kube.config"].kind is Kind.READ_ONLY
+    assert found["kube.config"].kind is MountKind.READ_ONLY
     assert "state/claudeops.db" not in found
     assert "not-there" not in found
 
@@ -154,14 +154,14 @@ def test_of_a_compose_project_its_files_are_seen_and_nothing_beside_them(place: 
         "srv/shop/compose.yaml",
         "srv/shop/docker-compose.override.yml",
     }
-    assert found["srv/shop/compose.yaml"].kind is Kind.READ_ONLY
+    assert found["srv/shop/compose.yaml"].kind is MountKind.READ_ONLY
 
 
 def test_logs_are_seen_read_only_and_a_daemons_directory_below_them_is_not(place: Path) -> None:
-    assert mounts(place)["/var/log"].kind is Kind.READ_ONLY
+    assert mounts(place)["/var/log"].kind is MountKind.READ_ONLY
 
 
 def test_what_the_tier_may_read_is_seen_and_what_the_daemon_hides_is_not(place: Path) -> None:
     found = mounts(place, shown=(place / "keys", place / "state"))
-    assert found["keys"].kind is Kind.READ_ONLY
+    assert found["keys"].kind is MountKind.READ_ONLY
     assert "state" not in found

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.engine.cell.cgroups import Bounds, Exceeded, Group, Groups, find, prepare
+from claudeops.engine.cell.cgroups import Bounds, ControlGroup, Exceeded, Groups, find, prepare
 from support.waiting import PATIENCE_SECONDS
 
 ONE = "31 23 0:28 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids"
@@ -128,7 +128,7 @@ def test_a_refusal_of_the_kernel_is_told(tmp_path: Path) -> None:
 
 
 def test_what_was_refused_is_counted(tmp_path: Path) -> None:
-    one = Group(tmp_path)
+    one = ControlGroup(tmp_path)
     assert one.refusals() == {}
     (tmp_path / "pids.events").write_text("max 0\n")
     (tmp_path / "memory.events").write_text("low 0\nhigh 3\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")

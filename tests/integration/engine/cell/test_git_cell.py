@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.looks import InRepository, LookCall
-from claudeops.engine.cell.cell import Cell, Level, PlainCell
+from claudeops.engine.cell.cell import Cell, IsolationLevel, PlainCell
 from claudeops.engine.cell.git import GitCell, find_git_cell, find_repository
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.look_cell import LookRefusedError
@@ -29,7 +29,7 @@ LOOKS = (
 
 @pytest.fixture(scope="module")
 def cell() -> GitCell:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     found = find_git_cell(_bubblewrap(), PATH)
     assert not isinstance(found, str), found
     return found
@@ -41,7 +41,7 @@ def repository(tmp_path: Path) -> StrangeRepository:
 
 
 def _bubblewrap() -> Cell:
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert not isinstance(found, str), found
     return found
 
@@ -223,5 +223,5 @@ def test_without_bubblewrap_there_is_no_cell_for_git(tmp_path: Path) -> None:
     found = find_git_cell(PlainCell(), PATH)
     assert isinstance(found, str)
     assert "bubblewrap" in found
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     assert find_git_cell(_bubblewrap(), str(tmp_path)) == "there is no git on PATH"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cell import Level, SandboxSpec
+from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
 from claudeops.engine.cell.levels import HostContext, check_level, choose
 from claudeops.errors import ConfigurationError
 from support.levels import PATH, needs, unavailable
@@ -25,26 +25,26 @@ def broken_bwrap(directory: Path, says: str) -> HostContext:
 
 
 def test_the_strongest_level_that_works_is_taken() -> None:
-    works = [level for level in Level if unavailable(level) is None]
+    works = [level for level in IsolationLevel if unavailable(level) is None]
     chosen = choose("auto", HostContext(path=PATH))
-    assert (chosen.cell.level, len(chosen.passed_over)) == (works[0], list(Level).index(works[0]))
+    assert (chosen.cell.level, len(chosen.passed_over)) == (works[0], list(IsolationLevel).index(works[0]))
 
 
-@pytest.mark.parametrize("level", list(Level))
-def test_a_level_that_works_has_no_reason_against_it(level: Level) -> None:
+@pytest.mark.parametrize("level", list(IsolationLevel))
+def test_a_level_that_works_has_no_reason_against_it(level: IsolationLevel) -> None:
     needs(level)
     assert check_level(level.value, HostContext(path=PATH)) is None
 
 
 def test_without_bubblewrap_the_next_level_is_taken_and_the_reason_kept(tmp_path: Path) -> None:
     chosen = choose("auto", HostContext(path=str(tmp_path)))
-    assert chosen.cell.level is (Level.USER if os.geteuid() == 0 else Level.NONE)
-    assert "apt-get install bubblewrap" in chosen.passed_over[Level.BUBBLEWRAP]
+    assert chosen.cell.level is (IsolationLevel.USER if os.geteuid() == 0 else IsolationLevel.NONE)
+    assert "apt-get install bubblewrap" in chosen.passed_over[IsolationLevel.BUBBLEWRAP]
 
 
 def test_a_user_that_cannot_reach_the_repositories_is_no_level_that_works(tmp_path: Path) -> None:
     """Sessions would start, and read nothing of what they are to watch: in a directory of root's own, for one."""
-    needs(Level.USER)
+    needs(IsolationLevel.USER)
     repos = tmp_path / "closed" / "repos"
     repos.mkdir(parents=True)
     assert check_level("user", HostContext(path=PATH, repos_dir=repos)) is None
@@ -81,7 +81,7 @@ def test_a_bubblewrap_that_only_runs_what_it_is_given_is_not_taken_for_a_cell(tm
 @pytest.mark.parametrize("daemon_is_there", [True, False])
 def test_in_a_namespace_nothing_starts_without_a_word_from_the_daemon(tmp_path: Path, *, daemon_is_there: bool) -> None:
     """It may have died before bubblewrap asked the kernel to be ended with it: then nobody would end the session."""
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     cell = choose("bubblewrap", HostContext(path=PATH)).cell
     workspace = workspaces.make(tmp_path / "session", template_home=None)
     (tmp_path / "repos").mkdir()

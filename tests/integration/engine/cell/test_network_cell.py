@@ -15,7 +15,7 @@ import pytest
 from claudeops.app.cell import find_looks
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level, PlainCell
+from claudeops.engine.cell.cell import IsolationLevel, PlainCell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.look_cell import Program, find_program
 from claudeops.engine.cell.network import NO_ICMP, NO_OWNERS, NetworkCell, find_network_cells
@@ -29,8 +29,8 @@ ROUTED = ("traceroute -n 127.0.0.1", "tracepath -n 127.0.0.1", "mtr -r -n -c 1 -
 
 @pytest.fixture(scope="module")
 def bubblewrap() -> BubblewrapCell:
-    needs(Level.BUBBLEWRAP)
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    needs(IsolationLevel.BUBBLEWRAP)
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(found, BubblewrapCell), found
     return found
 

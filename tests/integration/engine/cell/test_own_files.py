@@ -15,13 +15,13 @@ import pytest
 
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level, SandboxSpec
+from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_files import FilesBound, MemoryFiles, open_files, prepared_bytes
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.child import Child, kill, spawn, sweep
-from claudeops.harness.protocol import Command
+from claudeops.harness.protocol import CliCommand
 from support.levels import PATH, needs
 from support.waiting import until
 
@@ -32,8 +32,8 @@ BOUND = FilesBound(most_bytes=4 * MIB, most_files=200)
 
 
 def tried(path: str = PATH) -> BubblewrapCell:
-    needs(Level.BUBBLEWRAP)
-    cell = try_level(Level.BUBBLEWRAP, HostContext(path=path))
+    needs(IsolationLevel.BUBBLEWRAP)
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=path))
     assert isinstance(cell, BubblewrapCell), cell
     return cell
 
@@ -82,7 +82,7 @@ async def running(
             files=files.sandboxed,
         )
         child = await spawn(
-            Command(argv=("/bin/bash", "-c", f'{script}\n: > "$HOME/../work/reached"; read -r _'), env=env),
+            CliCommand(argv=("/bin/bash", "-c", f'{script}\n: > "$HOME/../work/reached"; read -r _'), env=env),
             cwd=workspace.workdir,
             mark=f"{root}#1;",
             sandboxed=cell.enclose(spec),
@@ -178,7 +178,7 @@ async def test_a_home_with_holes_is_measured_as_memory_will_hold_it(tmp_path: Pa
 
 
 def test_where_a_file_system_in_memory_is_refused_the_level_holds_without_it(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     real = shutil.which("bwrap", path=PATH)
     program = tmp_path / "bwrap"
     program.write_text(

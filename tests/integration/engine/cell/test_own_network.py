@@ -19,7 +19,7 @@ import pytest
 
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, interpreter
-from claudeops.engine.cell.cell import Cell, Level, OwnNetwork, SandboxSpec
+from claudeops.engine.cell.cell import Cell, IsolationLevel, OwnNetwork, SandboxSpec
 from claudeops.engine.cell.forwarder import NotConnected, OpenNetwork, open_network
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_network import Network, hosts_file, name_servers
@@ -125,7 +125,7 @@ print(json.dumps([result(lambda: acts[kind](*words)) for kind, *words in json.lo
 
 @cache
 def cell_of() -> Cell:
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert not isinstance(found, str), found
     return found
 
@@ -218,7 +218,7 @@ def echoing_datagrams() -> Iterator[int]:
 async def session(
     root: Path, network: Network, failures: list[NotConnected] | None = None
 ) -> AsyncIterator[Callable[..., Awaitable[list[object]]]]:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     async with open_network(network, ([] if failures is None else failures).append) as opened:
 
         async def run(*tries: tuple[object, ...]) -> list[object]:
@@ -286,7 +286,7 @@ async def test_only_servers_on_the_list_are_asked_for_names(tmp_path: Path) -> N
 
 
 async def test_without_a_list_nothing_is_reached(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     with echoing() as port:
         tries = (("stream", "127.0.0.1", port, "hello"),)
         assert await anyio.to_thread.run_sync(lambda: tried(tmp_path, None, Network(), *tries)) == ["ECONNREFUSED"]
@@ -308,7 +308,7 @@ async def test_what_refuses_outside_is_reset_then_refused_and_reported_with_the_
 
 
 async def test_what_comes_up_again_is_reached_again_within_the_same_session(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     port, served = free_port(), ExitStack()
 
     def failed(failure: NotConnected) -> None:
@@ -323,7 +323,7 @@ async def test_what_comes_up_again_is_reached_again_within_the_same_session(tmp_
 
 async def test_a_refusal_ends_with_the_next_call(tmp_path: Path) -> None:
     """Nothing listens outside, so the call alone ends an exact refusal: by themselves so many would take minutes."""
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     port, failures = free_port(), list[NotConnected]()
     network = Network(tcp=(("127.0.0.1", port),))
     async with open_network(network, failures.append) as opened:
@@ -342,7 +342,7 @@ async def test_a_refusal_ends_with_the_next_call(tmp_path: Path) -> None:
 
 
 async def test_a_reset_outside_is_a_reset_inside(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)  # before a thread waits for a connection
+    needs(IsolationLevel.BUBBLEWRAP)  # before a thread waits for a connection
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def reset() -> None:
@@ -392,7 +392,7 @@ async def test_a_host_in_a_listed_network_and_one_of_this_machine_share_its_port
 
 
 async def test_what_is_excluded_from_a_listed_network_is_not_reached(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     network_of = "127.5.0.0/24"
     with echoing("127.5.0.9") as port:
         network = Network(networks=((network_of, (port,)),))
@@ -419,7 +419,7 @@ async def test_many_places_are_handed_over(tmp_path: Path) -> None:
     with echoing() as port:
         places = tuple((f"10.9.{number // 250}.{number % 250 + 1}", 80) for number in range(500))
         async with open_network(Network(tcp=(*places, ("127.0.0.1", port))), lambda _: None) as opened:
-            needs(Level.BUBBLEWRAP)
+            needs(IsolationLevel.BUBBLEWRAP)
             tries = (("stream", "127.0.0.1", port, "hello"), ("stream", "10.9.1.7", 81, ""))
             network = Network()
             found = await anyio.to_thread.run_sync(lambda: tried(tmp_path, opened, network, *tries))

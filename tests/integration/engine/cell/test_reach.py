@@ -14,7 +14,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.estate.estate import Estate
-from claudeops.engine.cell.own_network import Names
+from claudeops.engine.cell.own_network import NameLookup
 from claudeops.engine.cell.reach import Needs, list_of, open_reach, read_text, ssh_text
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
 from support.waiting import PATIENCE_SECONDS
@@ -88,7 +88,7 @@ async def test_what_does_not_answer_is_in_the_log_by_its_name_and_the_meter_is_o
         wanted = needs(
             tmp_path, {"SITE": f"http://web1.example:{port}"}, ours=[("127.0.0.1", meter_port)], estate=Estate()
         )
-        names = Names({"web1.example": ("127.0.0.1",)}.__getitem__)
+        names = NameLookup({"web1.example": ("127.0.0.1",)}.__getitem__)
         async with open_reach(wanted, names, logs.get_logger()) as reach:
             assert reach.tally.connected == 0
             assert "127.0.0.1 web1.example" in reach.network.hosts

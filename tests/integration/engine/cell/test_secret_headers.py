@@ -21,11 +21,11 @@ from claudeops import logs
 from claudeops.domain.estate.estate import Estate
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import interpreter
-from claudeops.engine.cell.cell import Cell, Level, SandboxSpec
+from claudeops.engine.cell.cell import Cell, IsolationLevel, SandboxSpec
 from claudeops.engine.cell.headers.trust import variables
 from claudeops.engine.cell.levels import HostContext, try_level
-from claudeops.engine.cell.own_network import Names
-from claudeops.engine.cell.reach import Needs, Reach, open_reach
+from claudeops.engine.cell.own_network import NameLookup
+from claudeops.engine.cell.reach import Needs, ReachedPlace, open_reach
 from claudeops.formats.network.headers import SecretHeader
 from claudeops.policy.tiers import parse_policy, tier_policy
 from support.certificates import Authority, make_authority, serving_with
@@ -59,7 +59,7 @@ def header(port: int, authority: Authority | None = None, **more: object) -> Sec
 
 @cache
 def cell_of() -> Cell:
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert not isinstance(found, str), found
     return found
 
@@ -69,7 +69,7 @@ class Session:
     """A session's place, in which scripts run one after another."""
 
     root: Path
-    reach: Reach
+    reach: ReachedPlace
     logged: io.StringIO
     given: Mapping[str, str]
 
@@ -121,7 +121,7 @@ class Session:
 async def session(
     root: Path, headers: Sequence[SecretHeader], *, listed: Sequence[tuple[str, int]] = (), **given: str
 ) -> AsyncIterator[Session]:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     logged = io.StringIO()
     logs.configure(level="info", fmt="json", stream=logged, redact=str)
     wanted = Needs(
@@ -132,7 +132,7 @@ async def session(
         endpoints=listed,
         headers=headers,
     )
-    async with open_reach(wanted, Names(HERE.__getitem__), logs.get_logger()) as reach:
+    async with open_reach(wanted, NameLookup(HERE.__getitem__), logs.get_logger()) as reach:
         yield Session(root, reach, logged, given)
 
 

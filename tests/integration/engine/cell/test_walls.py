@@ -16,7 +16,7 @@ import pytest
 from claudeops.engine.cell import bubblewrap as cell_code
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, interpreter
-from claudeops.engine.cell.cell import Cell, Level, SandboxSpec
+from claudeops.engine.cell.cell import Cell, IsolationLevel, SandboxSpec
 from claudeops.engine.cell.levels import HostContext, check_level, try_level
 from claudeops.engine.cell.system_calls import keyctl_number, system_call_numbers
 from support.levels import PATH, needs
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.skipif(not NUMBERS, reason="there is no table of system
 
 
 @cache
-def cell_of(level: Level) -> Cell:
+def cell_of(level: IsolationLevel) -> Cell:
     found = try_level(level, HostContext(path=PATH))
     assert not isinstance(found, str), found
     return found
 
 
-def run(level: Level, root: Path, code: str, *arguments: str) -> str:
+def run(level: IsolationLevel, root: Path, code: str, *arguments: str) -> str:
     """Return what a program of Python prints in a session's place."""
     needs(level)
     cell = cell_of(level)
@@ -84,7 +84,7 @@ EVERYTHING = "BgAAAAAA/38="  # a filter of one instruction: return, allowed
 
 def launched(look: list[str]) -> list[str]:
     """Return a command behind the launcher, with every system call allowed."""
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     view = [str(word) for place in ("/usr", "/lib", "/lib64", "/bin") for word in ("--ro-bind-try", place, place)]
     python = str(Path(PYTHON).parent.parent)
     bwrap = next(str(Path(place, "bwrap")) for place in PATH.split(":") if Path(place, "bwrap").exists())
@@ -136,14 +136,14 @@ print(len(read("/proc/meminfo")) > 0, len(read("/proc/stat")) > 0, len(read("/pr
 
 
 def test_a_session_reads_neither_the_daemons_paths_nor_the_keys_of_the_machine(tmp_path: Path) -> None:
-    places, descriptors, machine = run(Level.BUBBLEWRAP, tmp_path, VIEW).splitlines()
+    places, descriptors, machine = run(IsolationLevel.BUBBLEWRAP, tmp_path, VIEW).splitlines()
     assert places == "[b'--args', b'3', b'--seccomp', b'4', b'--'] b'' b''"
     assert descriptors == "[0, 1, 2, 3]"  # and the one of the listing
     assert machine == "True True True"
 
 
 def test_where_the_kernel_makes_no_namespaces_the_level_says_so_and_is_passed_over(tmp_path: Path) -> None:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     limited = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
     code = (
         "from claudeops.engine.cell.levels import HostContext, check_level\n"

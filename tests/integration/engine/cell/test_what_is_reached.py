@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell import tool_shell
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.system_calls import keyctl_number, system_call_numbers
 from support.levels import needs
 from support.planted import Reached, what_is_reached
@@ -29,12 +29,12 @@ HAS_ALL_RIGHTS = bool(IS_ROOT and int(STATUS["CapEff"], 16) >> 21 & 1 and int(ST
 
 
 @cache
-def reached(level: Level) -> Reached:
+def reached(level: IsolationLevel) -> Reached:
     needs(level)
     return what_is_reached(level)
 
 
-def results(level: Level, wall: Wall) -> Iterator[tuple[str, str, str, str]]:
+def results(level: IsolationLevel, wall: Wall) -> Iterator[tuple[str, str, str, str]]:
     """Yield, for what is tried at a wall, its place, its name, and what came of it within and outside."""
     found = reached(level)
     for place in found.within:
@@ -44,8 +44,8 @@ def results(level: Level, wall: Wall) -> Iterator[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize("wall", WALLS, ids=lambda wall: wall.what)
-@pytest.mark.parametrize("level", list(Level), ids=str)
-def test_a_session_reaches_what_its_level_says_and_nothing_else(level: Level, wall: Wall) -> None:
+@pytest.mark.parametrize("level", list(IsolationLevel), ids=str)
+def test_a_session_reaches_what_its_level_says_and_nothing_else(level: IsolationLevel, wall: Wall) -> None:
     differs = []
     for place, name, within, outside in results(level, wall):
         promised = wall.promise(level).lets_through(
@@ -59,8 +59,8 @@ def test_a_session_reaches_what_its_level_says_and_nothing_else(level: Level, wa
     assert differs == []
 
 
-@pytest.mark.parametrize("level", list(Level), ids=str)
-def test_outside_the_same_program_reaches_all_of_it(level: Level) -> None:
+@pytest.mark.parametrize("level", list(IsolationLevel), ids=str)
+def test_outside_the_same_program_reaches_all_of_it(level: IsolationLevel) -> None:
     """Where it reached nothing there either, the test above would pass without a wall."""
     missed = [
         f"{name}, in the place of the {place}: {outside}"
@@ -80,12 +80,12 @@ def may_be_missed(wall: Wall, place: str, name: str, outside: str) -> bool:
     return not HAS_ALL_RIGHTS and (wall.only_root or outside == "EPERM")
 
 
-@pytest.mark.parametrize("level", list(Level), ids=str)
-def test_where_the_kernel_has_landlock_every_level_keeps_tools_apart(level: Level) -> None:
+@pytest.mark.parametrize("level", list(IsolationLevel), ids=str)
+def test_where_the_kernel_has_landlock_every_level_keeps_tools_apart(level: IsolationLevel) -> None:
     """Were it off, what it holds would be open, as the table says then."""
     if not tool_shell.holds():
         pytest.skip("this kernel has no Landlock")
-    assert reached(level).keeps_tools_apart == (level is not Level.NONE or not IS_ROOT)
+    assert reached(level).keeps_tools_apart == (level is not IsolationLevel.NONE or not IS_ROOT)
 
 
 def test_every_refused_call_is_tried() -> None:

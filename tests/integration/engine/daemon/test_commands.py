@@ -17,7 +17,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget
 from claudeops.domain.sessions import Outcome, Session, Status
-from claudeops.engine.control import Control, RunningSessions
+from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.daemon.commands import LOOK_SECONDS, CommandRunner
 from claudeops.store.store import Store
 from support.store_values import NOW, OWNER, RULES, after, alarm, ending, wanted
@@ -48,7 +48,7 @@ class Ends:
         (session,) = await self.store.queue.claim(
             OWNER, rules=RULES, now=NOW, cli_session_id=lambda: "c", log_path=lambda number: f"/logs/{number}"
         )
-        self.running[session.id] = (session, Control())
+        self.running[session.id] = (session, StopControl())
         return session
 
     async def run(self) -> None:
@@ -168,7 +168,7 @@ async def test_one_that_takes_long_does_not_hold_up_the_next(store: Store) -> No
         unended = await store.commands.find(slow)
         assert unended is not None
         assert (unended.taken_at, unended.ended_at) == (NOW, None)
-        ends.running[first.id] = (first_as_claimed(await store.records.chain(first.id)), Control())
+        ends.running[first.id] = (first_as_claimed(await store.records.chain(first.id)), StopControl())
         assert (await ended(store, slow)).result == "stopped session 1"
 
 

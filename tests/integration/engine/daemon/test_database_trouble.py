@@ -24,7 +24,7 @@ from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.recovery.recovery import Recovery
+from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.tasks import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
 from support.estate import Estate, deliver, look, report
@@ -76,7 +76,7 @@ async def orders(estate: Estate, commands: Any) -> None:
 
 async def recovery(estate: Estate, recovery: Any) -> None:
     estate.with_context(store=replace(estate.store, recovery=recovery))
-    await Recovery(context=estate.context).run()
+    await SessionRecovery(context=estate.context).run()
 
 
 async def limits(estate: Estate, holds: Any) -> None:

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from claudeops.domain.sessions import Decision, DecisionReason, Finished, Session
-from claudeops.engine.control import Control
-from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, Verb, address, pinging, signalling
+from claudeops.engine.control import StopControl
+from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, MonitorVerb, address, pinging, signalling
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import Estate, deliver, look, report
 from support.store_values import ending
@@ -152,7 +152,7 @@ async def test_a_cycle_that_was_mended_at_a_higher_tier_is_told(estate: Estate, 
     await estate.store.queue.finish(first, rules=estate.context.rules)
     estate.script(look(), deliver(report()))
     second = await estate.claim()
-    ending = await SessionRunner(context=estate.context).run(second, Control())
+    ending = await SessionRunner(context=estate.context).run(second, StopControl())
     finished = await estate.store.queue.finish(ending, rules=estate.context.rules)
 
     await beats(estate, pinging(watchdog.url, proxies={}), (second, finished.decision.reason))
@@ -178,25 +178,27 @@ CHECK = "0f9a4a1e-8f0c-4c0e-9a43-30c8c1b3a2d1"
 
 def test_healthchecks_is_told_each_verb_with_the_runs_id() -> None:
     for url in (f"https://hc.example/{CHECK}", f"https://hc.example/ping/{CHECK}/", "https://hc.example/ping/key/nas"):
-        start, success, fail = (address(url, verb, 7) or "" for verb in (Verb.START, Verb.SUCCESS, Verb.FAIL))
+        start, success, fail = (
+            address(url, verb, 7) or "" for verb in (MonitorVerb.START, MonitorVerb.SUCCESS, MonitorVerb.FAIL)
+        )
 
         plain = url.rstrip("/")
         assert success.startswith(f"{plain}?rid=")
         assert start == success.replace("?", "/start?")
         assert fail == success.replace("?", "/fail?")
-        assert address(url, Verb.SUCCESS, 8) != success
+        assert address(url, MonitorVerb.SUCCESS, 8) != success
 
 
 def test_uptime_kuma_is_told_how_it_is_and_of_no_start() -> None:
     url = "https://kuma.example/api/push/abc?status=up&msg=OK&ping="
 
-    assert address(url, Verb.SUCCESS, 7) == "https://kuma.example/api/push/abc?status=up&msg=OK"
-    assert address(url, Verb.FAIL, 7) == "https://kuma.example/api/push/abc?status=down&msg=unresolved"
-    assert address(url, Verb.START, 7) == ""
+    assert address(url, MonitorVerb.SUCCESS, 7) == "https://kuma.example/api/push/abc?status=up&msg=OK"
+    assert address(url, MonitorVerb.FAIL, 7) == "https://kuma.example/api/push/abc?status=down&msg=unresolved"
+    assert address(url, MonitorVerb.START, 7) == ""
 
 
 def test_any_other_monitor_is_only_pinged() -> None:
-    assert address("https://monitor.example/ping/token", Verb.SUCCESS, 7) is None
+    assert address("https://monitor.example/ping/token", MonitorVerb.SUCCESS, 7) is None
     assert signalling("https://monitor.example", proxies={}) is None
 
 

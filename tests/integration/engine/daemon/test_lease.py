@@ -14,7 +14,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Session
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.recovery import Recovery
@@ -66,7 +66,7 @@ def logged() -> io.StringIO:
     return stream
 
 
-def pulse(recovery: Recovery, running: dict[int, tuple[Session, Control]], **changes: object) -> LeaseKeeper:
+def pulse(recovery: Recovery, running: dict[int, tuple[Session, StopControl]], **changes: object) -> LeaseKeeper:
     given: dict[str, object] = {
         "recovery": recovery,
         "owner": OWNER,
@@ -81,7 +81,7 @@ def pulse(recovery: Recovery, running: dict[int, tuple[Session, Control]], **cha
 
 
 async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, logged: io.StringIO) -> None:
-    own = {session.id: (session, Control()) for session in (await started(store), await started(store))}
+    own = {session.id: (session, StopControl()) for session in (await started(store), await started(store))}
     beating = pulse(store.recovery, own)
     await beating.renew()
     assert {control.cause for _, control in own.values()} == {None}
@@ -100,7 +100,7 @@ async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one
     store: Store, logged: io.StringIO
 ) -> None:
     session = await started(store)
-    own = {session.id: (session, Control())}
+    own = {session.id: (session, StopControl())}
     beating = pulse(store.recovery, own)
     await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
@@ -112,7 +112,7 @@ async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one
 
 
 async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
-    control = Control()
+    control = StopControl()
     beating = pulse(AwayRecovery(), {7: (running(), control)})
 
     for _ in range(3):

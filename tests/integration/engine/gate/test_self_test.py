@@ -14,7 +14,7 @@ from claudeops.app.cell import serve_script, try_gate
 from claudeops.clock import Clock
 from claudeops.engine.cell.cell import PlainCell
 from claudeops.engine.gate.admission import CliAdmission, Trial
-from claudeops.engine.gate.self_test import Bench, Fault, SelfTestResult, self_test
+from claudeops.engine.gate.self_test import Bench, CliFault, SelfTestResult, self_test
 from support.checkout import TESTS
 from support.estate import look, open_estate
 
@@ -23,27 +23,27 @@ pytestmark = pytest.mark.anyio
 LEAKY = TESTS / "support" / "leaky_cli.py"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
-NOT_HEEDED = {Fault.ASKED_RAN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}
-NOTHING_RAN = {Fault.ALLOWED_NOT_RUN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}
+NOT_HEEDED = {CliFault.ASKED_RAN, CliFault.ANSWERED_NOT_RUN, CliFault.NOT_TOLD}
+NOTHING_RAN = {CliFault.ALLOWED_NOT_RUN, CliFault.ANSWERED_NOT_RUN, CliFault.NOT_TOLD}
 HOLES = {
     "none": set(),
     "unasked": {
-        Fault.NOT_ASKED,
-        Fault.DENIED_RAN,
-        Fault.LATE_RAN,
-        Fault.UNANSWERED_RAN,
+        CliFault.NOT_ASKED,
+        CliFault.DENIED_RAN,
+        CliFault.LATE_RAN,
+        CliFault.UNANSWERED_RAN,
         *NOT_HEEDED,
     },
-    "denied": {Fault.DENIED_RAN},
-    "late": {Fault.LATE_RAN},
-    "unanswered": {Fault.UNANSWERED_RAN},
+    "denied": {CliFault.DENIED_RAN},
+    "late": {CliFault.LATE_RAN},
+    "unanswered": {CliFault.UNANSWERED_RAN},
     "deaf": NOTHING_RAN,
     "headstrong": NOT_HEEDED,
-    "silent": {Fault.NOT_TOLD},
-    "tools": {Fault.INIT_DIFFERS},
-    "fewer": {Fault.INIT_DIFFERS},
-    "broken": {Fault.NOT_STARTED, Fault.NOT_ASKED, *NOTHING_RAN},
-    "slow": {Fault.TOO_SLOW, Fault.NOT_ASKED, *NOTHING_RAN},
+    "silent": {CliFault.NOT_TOLD},
+    "tools": {CliFault.INIT_DIFFERS},
+    "fewer": {CliFault.INIT_DIFFERS},
+    "broken": {CliFault.NOT_STARTED, CliFault.NOT_ASKED, *NOTHING_RAN},
+    "slow": {CliFault.TOO_SLOW, CliFault.NOT_ASKED, *NOTHING_RAN},
 }
 
 
@@ -67,7 +67,7 @@ async def test_every_hole_has_its_own_name(hole: str, tmp_path: Path) -> None:
 
 async def test_a_cli_that_is_not_there_is_a_fault_and_no_crash(tmp_path: Path) -> None:
     tested = await try_gate(tmp_path / "nothing", bench(tmp_path))
-    assert Fault.NOT_STARTED in tested.faults
+    assert CliFault.NOT_STARTED in tested.faults
     assert "nothing" in tested.detail
 
 
@@ -77,7 +77,7 @@ async def test_a_cli_that_is_not_there_is_a_fault_and_no_crash(tmp_path: Path) -
 class Trials:
     """Counts the tests; each finds what it was told to find."""
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults: CliFault) -> None:
         self.faults = faults
         self.made = 0
 
@@ -111,16 +111,16 @@ async def test_a_binary_that_changes_on_disk_is_tested_before_it_is_used(tmp_pat
     assert [await clis.refusal(binary) for _ in range(2)] == [None, None]
     with binary.open("a", encoding="utf-8") as file:
         file.write("# an update\n")
-    tests.faults = (Fault.DENIED_RAN,)
+    tests.faults = (CliFault.DENIED_RAN,)
     refusal = await clis.refusal(binary)
     assert refusal is not None
-    assert Fault.DENIED_RAN.value in refusal
+    assert CliFault.DENIED_RAN.value in refusal
     assert "CLAUDEOPS_CLAUDE_BIN" in refusal
     assert tests.made == 2
 
 
 async def test_a_failure_is_not_remembered(tmp_path: Path) -> None:
-    binary, tests = cli(tmp_path, "none"), Trials(Fault.TOO_SLOW)
+    binary, tests = cli(tmp_path, "none"), Trials(CliFault.TOO_SLOW)
     clis = admission(tmp_path, tests)
     assert await clis.refusal(binary) is not None
     tests.faults = ()
@@ -154,8 +154,8 @@ async def test_a_binary_that_is_replaced_during_its_test_is_not_let_through(tmp_
         return SelfTestResult(faults=(), detail="")
 
     assert "replaced" in (await admission(tmp_path, replace).refusal(binary) or "")
-    tests = Trials(Fault.DENIED_RAN)  # what was tested was another file, so that is no memory of this one
-    assert Fault.DENIED_RAN.value in (await admission(tmp_path, tests).refusal(binary) or "")
+    tests = Trials(CliFault.DENIED_RAN)  # what was tested was another file, so that is no memory of this one
+    assert CliFault.DENIED_RAN.value in (await admission(tmp_path, tests).refusal(binary) or "")
 
 
 async def test_a_damaged_record_costs_a_test_and_nothing_else(tmp_path: Path) -> None:

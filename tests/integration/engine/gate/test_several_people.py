@@ -11,13 +11,13 @@ import anyio
 import pytest
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval
-from claudeops.domain.notices.notice import Delivery, Target
+from claudeops.domain.notices.notice import DeliveryOutcome, Target
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.notify.delivery import Told
 from claudeops.notify.outgoing import Outgoing
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import Store, open_store
-from claudeops.wording.notices.texts import Message, Wording
+from claudeops.wording.notices.texts import NoticeMessage, Wording
 from support.asking import ASK, CALL, KEY, Talk, talking
 from support.estate import Estate
 from support.loop_time import loop_time
@@ -123,13 +123,13 @@ class Carrier:
     failing: frozenset[str] = frozenset()
     heard: list[tuple[str, str]] = field(default_factory=list)
 
-    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
         for index, message in enumerate(messages):
             if address in self.failing:
-                told[index] = Told(result=Delivery.FAILED, error="401 Unauthorized")
+                told[index] = Told(result=DeliveryOutcome.FAILED, error="401 Unauthorized")
                 continue
             self.heard.append((address, message.body))
-            told[index] = Told(result=Delivery.DELIVERED)
+            told[index] = Told(result=DeliveryOutcome.DELIVERED)
 
 
 def outgoing(

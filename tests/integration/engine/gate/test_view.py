@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine.cell.bubblewrap import Kind, Mount
+from claudeops.engine.cell.bubblewrap import Mount, MountKind
 from claudeops.engine.gate.view import SessionView
 
 
@@ -18,11 +18,11 @@ def view(tmp_path: Path) -> SessionView:
         (tmp_path / name).mkdir(parents=True)
     return SessionView(
         mounts=(
-            Mount(Path("/usr"), Kind.READ_ONLY, tmp_path / "usr"),
-            Mount(Path("/bin"), Kind.LINK, Path("usr/bin")),
-            Mount(Path("/srv"), Kind.READ_ONLY, tmp_path / "srv"),
-            Mount(Path("/srv/hidden"), Kind.EMPTY, Path("/srv/hidden")),
-            Mount(Path("/tmp"), Kind.WRITABLE, tmp_path / "own"),  # noqa: S108 - a name
+            Mount(Path("/usr"), MountKind.READ_ONLY, tmp_path / "usr"),
+            Mount(Path("/bin"), MountKind.LINK, Path("usr/bin")),
+            Mount(Path("/srv"), MountKind.READ_ONLY, tmp_path / "srv"),
+            Mount(Path("/srv/hidden"), MountKind.EMPTY, Path("/srv/hidden")),
+            Mount(Path("/tmp"), MountKind.WRITABLE, tmp_path / "own"),  # noqa: S108 - a name
         )
     )
 

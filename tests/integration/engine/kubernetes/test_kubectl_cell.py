@@ -20,7 +20,7 @@ from claudeops.domain.looks import LookCall
 from claudeops.engine.cell import look_client
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.kubernetes.cell import KubectlCell
 from claudeops.engine.process.looks import REFUSED, open_looks
@@ -76,8 +76,8 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bubblewrap() -> BubblewrapCell:
-    needs(Level.BUBBLEWRAP)
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    needs(IsolationLevel.BUBBLEWRAP)
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(found, BubblewrapCell), found
     return found
 

@@ -15,7 +15,7 @@ import pytest
 from claudeops.clock import Clock
 from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
 from claudeops.domain.sessions import FailureKind, Outcome
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import DatabaseUnavailableError
@@ -103,7 +103,7 @@ async def test_others_wait_while_a_cli_repeats_a_call_and_go_on_when_it_is_answe
     async with listening(estate), anyio.create_task_group() as tasks:
         estate.script(retried(429, "rate_limit"), {"touch": str(reached)}, {"await_user": True})
         session = await estate.queue()
-        claimed, control = await estate.claim(), Control()
+        claimed, control = await estate.claim(), StopControl()
         tasks.start_soon(SessionRunner(context=estate.context).run, claimed, control)
         await until_held(estate, HoldKind.PARKED)
         assert (await holds(estate))[HoldKind.PARKED].trial == session.id

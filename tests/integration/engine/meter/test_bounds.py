@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
-from claudeops.formats.model_request import Objection
+from claudeops.formats.model_request import RequestObjection
 from claudeops.http_server import ConnectionLimits
 from support.metering import ASKED, Bench, bench
 from support.stores import Database
@@ -266,12 +266,12 @@ async def test_a_body_whose_sender_has_gone_is_held_no_longer(sqlite: Database) 
 async def test_long_bodies_are_read_beside_the_event_loop() -> None:
     bodies, threads = Bodies(SLOW), []
 
-    def read(body: bytes) -> Objection:
+    def read(body: bytes) -> RequestObjection:
         threads.append(threading.get_ident())
-        return Objection(message=str(len(body)))
+        return RequestObjection(message=str(len(body)))
 
     for size in (60_000, MEGABYTE):
-        assert await bodies.understood(bytes(size), read) == Objection(message=str(size))
+        assert await bodies.understood(bytes(size), read) == RequestObjection(message=str(size))
     assert threads[0] == threading.get_ident() != threads[1]
 
 

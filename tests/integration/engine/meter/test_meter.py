@@ -13,10 +13,10 @@ from claudeops.clock import Clock
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.sessions import Session
 from claudeops.domain.spending import prices
-from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
-from claudeops.scripted_api.requests import Ending
+from claudeops.scripted_api.requests import ResponseEnding
 from claudeops.scripted_api.server import serve
 from support.booked import Tokens
 from support.loopback_http import ask
@@ -73,7 +73,7 @@ async def test_the_request_arrives_with_the_operators_key_and_its_own_query(sqli
 
 
 async def test_an_oauth_token_goes_out_as_one_with_the_feature_that_it_needs(sqlite: Database) -> None:
-    upstream = Upstream(credential=CredentialKind.OAUTH_TOKEN, secret=KEY)
+    upstream = ModelUpstream(credential=CredentialKind.OAUTH_TOKEN, secret=KEY)
     async with bench(sqlite, SAYS, upstream=upstream) as the, the.account() as account:
         headers = {"authorization": f"Bearer {account.token}", "anthropic-beta": "effort-2025-11-24"}
         answer = await ask(f"{the.meter.url}/v1/messages", body=ASKED, headers=headers)
@@ -221,7 +221,7 @@ async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked
         await until(lambda: the.calls[0]["ended_at"] is not None)
         with anyio.fail_after(PATIENCE_SECONDS):
             await the.api.wait_for(lambda traffic: traffic.served)
-        assert [served.ending for served in the.api.served] == [Ending.GONE]
+        assert [served.ending for served in the.api.served] == [ResponseEnding.GONE]
         assert summary(the) == [(200, "cancelled", True)]
         assert same_tokens(the)
 
@@ -289,7 +289,7 @@ async def test_an_error_passes_with_its_headers_and_costs_nothing(sqlite: Databa
 
 
 async def test_an_api_that_is_not_there_is_told_and_costs_nothing(sqlite: Database) -> None:
-    nobody = Upstream(base_url="http://127.0.0.1:1", secret=KEY)
+    nobody = ModelUpstream(base_url="http://127.0.0.1:1", secret=KEY)
     async with bench(sqlite, SAYS, upstream=nobody) as the, the.account() as account:
         answer = await the.ask(account)
         assert answer.status == 502
@@ -377,17 +377,17 @@ async def test_refusals_of_our_own_hold_nobody_back(sqlite: Database) -> None:
     ],
 )
 def test_the_operators_proxy_is_used(network: dict[str, str], url: str | None, goes_through: str | None) -> None:
-    upstream = Upstream(base_url=url, network=network)
+    upstream = ModelUpstream(base_url=url, network=network)
     assert upstream.proxy == goes_through
 
 
 def test_a_proxy_that_speaks_no_http_is_refused_without_showing_it() -> None:
     with pytest.raises(ConfigurationError, match="HTTPS_PROXY is no http or https proxy") as caught:
-        Upstream(network={"HTTPS_PROXY": "socks5://user:password@proxy"}).connections()
+        ModelUpstream(network={"HTTPS_PROXY": "socks5://user:password@proxy"}).connections()
     assert "password@" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"])
 def test_certificates_that_cannot_be_read_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        Upstream(network={name: "/nowhere/ca.pem"}).connections()
+        ModelUpstream(network={name: "/nowhere/ca.pem"}).connections()

@@ -11,7 +11,7 @@ import h11
 import pytest
 from anyio.abc import SocketStream
 
-from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.meter.upstream import ModelUpstream
 from support.metering import KEY, bench
 from support.stores import Database
 
@@ -62,7 +62,7 @@ async def host() -> AsyncIterator[Host]:
 async def test_a_call_takes_the_operators_proxy_and_shows_it_the_password(sqlite: Database) -> None:
     async with host() as proxy:
         network = {"http_proxy": f"http://alice:open%20sesame@127.0.0.1:{proxy.port}"}
-        way = Upstream(base_url="http://gateway.example:8080/anthropic", secret=KEY, network=network)
+        way = ModelUpstream(base_url="http://gateway.example:8080/anthropic", secret=KEY, network=network)
         async with bench(sqlite, SAYS, upstream=way) as the, the.account() as account:
             answer = await the.ask(account)
         assert (answer.status, answer.body) == (200, ANSWER)
@@ -76,7 +76,7 @@ async def test_a_call_takes_the_operators_proxy_and_shows_it_the_password(sqlite
 async def test_a_proxy_that_refuses_the_way_is_told_and_costs_nothing(sqlite: Database) -> None:
     async with host() as proxy:
         network = {"https_proxy": f"http://alice:open%20sesame@127.0.0.1:{proxy.port}"}
-        way = Upstream(base_url="https://gateway.example", secret=KEY, network=network)
+        way = ModelUpstream(base_url="https://gateway.example", secret=KEY, network=network)
         async with bench(sqlite, SAYS, upstream=way) as the, the.account() as account:
             answer = await the.ask(account)
         assert answer.status == 502
@@ -88,7 +88,7 @@ async def test_a_proxy_that_refuses_the_way_is_told_and_costs_nothing(sqlite: Da
 
 async def test_a_password_in_the_address_of_a_gateway_is_shown_to_it(sqlite: Database) -> None:
     async with host() as gateway:
-        way = Upstream(base_url=f"http://alice:open%20sesame@127.0.0.1:{gateway.port}", secret=KEY)
+        way = ModelUpstream(base_url=f"http://alice:open%20sesame@127.0.0.1:{gateway.port}", secret=KEY)
         async with bench(sqlite, SAYS, upstream=way) as the, the.account() as account:
             assert (await the.ask(account)).status == 200
         assert gateway.requests[0].target == b"/v1/messages?beta=true"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
-from claudeops.engine.probes.declared import Declared, Reading
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
+from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
 
 pytestmark = pytest.mark.anyio
 
@@ -17,13 +17,13 @@ def text(*names: str) -> str:
     return "\n".join(f'[[probe]]\nname = "{name}"\nkind = "http"\nurl = "http://{name}.test/"\n' for name in names)
 
 
-def names_of(declared: Declared | None) -> list[str] | None:
+def names_of(declared: DeclaredNow | None) -> list[str] | None:
     return None if declared is None else [each.name for each in declared.probes]
 
 
 async def test_a_file_is_read_when_it_changes_and_may_come_and_go(tmp_path: Path) -> None:
     file = tmp_path / "probes.toml"
-    reading = Reading(file=file)
+    reading = DeclaredReader(file=file)
     assert names_of(await reading.changed()) == []
     assert await reading.changed() is None
 
@@ -53,7 +53,7 @@ async def test_a_file_is_read_when_it_changes_and_may_come_and_go(tmp_path: Path
 async def test_a_file_that_is_none_is_a_fault(tmp_path: Path, write: Callable[[Path], object], says: str) -> None:
     file = tmp_path / "probes.toml"
     write(file)
-    declared = await Reading(file=file).changed()
+    declared = await DeclaredReader(file=file).changed()
     assert declared is not None
     assert says in declared.fault
 
@@ -62,7 +62,7 @@ async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file
     file = tmp_path / "probes.toml"
     file.write_text("[[probe")
     estates = [Estate(), estate("web")]
-    reading = Reading(file=file, estate=lambda: estates[0])
+    reading = DeclaredReader(file=file, estate=lambda: estates[0])
     first = await reading.changed()
     estates.pop(0)
     second = await reading.changed()
@@ -74,6 +74,7 @@ async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file
 
 def estate(*names: str) -> Estate:
     services = tuple(
-        Service(name=name, address=f"https://{name}.test/", source=Source(path="x/CLAUDE-OPS.md")) for name in names
+        Service(name=name, address=f"https://{name}.test/", source=StatementSource(path="x/CLAUDE-OPS.md"))
+        for name in names
     )
     return Estate(manifests=(Manifest(repository="x", services=services),))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claudeops import logs
-from claudeops.domain.estate.estate import Estate, Probed
+from claudeops.domain.estate.estate import Estate, ProbedPlaces
 from claudeops.engine.estate import EstateReader, Estates
 from claudeops.engine.probes.hosts import ProbedHosts
 
@@ -69,7 +69,7 @@ async def test_the_estate_has_both_and_each_disk_fails_for_itself(tmp_path: Path
     away = {"probes": False, "repos": False}
     reader, hosts = EstateReader(), ProbedHosts(file=file)
 
-    def probed() -> Probed:
+    def probed() -> ProbedPlaces:
         if away["probes"]:
             raise TimeoutError(errno.ETIMEDOUT, "no answer")
         return hosts.read()

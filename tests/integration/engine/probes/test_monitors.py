@@ -12,7 +12,7 @@ import pytest
 import yaml
 from anyio.abc import ByteStream
 
-from claudeops.domain.probes.probe import DockerLook, KubernetesLook, Observation, PrometheusLook, Saw, State
+from claudeops.domain.probes.probe import DockerLook, KubernetesLook, Observation, ProbeState, PrometheusLook, Saw
 from claudeops.engine.probes.kubernetes import cluster_of
 from claudeops.engine.probes.seen import LookFailedError
 from support.certificates import Authority, serving_with
@@ -69,9 +69,9 @@ async def of_prometheus(answer: object, **asked: object) -> Observation:
         (("3", "9"), {"above": 8, "below": 4}, Saw.DOWN),
         (("7",), {}, Saw.UP),
         ((), {}, Saw.NOTHING),
-        ((), {"absent": State.DOWN}, Saw.DOWN),
-        ((), {"absent": State.UP}, Saw.UP),
-        ((), {"absent": State.DEGRADED}, Saw.DEGRADED),
+        ((), {"absent": ProbeState.DOWN}, Saw.DOWN),
+        ((), {"absent": ProbeState.UP}, Saw.UP),
+        ((), {"absent": ProbeState.DEGRADED}, Saw.DEGRADED),
     ],
 )
 async def test_the_worst_series_is_held_against_the_threshold(

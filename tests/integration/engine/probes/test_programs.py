@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.app.cell import find_looks, scope_with
 from claudeops.domain.probes.probe import CommandLook, Observation, Saw, SystemdLook
-from claudeops.engine.cell.cell import Cell, Level
+from claudeops.engine.cell.cell import Cell, IsolationLevel
 from claudeops.engine.cell.levels import HostContext, choose
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
@@ -65,7 +65,7 @@ async def test_without_a_cell_no_command_runs() -> None:
 # --- in the cell ----------------------------------------------------------------------------------------------
 
 
-def in_cell(directory: Path, level: Level = Level.NONE) -> Looker:
+def in_cell(directory: Path, level: IsolationLevel = IsolationLevel.NONE) -> Looker:
     needs(level)
     repos = directory / "repos"
     repos.mkdir(exist_ok=True)
@@ -85,8 +85,8 @@ def in_cell(directory: Path, level: Level = Level.NONE) -> Looker:
     return Looker(means=means(), log=QUIET, run_command=commands.run)
 
 
-@pytest.mark.parametrize("level", list(Level))
-async def test_a_reading_command_runs_in_the_cell_and_leaves_nothing(tmp_path: Path, level: Level) -> None:
+@pytest.mark.parametrize("level", list(IsolationLevel))
+async def test_a_reading_command_runs_in_the_cell_and_leaves_nothing(tmp_path: Path, level: IsolationLevel) -> None:
     looker = in_cell(tmp_path, level)
     found = await look(CommandLook(command="uptime"), looker=looker, timeout=PATIENCE_SECONDS)
     assert found.saw is Saw.UP
@@ -95,8 +95,10 @@ async def test_a_reading_command_runs_in_the_cell_and_leaves_nothing(tmp_path: P
     assert not list((tmp_path / "probes").glob("*"))
 
 
-@pytest.mark.parametrize("level", list(Level))
-async def test_a_command_reaches_what_it_names_itself_and_sees_the_machines_ports(tmp_path: Path, level: Level) -> None:
+@pytest.mark.parametrize("level", list(IsolationLevel))
+async def test_a_command_reaches_what_it_names_itself_and_sees_the_machines_ports(
+    tmp_path: Path, level: IsolationLevel
+) -> None:
     looker = in_cell(tmp_path, level)
     with socket.create_server(("127.0.0.1", 0)) as service:
         port, command = service.getsockname()[1], CommandLook(command="ss -tln", text=f":{service.getsockname()[1]}")

@@ -10,14 +10,14 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from claudeops.domain.probes.news import Chain
-from claudeops.domain.probes.probe import HttpLook, Observation, Probe, Saw, State, Verb
+from claudeops.domain.probes.news import ChainRequest
+from claudeops.domain.probes.probe import HttpLook, Observation, PingVerb, Probe, ProbeState, Saw
 from claudeops.domain.probes.record import Stretch
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.probes.clerk import Alarm
-from claudeops.engine.probes.declared import Declared, Reading
-from claudeops.engine.probes.watch import Watch
+from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.logs import get_logger
 from support.probing import Journey, Memory, Scripted, heartbeat, probe
 from support.store_values import OTHER_OWNER, OWNER, RULES
@@ -25,12 +25,12 @@ from support.waiting import PATIENCE_SECONDS
 
 
 @dataclass(kw_only=True)
-class Told(Reading):
+class Told(DeclaredReader):
     """What a test declares."""
 
-    declared: Declared | None = None
+    declared: DeclaredNow | None = None
 
-    async def changed(self) -> Declared | None:
+    async def changed(self) -> DeclaredNow | None:
         declared, self.declared = self.declared, None
         return declared
 
@@ -44,19 +44,19 @@ class Node:
     announced: int = 0
     looker: Scripted = field(init=False)
     reading: Told = field(default_factory=Told)
-    first: Declared = field(default_factory=Declared)  # beside the probes that a watch begins with
+    first: DeclaredNow = field(default_factory=DeclaredNow)  # beside the probes that a watch begins with
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.clock)
 
     @asynccontextmanager
-    async def watching(self, *probes: Probe, **changes: object) -> AsyncIterator[Watch]:
+    async def watching(self, *probes: Probe, **changes: object) -> AsyncIterator[ProbeWatch]:
         """Run a watch for the length of a block."""
 
         async def announce() -> None:
             self.announced += 1
 
-        def session(chain: Chain) -> NewSession:
+        def session(chain: ChainRequest) -> NewSession:
             return NewSession(tier=1, trigger=Trigger.ALERT, model="haiku", context=chain.handover)
 
         self.reading.declared = replace(self.first, probes=(*self.first.probes, *probes))
@@ -71,13 +71,13 @@ class Node:
             "pause": self.clock.pause,
             **changes,
         }
-        watch = Watch(**values)  # type: ignore[arg-type]
+        watch = ProbeWatch(**values)  # type: ignore[arg-type]
         async with anyio.create_task_group() as tasks:
             await tasks.start(watch.run)
             yield watch
             tasks.cancel_scope.cancel()
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> ProbeState:
         return self.memory.rows[name].standing.state
 
     def looked(self, name: str) -> list[float]:
@@ -108,7 +108,7 @@ async def test_after_a_failure_it_is_looked_at_sooner_until_it_is_settled(node: 
         node.looker.down = {"web"}
         await node.clock.travel(70)
     assert node.looked("web") == [0.0, 30.0, 60.0, 65.0, 95.0]
-    assert node.state("web") is State.DOWN
+    assert node.state("web") is ProbeState.DOWN
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.long)])
@@ -167,7 +167,7 @@ async def test_a_change_is_written_at_once(node: Node) -> None:
         await node.clock.travel(31)
         node.looker.down = {"web"}
         await node.clock.travel(34.1)  # the second failure comes 65 s after the start
-        assert node.state("web") is State.DOWN
+        assert node.state("web") is ProbeState.DOWN
         assert node.memory.messages == ["web is down, by its probe web: connection refused"]
 
 
@@ -252,7 +252,7 @@ async def test_what_recovers_by_itself_in_time_starts_nothing_and_leaves_a_note(
         await node.clock.travel(31)
         node.looker.down = {"web"}
         await node.clock.travel(34.1)  # down after 65 s
-        assert node.state("web") is State.DOWN
+        assert node.state("web") is ProbeState.DOWN
         node.looker.down = set()
         await node.clock.travel(60)
     assert node.memory.chains == []
@@ -263,7 +263,7 @@ async def test_a_probe_that_starts_no_chain_starts_none(node: Node) -> None:
     async with node.watching(replace(QUICK, starts_chain=False)):
         node.looker.down = {"web"}
         await node.clock.travel(120)
-    assert node.state("web") is State.DOWN
+    assert node.state("web") is ProbeState.DOWN
     assert node.memory.chains == []
 
 
@@ -309,7 +309,7 @@ async def test_a_daemon_that_dies_before_its_chain_leaves_it_to_the_next(node: N
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(60)
-        assert node.state("web") is State.DOWN
+        assert node.state("web") is ProbeState.DOWN
     node.memory.dies_before_chain = False
 
     async with node.watching(QUICK, owner=OTHER_OWNER):
@@ -325,7 +325,7 @@ async def test_a_database_that_is_away_when_the_chain_is_due_gets_it_once(node: 
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(6)
-        assert node.state("web") is State.DOWN
+        assert node.state("web") is ProbeState.DOWN
         node.memory.away = True
         await node.clock.travel(30)
         node.memory.away = False
@@ -354,55 +354,55 @@ async def test_a_heartbeat_that_falls_silent_is_down_and_its_next_ping_brings_it
     beat = heartbeat("backup", every=60.0, failures=1, successes=1)
     async with node.watching(beat):
         for _ in range(3):
-            await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+            await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
             await node.clock.travel(60)
-        assert node.state("backup") is State.UP
+        assert node.state("backup") is ProbeState.UP
         await node.clock.travel(60)
-        assert node.state("backup") is State.DOWN
-        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        assert node.state("backup") is ProbeState.DOWN
+        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
         await node.clock.travel(2)
-        assert node.state("backup") is State.UP
+        assert node.state("backup") is ProbeState.UP
     assert node.looker.looks == []
 
 
 async def test_what_could_not_be_heard_is_no_silence(node: Node) -> None:
     beat = heartbeat("backup", every=60.0, failures=1, successes=1)
     async with node.watching(beat):
-        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
         await node.clock.travel(10)
         node.memory.away = True
         await node.clock.travel(600)
         node.memory.away = False
         await node.clock.travel(7)
-        assert node.state("backup") is State.UP
+        assert node.state("backup") is ProbeState.UP
         await node.clock.travel(100)
-        assert node.state("backup") is State.DOWN
+        assert node.state("backup") is ProbeState.DOWN
 
 
 async def test_a_restart_makes_no_silent_heartbeat_well(node: Node) -> None:
     beat = heartbeat("backup", every=60.0, interval=5.0, timeout=5.0, failures=1, successes=1)
     async with node.watching(beat):
-        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
         await node.clock.travel(120)
-        assert node.state("backup") is State.DOWN
+        assert node.state("backup") is ProbeState.DOWN
     told = len(node.memory.tellings)
     async with node.watching(beat):
         await node.clock.travel(300)
-        assert node.state("backup") is State.DOWN
+        assert node.state("backup") is ProbeState.DOWN
     assert (len(node.memory.tellings), len(node.memory.chains)) == (told, 1)
 
 
 async def test_an_hour_without_a_daemon_is_nobodys_silence(node: Node) -> None:
     beat = heartbeat("backup", every=600.0, interval=5.0, timeout=5.0, failures=1, successes=1)
     async with node.watching(beat):
-        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
         await node.clock.travel(120)
     await node.clock.travel(3600)
     async with node.watching(beat):
         await node.clock.travel(600)
-        assert node.state("backup") is State.UP
+        assert node.state("backup") is ProbeState.UP
         await node.clock.travel(30)
-        assert node.state("backup") is State.DOWN
+        assert node.state("backup") is ProbeState.DOWN
 
 
 async def test_an_hour_without_a_daemon_makes_nothing_down_and_shows_nothing_up(node: Node) -> None:
@@ -413,7 +413,7 @@ async def test_an_hour_without_a_daemon_makes_nothing_down_and_shows_nothing_up(
     async with node.watching(QUICK):
         await node.clock.travel(60)
     kept = node.memory.rows["web"]
-    assert kept.standing.state is State.UP
+    assert kept.standing.state is ProbeState.UP
     assert began is not None
     assert kept.healthy_since is not None
     assert kept.healthy_since > began + timedelta(hours=1)
@@ -426,7 +426,7 @@ async def test_an_hour_without_a_daemon_makes_nothing_down_and_shows_nothing_up(
 async def test_a_new_declaration_is_watched_and_what_is_gone_is_not(node: Node) -> None:
     async with node.watching(QUICK, probe("old")):
         await node.clock.travel(31)
-        node.reading.declared = Declared(probes=(QUICK, probe("new")))
+        node.reading.declared = DeclaredNow(probes=(QUICK, probe("new")))
         await node.clock.travel(60)
         assert set(node.memory.rows) == {"web", "new"}
         assert len(node.looked("new")) == 2
@@ -440,7 +440,7 @@ async def test_an_edit_counts_at_once_however_far_the_next_look_is(node: Node) -
         await node.clock.travel(100)
         other = replace(rare, look=HttpLook(url="http://other.test/"))
         for count, edited in enumerate(((QUICK,), (other,), (other, probe("db"))), 2):
-            node.reading.declared = Declared(probes=edited)
+            node.reading.declared = DeclaredNow(probes=edited)
             await node.clock.travel(6)
             assert len(node.looked("web")) == min(count, 3)
 
@@ -451,11 +451,11 @@ async def test_what_manifests_declare_stays_on_record_until_they_can_be_read(nod
         node.looker.down = {"shop"}
         await node.clock.travel(60)
     node.memory.running.clear()
-    node.first = Declared(is_whole=False)
+    node.first = DeclaredNow(is_whole=False)
     async with node.watching(QUICK, probe("new")) as watch:
         await node.clock.travel(60)
         assert [each.probe.name for each in watch.roster] == ["web"]
-        node.reading.declared = Declared(probes=(QUICK, probe("new"), of_manifest))
+        node.reading.declared = DeclaredNow(probes=(QUICK, probe("new"), of_manifest))
         await node.clock.travel(60)
         assert [each.probe.name for each in watch.roster] == ["web", "new", "shop"]
     assert len(node.memory.chains) == 1
@@ -465,7 +465,7 @@ async def test_a_wrong_edit_is_told_and_the_last_good_one_serves(node: Node) -> 
     async with node.watching(QUICK):
         await node.clock.travel(1)
         for fault in ("line 3: no such kind", "line 3: no such kind", ""):
-            node.reading.declared = Declared(probes=(QUICK,), fault=fault)
+            node.reading.declared = DeclaredNow(probes=(QUICK,), fault=fault)
             await node.clock.travel(5)
     told = [over for message, over in node.memory.noted]
     assert told == [True, False, True]

@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.engine.cell.cgroups import Bounds
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.process.bounds import BoundsWatch
 from claudeops.engine.process.disk_use import DiskUse, Premises
 from claudeops.logs import get_logger
@@ -27,7 +27,7 @@ async def test_a_cli_that_left_as_many_processes_as_it_may_have_had_reached_its_
 
     Its own threads are gone before the others can be counted.
     """
-    control = Control()
+    control = StopControl()
     watch = BoundsWatch(
         control=control,
         premises=Premises(root=tmp_path, uid=None),

@@ -20,12 +20,12 @@ from claudeops.domain.looks import InRepository, LookCall
 from claudeops.engine.cell import look_client
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
-from claudeops.engine.cell.cell import Cell, Level, SandboxSpec
+from claudeops.engine.cell.cell import Cell, IsolationLevel, SandboxSpec
 from claudeops.engine.cell.git import GitCell, find_git_cell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.process.looks import BROKEN, REFUSED, TOO_LONG, Looks, open_looks
+from claudeops.engine.process.looks import BROKEN, REFUSED, TOO_LONG, SessionLooks, open_looks
 from claudeops.logs import get_logger
 from support.levels import PATH, needs
 from support.strange_repositories import SETUPS, StrangeRepository
@@ -40,7 +40,7 @@ ID = "toolu_1-1"
 class Bench:
     """A session's looks, and a shell that has their client."""
 
-    looks: Looks
+    looks: SessionLooks
     repository: StrangeRepository
     client: str
 
@@ -63,8 +63,8 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def cell() -> Cell:
-    needs(Level.BUBBLEWRAP)
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    needs(IsolationLevel.BUBBLEWRAP)
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert not isinstance(found, str), found
     return found
 

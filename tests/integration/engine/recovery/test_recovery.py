@@ -18,12 +18,12 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.live import EventRaised, SessionEnded
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.cell.workspace import Workspace, workspace_name
-from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
+from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.errors import StoreError
-from claudeops.formats.stream import Frame, Malformed, StreamEvent, Transcript
+from claudeops.formats.stream import Malformed, StreamEvent, StreamFrame, Transcript
 from claudeops.harness import HARNESSES
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import Reader
+from claudeops.harness.protocol import FrameReader
 from claudeops.store import recovery as store_recovery
 from claudeops.store.queue import Queue
 from claudeops.store.store import open_store
@@ -49,9 +49,9 @@ async def orphans(estate: Estate) -> Sequence[Session]:
     return await estate.store.recovery.reconcile(estate.owner, now=estate.context.clock.now(), alive=lambda _: False)
 
 
-async def restarted(estate: Estate) -> Recovery:
+async def restarted(estate: Estate) -> SessionRecovery:
     """Go through what a start does with dead sessions."""
-    recovery = Recovery(context=estate.context)
+    recovery = SessionRecovery(context=estate.context)
     await recovery.take_up(await orphans(estate))
     return recovery
 
@@ -209,17 +209,17 @@ class Poisoned(ClaudeHarness):
         super().__init__()
         self.failure = failure
 
-    def reader(self) -> Reader:
+    def reader(self) -> FrameReader:
         return FailsOnAWord(super().reader(), self.failure)
 
 
 class FailsOnAWord:
-    def __init__(self, reader: Reader, failure: BaseException) -> None:
+    def __init__(self, reader: FrameReader, failure: BaseException) -> None:
         self._reader = reader
         self._failure = failure
 
-    def feed(self, item: Frame | Malformed | None) -> tuple[StreamEvent, ...]:
-        if isinstance(item, Frame) and item.body.get("says") == "poison":
+    def feed(self, item: StreamFrame | Malformed | None) -> tuple[StreamEvent, ...]:
+        if isinstance(item, StreamFrame) and item.body.get("says") == "poison":
             raise self._failure
         return self._reader.feed(item)
 
@@ -264,7 +264,7 @@ async def test_a_log_that_our_reader_fails_on_costs_its_own_session_and_no_other
     await recovery.look_again()  # as it has not changed, no more
     assert estate.logged.getvalue().count('"session_log_undigested"') == 2
     estate.with_context(harnesses=HARNESSES)
-    await Recovery(context=estate.context).look_again()  # by a version that can read it
+    await SessionRecovery(context=estate.context).look_again()  # by a version that can read it
     assert estate.row(2)["cost_usd"] == 0.01
 
 
@@ -296,7 +296,7 @@ async def test_a_log_whose_disk_hangs_costs_its_own_session_its_time_and_no_more
     monkeypatch.setattr(os, "open", hanging)
     try:
         with anyio.fail_after(PATIENCE_SECONDS):
-            await Recovery(context=estate.context, read_seconds=0.3).take_up(await orphans(estate))
+            await SessionRecovery(context=estate.context, read_seconds=0.3).take_up(await orphans(estate))
     finally:
         let_go.set()
 
@@ -335,7 +335,7 @@ async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_
 # --- the log turns up later ---------------------------------------------------------------------------
 
 
-async def lost_without_log(estate: Estate) -> tuple[Recovery, Path, bytes]:
+async def lost_without_log(estate: Estate) -> tuple[SessionRecovery, Path, bytes]:
     """Lose a session whose complete log is out of sight; return where it was, and what is in it."""
     await ran(estate, look(), deliver(report(needed=True, status="down")))
     path = Path(estate.log_path(1))
@@ -352,7 +352,7 @@ async def test_a_complete_log_that_turns_up_later_gives_report_and_cost_once_and
     path.write_bytes(content)
     for _ in range(2):
         await recovery.look_again()
-        recovery = Recovery(context=estate.context)
+        recovery = SessionRecovery(context=estate.context)
 
     row = estate.row(1)
     assert (row["outcome"], row["decision_reason"]) == ("lost", "session_failed")

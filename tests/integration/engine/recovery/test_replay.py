@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
-from claudeops.domain.chains.backfill import BackfillRejected, Part, RejectionReason
-from claudeops.domain.looks import Look
+from claudeops.domain.chains.backfill import BackfillPart, BackfillRejected, RejectionReason
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.sessions import Outcome
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import StaleAttemptError
@@ -52,7 +52,7 @@ SETTLED |= {"attempt", "owner", "lease_expires_at"}
 
 def restarting(call: ToolCall, _workspace: object) -> Verdict:
     if call.input["command"] == "systemctl is-active web":
-        return Verdict(kind=VerdictKind.ALLOW, reason="only looks", look=Look(names=frozenset({"web"})))
+        return Verdict(kind=VerdictKind.ALLOW, reason="only looks", look=EvidenceLook(names=frozenset({"web"})))
     return Verdict(kind=VerdictKind.ALLOW, reason="granted", actions=(Action(kind="restart", service="web"),))
 
 
@@ -132,7 +132,7 @@ async def test_what_a_lost_session_asked_for_is_not_done(estate: Estate) -> None
 
     result = await replayed(estate)
 
-    assert result.parts == {Part.FACTS, Part.REPORT, Part.COST, Part.TOOL_ENDS}
+    assert result.parts == {BackfillPart.FACTS, BackfillPart.REPORT, BackfillPart.COST, BackfillPart.TOOL_ENDS}
     assert result.ending.outcome is Outcome.SUCCESS
     assert [row["trigger"] for row in estate.rows("SELECT * FROM sessions")] == ["manual", "recovery"]
     row = estate.row(1)
@@ -146,7 +146,7 @@ async def test_call_that_the_database_lost_is_no_evidence(estate: Estate) -> Non
     session = await estate.claim()
     backup = copy_database(estate, estate.root / "backup.db")
     estate.script(look(), deliver(report()))
-    await SessionRunner(context=estate.context).run(session, Control())
+    await SessionRunner(context=estate.context).run(session, StopControl())
     restore_database(estate, backup)
     await mark_lost(estate)
 
@@ -243,7 +243,7 @@ async def test_log_that_turns_up_whole_later_completes_what_half_of_it_said(esta
     once = tables(estate)
     await replayed(estate)
 
-    assert result.parts == {Part.FACTS, Part.REPORT, Part.COST}
+    assert result.parts == {BackfillPart.FACTS, BackfillPart.REPORT, BackfillPart.COST}
     row = estate.row(1)
     assert (row["extraction_method"], row["cost_usd"], row["malformed_lines"]) == ("structured", 0.01, 0)
     assert "without a 'result'" not in str(row["warnings"])

@@ -19,7 +19,7 @@ from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.engine.session_log.reader import packed_path
 from claudeops.formats.stream import LINE_BYTES, StreamEvent, Transcript
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import Reader
+from claudeops.harness.protocol import FrameReader
 from support.estate import Estate, report
 from support.replays import line_of, lost_with_log, mark_lost, replay, replayed, result_line, tables
 from support.waiting import PATIENCE_SECONDS
@@ -235,7 +235,7 @@ class Halting(ClaudeHarness):
         self.lines = 0
         self.inside, self.let_go = threading.Event(), threading.Event()
 
-    def reader(self) -> Reader:
+    def reader(self) -> FrameReader:
         return self
 
     def feed(self, _: object) -> tuple[StreamEvent, ...]:

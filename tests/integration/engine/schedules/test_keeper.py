@@ -15,10 +15,10 @@ import pytest
 
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.probes import machine
-from claudeops.domain.probes.probe import HttpLook, Observation, Probe, Saw, Standing, State
+from claudeops.domain.probes.probe import HttpLook, Observation, Probe, ProbeState, Saw, Standing
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules import Cron, Interval, Schedule, next_due
-from claudeops.domain.schedules.plan import Fire, Plan
+from claudeops.domain.schedules.plan import Fire, SchedulePlan
 from claudeops.domain.schedules.windows import read_window
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.operator_file import OperatorFile
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)
 
 MORNING: Final = datetime(2026, 3, 4, 10, 59, tzinfo=UTC)
-HOURLY: Final = Plan(schedule=Schedule(name="hourly", cadence=Interval(seconds=3600)))
+HOURLY: Final = SchedulePlan(schedule=Schedule(name="hourly", cadence=Interval(seconds=3600)))
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Desk:
     file: Callable[[], Plans] | None = None
     counts: Counting = UNCOUNTED
 
-    def keeper(self, *plans: Plan) -> ScheduleKeeper:
+    def keeper(self, *plans: SchedulePlan) -> ScheduleKeeper:
         return ScheduleKeeper(
             plans=plans,
             schedules=self.store.schedules,
@@ -79,7 +79,7 @@ class Desk:
         )
 
     @asynccontextmanager
-    async def running(self, *plans: Plan) -> AsyncIterator[ScheduleKeeper]:
+    async def running(self, *plans: SchedulePlan) -> AsyncIterator[ScheduleKeeper]:
         """Run a daemon's schedules for the length of a block."""
         keeper = self.keeper(*plans)
         with anyio.fail_after(DEADLINE_SECONDS):
@@ -187,7 +187,7 @@ async def test_a_look_that_is_too_late_to_be_of_use_is_not_made_up_for(desk: Des
 
 async def test_each_schedule_has_its_own_quiet_hours_and_a_crontab_line_waits(desk: Desk) -> None:
     quiet = replace(HOURLY, schedule=replace(HOURLY.schedule, name="quiet"), quiet_hours=(read_window("00:00-24:00"),))
-    nightly = Plan(schedule=Schedule(name="nightly", cadence=Cron(expr="0 3 * * *")), begins_at_once=False)
+    nightly = SchedulePlan(schedule=Schedule(name="nightly", cadence=Cron(expr="0 3 * * *")), begins_at_once=False)
     off = replace(HOURLY, schedule=replace(HOURLY.schedule, name="off"), enabled=False)
     async with desk.running(HOURLY, quiet, nightly, off) as keeper:
         await desk.until(2)
@@ -209,7 +209,7 @@ async def test_what_a_schedule_asks_for_is_in_its_session(desk: Desk) -> None:
 async def test_an_edit_of_the_file_counts_at_once_and_fires_nothing_twice(desk: Desk) -> None:
     now: list[Plans] = [(HOURLY,)]
     desk.file = lambda: now[-1]
-    daily = Plan(schedule=Schedule(name="daily", cadence=Interval(seconds=86400)))
+    daily = SchedulePlan(schedule=Schedule(name="daily", cadence=Interval(seconds=86400)))
     async with desk.running(HOURLY) as keeper:
         await desk.until(1)
         now.append((HOURLY, daily))
@@ -243,7 +243,7 @@ class HeldBack:
 
 
 async def test_the_status_between_an_edit_and_its_first_timing_names_what_is_in_force(desk: Desk) -> None:
-    other = Plan(schedule=Schedule(name="other", cadence=Interval(seconds=86400)))
+    other = SchedulePlan(schedule=Schedule(name="other", cadence=Interval(seconds=86400)))
     now: list[Plans] = [(HOURLY,)]
     desk.file = lambda: now[-1]
     keeper = desk.keeper(HOURLY)
@@ -329,7 +329,7 @@ def looks_of_a_day(until: datetime) -> tuple[Mapping[datetime, Standing], dateti
         step = machine.step(standing, Observation(saw=saw, at=at), SHOP)
         standing = standings[at] = step.standing
         at += timedelta(seconds=step.wait_seconds)
-    return standings, next(at for at, each in standings.items() if each.state is State.DOWN)
+    return standings, next(at for at, each in standings.items() if each.state is ProbeState.DOWN)
 
 
 async def test_a_day_of_an_unchanged_estate_saves_nine_sessions_in_ten_and_misses_nothing(desk: Desk) -> None:
@@ -385,12 +385,12 @@ async def test_only_a_usual_round_is_left_to_probes(desk: Desk, changes: dict[st
     await desk.end_all()
     desk.clock.at = MORNING + timedelta(hours=1)
     up = Standing(
-        state=State.UP,
+        state=ProbeState.UP,
         since=MORNING - timedelta(hours=1),
         last_checked_at=desk.clock.at,
         successes=9,
         ups=9,
-        beneath=State.UP,
+        beneath=ProbeState.UP,
     )
     gate = ProbeGate(
         mode=Tier0.GATE,

@@ -20,14 +20,14 @@ import pytest
 
 from claudeops.app.wiring import plans
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.probes.news import SETTLING, Chain
+from claudeops.domain.probes.news import SETTLING, ChainRequest
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import Saved
 from claudeops.domain.sessions import NewSession, Session, Trigger
 from claudeops.engine.probes.clerk import Alarm
-from claudeops.engine.probes.declared import Declared, Reading
-from claudeops.engine.probes.watch import Watch
+from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.engine.schedules.keeper import ScheduleKeeper
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.logs import get_logger
@@ -107,12 +107,12 @@ class Counted:
 
 
 @dataclass(kw_only=True)
-class Once(Reading):
+class Once(DeclaredReader):
     """What is declared, which never changes."""
 
-    declared: Declared | None = None
+    declared: DeclaredNow | None = None
 
-    async def changed(self) -> Declared | None:
+    async def changed(self) -> DeclaredNow | None:
         declared, self.declared = self.declared, None
         return declared
 
@@ -127,15 +127,15 @@ class Node:
     tier0: Tier0
     day: Day = field(default_factory=Day)
     looker: Scripted = field(init=False)
-    watch: Watch = field(init=False)
+    watch: ProbeWatch = field(init=False)
     keeper: ScheduleKeeper = field(init=False)
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.day)
-        self.watch = Watch(
+        self.watch = ProbeWatch(
             database=cast("Probes", Counted(self.store.probes, self.day)),
             look=self.looker.look,
-            reading=Once(declared=Declared(probes=PROBES)),
+            reading=Once(declared=DeclaredNow(probes=PROBES)),
             alarm=Alarm(session=_alert, rules=lambda: RULES_OF_ESTATE, announce=LocalDispatcher().announce),
             owner=OWNER,
             clock=self.day,
@@ -212,7 +212,7 @@ class Account:
     alert_at: datetime  # that the session was queued
 
 
-def _alert(chain: Chain) -> NewSession:
+def _alert(chain: ChainRequest) -> NewSession:
     return NewSession(tier=1, trigger=Trigger.ALERT, model="haiku", context=chain.handover)
 
 

@@ -13,7 +13,7 @@ import pytest
 from claudeops.domain.estate.estate import NO_ESTATE, Manifest
 from claudeops.domain.estate.estate import Estate as Described
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Cell, Level, PlainCell, SandboxSpec, UserCell, named_in
+from claudeops.engine.cell.cell import Cell, IsolationLevel, PlainCell, SandboxSpec, UserCell, named_in
 from claudeops.engine.cell.workspace import Workspace, make
 from claudeops.engine.session.access import ModelWay, access_of, gather, needs_of
 from claudeops.wording.access import PROGRAMS, AccessFacts, DockerAccess
@@ -246,7 +246,7 @@ async def test_a_home_that_does_not_answer_costs_the_map_and_no_session(
 
 
 def test_the_levels_are_those_that_the_cells_have() -> None:
-    assert [cell.level for cell in (CAGED, UserCell(), PLAIN)] == list(Level)
+    assert [cell.level for cell in (CAGED, UserCell(), PLAIN)] == list(IsolationLevel)
 
 
 # --- the network --------------------------------------------------------------------------------------

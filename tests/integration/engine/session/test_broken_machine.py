@@ -17,7 +17,7 @@ from claudeops.clock import Clock
 from claudeops.domain.schedules import Interval, Schedule
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Trigger
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.schedules.scheduler import Scheduler
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import STAND_IN, Estate, deliver, look, report
@@ -73,7 +73,7 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
     ended: list[Ending] = []
 
     async def run(session: Session) -> None:
-        ended.append(await SessionRunner(context=estate.context).run(session, Control()))
+        ended.append(await SessionRunner(context=estate.context).run(session, StopControl()))
 
     estate.script({"touch": str(reached)}, look(), deliver(report()))
     await estate.queue()

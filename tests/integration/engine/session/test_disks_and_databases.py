@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from claudeops.domain.sessions import Ending, Outcome
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper
 from claudeops.engine.session.completion import commit_result
@@ -78,7 +78,7 @@ async def test_a_session_streams_on_under_a_locked_database_and_its_result_waits
     session = await estate.claim()
     supervisor = estate.supervisor()
     with locked(estate):
-        ending = await supervisor.run_session(session, Control())
+        ending = await supervisor.run_session(session, StopControl())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_write, estate, ending)
             await until(lambda: '"while_doing":"finish"' in estate.logged.getvalue())

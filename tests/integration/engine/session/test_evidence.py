@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.policy.tiers import Scope, judge, tier_policy
+from claudeops.policy.tiers import JudgeScope, judge, tier_policy
 from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
 
@@ -22,7 +22,7 @@ WELL = deliver(report())
 UNSEEN = "no look at web came back after the last action"
 
 
-def as_shipped(call: ToolCall, scope: Scope) -> Verdict:
+def as_shipped(call: ToolCall, scope: JudgeScope) -> Verdict:
     return judge(call, tier=tier_policy(POLICY, 2), scope=replace(scope, repos_dir="/repos"))
 
 
@@ -48,7 +48,7 @@ async def told(estate: Estate, *steps: Mapping[str, object], request: str = REQU
     estate.with_judge(as_shipped)
     estate.script(*steps)
     session = await estate.claim((await estate.queue(2, request)).id)
-    ending = await SessionRunner(context=estate.context).run(session, Control())
+    ending = await SessionRunner(context=estate.context).run(session, StopControl())
     await estate.store.queue.finish(ending, rules=estate.context.rules)
     events = "; ".join(str(event["message"]) for event in estate.rows("SELECT message FROM events"))
     return str(estate.row(session.id)["decision_reason"]), events
@@ -152,7 +152,7 @@ async def test_the_log_of_a_dead_daemon_is_weighed_like_a_live_session(estate: E
     for steps, decision in (((RESTART, seeing(), WELL), "healthy"), ((LOOK_BEFORE, RESTART, WELL), "no_evidence")):
         estate.script(*steps)
         session = await estate.claim((await estate.queue(2, REQUEST)).id)
-        ending = await SessionRunner(context=estate.context).run(session, Control())
+        ending = await SessionRunner(context=estate.context).run(session, StopControl())
         read = await read_log(session, estate.context)
 
         assert isinstance(read, LogRead)

@@ -16,12 +16,12 @@ import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.gate.approvals import named_scripts
 from claudeops.engine.gate.view import SessionView
-from claudeops.policy.tiers import Scope
+from claudeops.policy.tiers import JudgeScope
 from support.estate import Estate, allow, deliver, look, open_estate, report
 from support.levels import PATH, needs
 from support.loop_time import LeapingClock
@@ -44,7 +44,7 @@ class Node:
     """An estate whose sessions have their files in memory, and what its gate was called with."""
 
     estate: Estate
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[JudgeScope] = field(default_factory=list)
 
     @property
     def view(self) -> SessionView:
@@ -65,8 +65,8 @@ class Node:
 
 @asynccontextmanager
 async def node(root: Path, *, disk_mb: int = 16, room_mb: int = 64) -> AsyncIterator[Node]:
-    needs(Level.BUBBLEWRAP)
-    cell = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    needs(IsolationLevel.BUBBLEWRAP)
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(cell, BubblewrapCell), cell
     if cell.no_files:
         pytest.skip(cell.no_files)
@@ -81,7 +81,7 @@ async def node(root: Path, *, disk_mb: int = 16, room_mb: int = 64) -> AsyncIter
         )
         found = Node(estate)
 
-        def judge(call: ToolCall, scope: Scope) -> Verdict:
+        def judge(call: ToolCall, scope: JudgeScope) -> Verdict:
             found.scopes.append(scope)
             return allow(call, scope)
 
@@ -112,7 +112,7 @@ async def test_the_gate_looks_up_names_where_the_session_has_its_files_in_every_
     found: list[object] = []
     async with node(tmp_path) as memory:
 
-        def judge(call: ToolCall, scope: Scope) -> Verdict:
+        def judge(call: ToolCall, scope: JudgeScope) -> Verdict:
             pattern = f"{scope.workdir.removesuffix('work')}state/x-*"
             found.append(scope.expand(pattern))
             elsewhere = "import pickle, sys; expand, pattern = pickle.load(sys.stdin.buffer); print(expand(pattern))"
@@ -140,7 +140,7 @@ async def test_people_are_shown_the_scripts_that_the_session_has_written(tmp_pat
     shown: list[tuple[str, str]] = []
     async with node(tmp_path) as memory:
 
-        def judge(call: ToolCall, scope: Scope) -> Verdict:
+        def judge(call: ToolCall, scope: JudgeScope) -> Verdict:
             memory.scopes.append(scope)
             state = scope.workdir.removesuffix("work") + "state"
             texts = {"command": f"sh {state}/mend; sh /tmp/other"}

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.cli.tail import Collected, Tail
-from claudeops.domain.calls import Held, ToolCall, Verdict
+from claudeops.cli.tail import ChainTail, Collected
+from claudeops.domain.calls import Rechecked, ToolCall, Verdict
 from claudeops.domain.live import ActionFollowedUp
 from claudeops.domain.sessions import Session
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.policy.tiers import Scope, judge, tier_policy
+from claudeops.policy.tiers import JudgeScope, judge, tier_policy
 from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 DELAY_SECONDS = 900.0
 
 
-def as_shipped(call: ToolCall, scope: Scope) -> Verdict:
+def as_shipped(call: ToolCall, scope: JudgeScope) -> Verdict:
     return judge(call, tier=tier_policy(POLICY, 2), scope=replace(scope, repos_dir="/repos"))
 
 
@@ -38,7 +38,7 @@ def seeing(name: str) -> Mapping[str, object]:
 async def played(estate: Estate, session: Session, *steps: Mapping[str, object]) -> dict[str, object]:
     """Run a claimed session to its end, and return its row."""
     estate.script(*steps)
-    ending = await SessionRunner(context=estate.context).run(session, Control())
+    ending = await SessionRunner(context=estate.context).run(session, StopControl())
     await estate.store.queue.finish(ending, rules=estate.context.rules)
     return estate.row(session.id)
 
@@ -95,7 +95,7 @@ async def test_who_reads_the_chain_is_told_when_somebody_looks_again_and_what_wa
     await played(estate, look, seeing("again"), deliver(report(status="down")))
 
     (fact,) = await told_of(estate, 1)
-    assert (fact.held, fact.session_id, fact.tier) == (Held.RELAPSED, 1, 2)
+    assert (fact.held, fact.session_id, fact.tier) == (Rechecked.RELAPSED, 1, 2)
     assert await told_of(estate, look.id) == [], "it has done nothing itself"
 
 
@@ -103,7 +103,7 @@ async def told_of(estate: Estate, session_id: int) -> list[ActionFollowedUp]:
     """Return what the log viewer says of the actions of a session."""
     session, seen = await estate.store.records.session(session_id), Collected()
     assert session is not None
-    await Tail(records=estate.store.records, sink=seen, redact=str, follow=False).run(session)
+    await ChainTail(records=estate.store.records, sink=seen, redact=str, follow=False).run(session)
     return [fact for fact in seen.facts if isinstance(fact, ActionFollowedUp)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report
 from claudeops.engine.session.files import HANDOFF_BYTES, OUTRANKED, apply_handoff, take_handoff
 from claudeops.formats.report.markers import Handoff, HandoffError
@@ -183,7 +183,7 @@ async def test_wrong_handoff_is_a_critical_event_and_changes_no_conclusion(tmp_p
     extraction, (event,) = apply_handoff(NOTHING, await take(tmp_path))
 
     assert extraction is NOTHING
-    assert (event.level, event.fingerprint) == (Level.CRITICAL, "handoff_invalid")
+    assert (event.level, event.fingerprint) == (EventLevel.CRITICAL, "handoff_invalid")
     assert event.message == (
         "A session left word for the next tier that cannot be followed: "
         "the handoff file asks for tier 1, which is not above tier 1."

@@ -12,7 +12,7 @@ import pytest
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.sessions import Ending
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.policy.tiers import tier_policy
@@ -113,7 +113,7 @@ async def test_harness_without_a_gate_does_not_run_unless_the_operator_says_so(e
     seen = estate.root / "seen.json"
     estate.script_one_shot(seen=str(seen), lines=[DONE])
     await estate.queue(harness="codex")
-    ending = await SessionRunner(context=estate.context).run(await estate.claim(), Control())
+    ending = await SessionRunner(context=estate.context).run(await estate.claim(), StopControl())
     await estate.store.queue.finish(ending, rules=estate.context.rules)
     row = estate.row(ending.session_id)
     assert (row["outcome"], row["decision_reason"]) == ("spawn_failed", "session_failed")
@@ -190,7 +190,7 @@ async def test_cli_without_a_control_channel_is_stopped_by_signals_with_all_it_s
     reached, stray = estate.root / "reached", estate.root / "stray.pid"
     estate.script_one_shot(lines=caliban_lines()[:1], stray=str(stray), hang=heeds, touch=str(reached))
     await estate.queue(harness="caliban")
-    session, control = await estate.claim(), Control()
+    session, control = await estate.claim(), StopControl()
     endings: list[Ending] = []
 
     async def run() -> None:
@@ -216,7 +216,7 @@ async def test_row_knows_the_clis_own_session_id_while_it_still_runs(
     estate.with_context(timeouts=replace(estate.context.timeouts, stop_grace=1), allow_ungated=(harness,))
     estate.script_one_shot(lines=lines, hang="SIGINT", touch=str(estate.root / "reached"))
     await estate.queue(harness=harness)
-    session, control = await estate.claim(), Control()
+    session, control = await estate.claim(), StopControl()
     with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(SessionRunner(context=estate.context).run, session, control)

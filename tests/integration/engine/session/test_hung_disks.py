@@ -21,7 +21,7 @@ from claudeops.domain.calls import ToolCall
 from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell.cell import lease_user
 from claudeops.engine.cell.workspace import create, enter, remove
-from claudeops.engine.control import CliTranscript, Control
+from claudeops.engine.control import CliTranscript, StopControl
 from claudeops.engine.daemon.housekeeping import Housekeeping
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
@@ -56,7 +56,7 @@ async def test_a_session_asks_no_disk_on_the_event_loop(estate: Estate) -> None:
     session = await estate.claim()
 
     with disk(estate.root, answers=True) as watched:
-        ending = await SessionRunner(context=estate.context).run(session, Control())
+        ending = await SessionRunner(context=estate.context).run(session, StopControl())
 
     assert ending.outcome is Outcome.SUCCESS
     assert watched.reached.is_set()
@@ -89,7 +89,7 @@ async def test_a_session_whose_disk_hangs_can_be_ended(estate: Estate, place: Ca
 
     with disk(hung, answers=False) as one, loop_time(slowness=SLOWNESS):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(SessionRunner(context=estate.context).run, session, Control())
+            tasks.start_soon(SessionRunner(context=estate.context).run, session, StopControl())
             await anyio.to_thread.run_sync(one.reached.wait, PATIENCE_SECONDS)
             tasks.cancel_scope.cancel()
         assert one.on_the_loop == []

@@ -15,7 +15,7 @@ import pytest
 from claudeops import logs
 from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.cell import Cell, Level, PlainCell
+from claudeops.engine.cell.cell import Cell, IsolationLevel, PlainCell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.reach import Needs
 from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
@@ -32,9 +32,9 @@ SERVER = {"SERVER": "ssh://web1:22"}
 
 @cache
 def caged() -> Cell:
-    needs(Level.BUBBLEWRAP)
+    needs(IsolationLevel.BUBBLEWRAP)
     needs_ssh()
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert not isinstance(found, str), found
     return found
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ def as_named(call: ToolCall, _scope: object) -> Verdict:
     command = str(call.input["command"])
     if command.startswith("cat"):
         return Verdict(kind=VerdictKind.DENY, reason=SECRETS)
-    seen = Look(names=frozenset({command.rsplit(maxsplit=1)[-1]}))
+    seen = EvidenceLook(names=frozenset({command.rsplit(maxsplit=1)[-1]}))
     return Verdict(kind=VerdictKind.ALLOW, reason="only looks", look=seen)
 
 

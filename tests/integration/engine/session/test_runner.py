@@ -14,7 +14,7 @@ from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.policy.audit import TOO_LATE
 from support.aftermath import runs
@@ -220,7 +220,7 @@ async def stop_when_reached(
 ) -> Ending:
     """Run the steps, stop the session once it has touched its mark, and return its ending; ``then`` it goes on."""
     reached = estate.root / "reached"
-    control = Control()
+    control = StopControl()
     estate.script(*steps, {"touch": str(reached)}, *then, {"hang": True})
     await estate.queue()
     session = await estate.claim()
@@ -273,7 +273,7 @@ async def test_a_cancelled_supervisor_leaves_no_process(estate: Estate) -> None:
     session = await estate.claim()
     with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(SessionRunner(context=estate.context).run, session, Control())
+            tasks.start_soon(SessionRunner(context=estate.context).run, session, StopControl())
             await until(reached.exists)
             tasks.cancel_scope.cancel()
     assert not runs(int(pid_file.read_text()))
@@ -331,7 +331,7 @@ async def test_a_cli_that_refuses_its_flags_is_no_output_with_its_own_words(esta
 
 
 async def test_a_full_log_disk_stops_the_session_and_says_so(estate: Estate) -> None:
-    control = Control()
+    control = StopControl()
     estate.script(look(), {"hang": True})
     await estate.queue()
     session = replace(await estate.claim(), log_path="/dev/full/session-000001.ndjson")
@@ -353,7 +353,7 @@ async def test_the_gate_denies_what_the_database_cannot_record(estate: Estate) -
     await estate.queue()
     session = await estate.claim()
     stale = replace(session, attempt=session.attempt + 1)
-    ending = await SessionRunner(context=estate.context).run(stale, Control())
+    ending = await SessionRunner(context=estate.context).run(stale, StopControl())
     assert len(asked) == 1
     assert ending.calls_ran == 0
     assert estate.rows("SELECT * FROM tool_calls") == []

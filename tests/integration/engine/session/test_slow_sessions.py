@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from claudeops.domain.sessions import Ending, Session
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import Estate
 from support.loop_time import LeapingClock
@@ -83,7 +83,7 @@ async def run_slowly(estate: Estate, recording: Path, signals: Path) -> Ending:
     ended: list[Ending] = []
 
     async def run(session: Session) -> None:
-        ended.append(await SessionRunner(context=estate.context).run(session, Control()))
+        ended.append(await SessionRunner(context=estate.context).run(session, StopControl()))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run, await estate.claim(queued.id))

@@ -15,7 +15,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.report.report import Extraction, ExtractionMethod
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
-from claudeops.engine.control import Control
+from claudeops.engine.control import StopControl
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.errors import DatabaseUnavailableError
@@ -31,11 +31,11 @@ class ScriptedSessions:
 
     def __init__(self, estate: Estate) -> None:
         self.estate = estate
-        self.started: dict[int, Control] = {}
+        self.started: dict[int, StopControl] = {}
         self.gates: dict[int, anyio.Event] = {}
         self._more = anyio.Event()
 
-    async def __call__(self, session: Session, control: Control) -> Ending:
+    async def __call__(self, session: Session, control: StopControl) -> Ending:
         self.started[session.id] = control
         gate = self.gates.setdefault(session.id, anyio.Event())
         self._more.set()
@@ -53,7 +53,7 @@ class ScriptedSessions:
             calls_ran=0,
         )
 
-    async def _end_when_asked(self, control: Control, gate: anyio.Event) -> None:
+    async def _end_when_asked(self, control: StopControl, gate: anyio.Event) -> None:
         await control.asked()
         gate.set()
 
@@ -132,7 +132,7 @@ async def test_a_drain_waits_then_stops_what_still_runs_and_claims_nothing_more(
 async def test_a_fault_in_our_own_code_ends_one_session_and_not_the_daemon(estate: Estate) -> None:
     sessions = ScriptedSessions(estate)
 
-    async def run(session: Session, control: Control) -> Ending:
+    async def run(session: Session, control: StopControl) -> Ending:
         if session.id == 1:
             raise RuntimeError("a fault of ours")
         return await sessions(session, control)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.engine.session_log.lines import LogLine, LogLines
+from claudeops.engine.session_log.lines import LogLine, SessionLogLines
 from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog
 from support.waiting import until
@@ -33,7 +33,7 @@ def write(path: Path, lines: Sequence[bytes], *, entries: int | None = None) -> 
     path.with_suffix(".index").write_text("".join(index), encoding="ascii")
 
 
-def read_all(log: LogLines, *, after: int = 0, limit: int = 7, complete: bool = True) -> list[tuple[int, bytes]]:
+def read_all(log: SessionLogLines, *, after: int = 0, limit: int = 7, complete: bool = True) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     while (read := log.read(after, limit=limit, complete=complete)).lines:
         found += [(line.number, line.content) for line in read.lines]
@@ -57,7 +57,7 @@ def test_any_line_is_found_in_any_log_with_any_part_of_its_index(
         index.write_bytes(index.read_bytes()[:cut])
         if packed:
             pack(path, lambda: None)
-        log = LogLines(path)
+        log = SessionLogLines(path)
 
         found = read_all(log, after=after, limit=limit)
         again = read_all(log, after=max(0, after - 1), limit=limit)
@@ -76,7 +76,7 @@ def test_a_log_that_grows_gives_whole_lines_with_their_times_and_each_once(
         write(path, lines, entries=entries)
         whole = path.read_bytes()
         path.write_bytes(whole[:cut])
-        log = LogLines(path)
+        log = SessionLogLines(path)
         before = log.read(0, limit=100)
         path.write_bytes(whole)
         write(path, lines)
@@ -95,7 +95,7 @@ def test_a_line_in_the_middle_of_a_long_log_is_found_without_reading_what_stands
         content = file.read_bytes()
         file.write_bytes(content[:100] + b"?" * (len(content) // 3) + content[100 + len(content) // 3 :])
 
-    read = LogLines(path).read(70_000, limit=2)
+    read = SessionLogLines(path).read(70_000, limit=2)
 
     assert [(line.number, line.content[:6], line.at) for line in read.lines] == [
         (number, b"%d " % number, NOON + timedelta(seconds=number)) for number in (70_001, 70_002)
@@ -112,7 +112,7 @@ def test_a_damaged_index_costs_times_and_never_a_line(path: Path, damage: bytes)
     for place in (0, len(content) // 3, len(content) - 100):
         index.write_bytes(content[:place] + damage + content[place + len(damage) :])
         for after in (0, 1, 999, 1500, 1999):
-            assert read_all(LogLines(path), after=after, limit=500) == list(enumerate(lines, 1))[after:]
+            assert read_all(SessionLogLines(path), after=after, limit=500) == list(enumerate(lines, 1))[after:]
 
 
 def test_the_index_of_another_log_is_not_believed(path: Path, tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ def test_the_index_of_another_log_is_not_believed(path: Path, tmp_path: Path) ->
     write(path, lines)
     (tmp_path / "other.index").rename(path.with_suffix(".index"))
 
-    assert read_all(LogLines(path), after=150, limit=500) == list(enumerate(lines, 1))[150:]
+    assert read_all(SessionLogLines(path), after=150, limit=500) == list(enumerate(lines, 1))[150:]
 
 
 def test_a_log_without_an_index_is_read_without_times(path: Path) -> None:
     write(path, [b"a", b"b"])
     path.with_suffix(".index").unlink()
 
-    read = LogLines(path).read(1)
+    read = SessionLogLines(path).read(1)
 
     assert [(line.number, line.at, line.content) for line in read.lines] == [(2, None, b"b")]
 
@@ -138,7 +138,7 @@ def test_the_last_line_of_a_session_that_has_ended_needs_no_end(path: Path) -> N
     with path.open("ab") as file:
         file.write(b"torn")
 
-    log = LogLines(path)
+    log = SessionLogLines(path)
     assert [line.content for line in log.read(0).lines] == [b"a"]
     assert [line.content for line in log.read(1, complete=True).lines] == [b"torn"]
 
@@ -146,7 +146,7 @@ def test_the_last_line_of_a_session_that_has_ended_needs_no_end(path: Path) -> N
 def test_one_reading_is_bounded_in_bytes_and_goes_on_where_it_stopped(path: Path) -> None:
     write(path, [b"x" * 1000] * 10)
 
-    read = LogLines(path).read(0, most_bytes=2500)
+    read = SessionLogLines(path).read(0, most_bytes=2500)
 
     assert (len(read.lines), read.more) == (3, True)
 
@@ -154,7 +154,7 @@ def test_one_reading_is_bounded_in_bytes_and_goes_on_where_it_stopped(path: Path
 def test_a_log_that_is_packed_between_two_readings_goes_on(path: Path) -> None:
     lines = [b"line %d" % number for number in range(1, 51)]
     write(path, lines)
-    log = LogLines(path)
+    log = SessionLogLines(path)
     first = log.read(0, limit=20, complete=True)
     pack(path, lambda: None)
 
@@ -165,7 +165,7 @@ def test_a_log_that_is_packed_between_two_readings_goes_on(path: Path) -> None:
 
 
 async def test_what_the_writer_writes_is_read_while_it_writes(path: Path) -> None:
-    log, found = LogLines(path), list[LogLine]()
+    log, found = SessionLogLines(path), list[LogLine]()
 
     def has_all() -> bool:
         found.extend(log.read(len(found)).lines)

@@ -11,7 +11,7 @@ import pytest
 
 from claudeops.clock import Clock
 from claudeops.engine.session_log.writer import DecodedLine, OutputReader, SessionLog, _Decoder
-from claudeops.formats.stream import Frame, Malformed
+from claudeops.formats.stream import Malformed, StreamFrame
 from claudeops.text.redact import MASK, Redactor
 
 SECRET = "hunter2hunter2"
@@ -45,7 +45,7 @@ class Noon(Clock):
 def numbers(taken: list[DecodedLine], *, asked: bool) -> list[object]:
     """Return what ``n`` is in each frame, and why a line is none."""
     frames = [one.asked if asked else one.kept for one in taken]
-    return [frame.body["n"] if isinstance(frame, Frame) else frame and type(frame) for frame in frames]
+    return [frame.body["n"] if isinstance(frame, StreamFrame) else frame and type(frame) for frame in frames]
 
 
 async def take(path: Path, stream: bytes, size: int) -> list[DecodedLine]:
@@ -105,5 +105,5 @@ def test_a_decoder_that_died_is_told_and_replaced() -> None:
     dying.join(ENDS_WITHIN_SECONDS)  # what it died of is reported here, not in the test that happens to be next
 
     decoder.begin([b"{}"])
-    assert decoder.result() == [Frame(type="", subtype="", body={}, size=2)]
+    assert decoder.result() == [StreamFrame(type="", subtype="", body={}, size=2)]
     decoder.close()

@@ -21,7 +21,7 @@ from claudeops import logs
 from claudeops.domain.network.destination import Destination, at_ports
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.ssh.agent import MOST_KEYS, NO_AGENT, NO_HOST, SshAgent, open_agent, understood
 from claudeops.engine.ssh.keys import SshKey, find_keys
@@ -36,8 +36,8 @@ HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHZrbWV1ShO2JKxlUekINo8HOZUz+zUA
 
 @cache
 def cell_of() -> BubblewrapCell:
-    needs(Level.BUBBLEWRAP)
-    found = try_level(Level.BUBBLEWRAP, HostContext(path=PATH))
+    needs(IsolationLevel.BUBBLEWRAP)
+    found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert isinstance(found, BubblewrapCell), found
     return found
 

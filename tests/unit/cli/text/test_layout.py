@@ -11,10 +11,10 @@ import pytest
 from claudeops.cli.commands.filters import DEFAULT_LIMIT as DECLARED_LIMIT
 from claudeops.cli.commands.filters import HIGHEST_TIER, LEVELS, MOST, OUTCOMES
 from claudeops.cli.text.layout import (
-    Cell,
     Column,
-    Looks,
+    Layout,
     Style,
+    TableCell,
     cut,
     length_of,
     pairs,
@@ -25,12 +25,12 @@ from claudeops.cli.text.layout import (
 )
 from claudeops.cli.text.screen import encodable, looks_of, progress
 from claudeops.domain import listing
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import Outcome
 from claudeops.settings import variables
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
-FILE = Looks(now=NOW)
+FILE = Layout(now=NOW)
 COLUMNS = (Column("ID", right=True), Column("SERVICE"), Column("MESSAGE", shrinks=True))
 
 
@@ -85,7 +85,7 @@ def test_no_text_of_a_cell_is_obeyed_by_a_terminal() -> None:
 
 
 def test_colours_do_not_move_columns() -> None:
-    rows = [(Cell("1", Style.BAD), Cell("web", Style.NAME), "down")]
+    rows = [(TableCell("1", Style.BAD), TableCell("web", Style.NAME), "down")]
     coloured = table(COLUMNS, rows, replace(FILE, colours=True))
     plain = table(COLUMNS, rows, FILE)
     assert "\x1b[1;31m1\x1b[0m" in coloured[1]
@@ -161,6 +161,6 @@ def test_what_a_stream_cannot_write_is_escaped() -> None:
 
 
 def test_the_filters_know_the_models_words() -> None:
-    assert tuple(level.value for level in Level) == LEVELS
+    assert tuple(level.value for level in EventLevel) == LEVELS
     assert set(OUTCOMES) == {outcome.value for outcome in Outcome}
     assert (DECLARED_LIMIT, MOST, HIGHEST_TIER) == (listing.DEFAULT_LIMIT, listing.MOST, variables.HIGHEST_TIER)

@@ -8,16 +8,16 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.alerts.alert import Decision, IncidentStatus, Silence
+from claudeops.domain.alerts.alert import AlertDecision, IncidentStatus, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.rules import FlapRules, Grouping, Heartbeat, Rule, Source
-from claudeops.domain.alerts.situation import Chain
+from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Heartbeat, Rule
+from claudeops.domain.alerts.situation import OpenChain
 from claudeops.domain.calls import PastAction
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
 from support.alerts import AT_ONCE, NOON, SOURCE, World, alert, decisions, minutes, over, rules_of
 
-D = Decision
+D = AlertDecision
 SHOP_NEEDS_DB = connected({"shop": ["db"], "cart": ["shop"], "db": []})
 
 
@@ -69,7 +69,7 @@ def test_another_alert_of_the_service_joins_the_running_chain() -> None:
 
 def test_a_chain_that_nobody_started_for_an_alert_is_joined_too() -> None:
     world = World()
-    world.running[7] = Chain(services=("Shop",), root_session_id=7)
+    world.running[7] = OpenChain(services=("Shop",), root_session_id=7)
     (ruling,) = world.say(alert())
     assert (ruling.decision, ruling.root_session_id, ruling.incident) == (D.JOINED, 7, 1)
 
@@ -87,13 +87,13 @@ def test_a_person_who_is_on_it_is_not_helped_by_a_session() -> None:
 
 def test_what_gets_worse_than_its_incident_ever_was_is_told_once_more() -> None:
     world = World(rules=rules_of(Grouping(wait=timedelta(0), interval=minutes(5))))
-    world.say(alert(severity=Level.WARNING))
+    world.say(alert(severity=EventLevel.WARNING))
     world.end_chains()
     world.later(minutes(1))
-    assert world.told(alert(severity=Level.CRITICAL)) == [D.GROUPED]
+    assert world.told(alert(severity=EventLevel.CRITICAL)) == [D.GROUPED]
     assert decisions(world.tick(minutes(4))) == [D.STARTED]
     world.end_chains()
-    for severity in (Level.WARNING, Level.CRITICAL, Level.WARNING, Level.CRITICAL):
+    for severity in (EventLevel.WARNING, EventLevel.CRITICAL, EventLevel.WARNING, EventLevel.CRITICAL):
         world.later(minutes(6))
         assert world.told(alert(severity=severity)) == [D.DUPLICATE]
     assert len(world.starts) == 2
@@ -111,15 +111,15 @@ def test_what_begins_and_ends_in_one_body_starts_nothing() -> None:
 
 def test_too_little_severity_starts_nothing_until_it_is_more() -> None:
     world = World()
-    assert world.told(alert(severity=Level.INFO)) == [D.BELOW_SEVERITY]
-    assert world.told(alert(severity=Level.CRITICAL)) == [D.STARTED]
-    assert world.incidents[1].severity is Level.CRITICAL
+    assert world.told(alert(severity=EventLevel.INFO)) == [D.BELOW_SEVERITY]
+    assert world.told(alert(severity=EventLevel.CRITICAL)) == [D.STARTED]
+    assert world.incidents[1].severity is EventLevel.CRITICAL
 
 
 def test_a_rule_may_ask_for_more_severity_and_another_tier() -> None:
     some = read_matchers(['service="shop"'])
-    world = World(rules=rules_of(rules=(Rule(matchers=some, min_severity=Level.CRITICAL, tier=2),)))
-    assert world.told(alert(severity=Level.WARNING)) == [D.BELOW_SEVERITY]
+    world = World(rules=rules_of(rules=(Rule(matchers=some, min_severity=EventLevel.CRITICAL, tier=2),)))
+    assert world.told(alert(severity=EventLevel.WARNING)) == [D.BELOW_SEVERITY]
     world.say(alert())
     assert world.starts[0].tier == 2
 
@@ -289,7 +289,7 @@ def test_what_the_sender_saw_before_our_action_is_not_of_our_making() -> None:
     ],
 )
 def test_what_holds_back_every_session_opens_an_incident_and_passes(
-    case: dict[str, object], decision: Decision, word: str
+    case: dict[str, object], decision: AlertDecision, word: str
 ) -> None:
     world = World(case=case)
     (ruling,) = world.say(alert())
@@ -313,10 +313,10 @@ def test_while_paused_a_running_chain_still_hears_of_it_and_a_silence_still_coun
 def test_a_watchdog_feeds_its_heartbeat_and_starts_nothing() -> None:
     beat = Heartbeat(name="prometheus", matchers=read_matchers(["alertname=Watchdog"]), every=minutes(5))
     world = World(rules=rules_of(heartbeats=(beat,)))
-    watchdog = alert("Watchdog", "monitoring", severity=Level.INFO)
+    watchdog = alert("Watchdog", "monitoring", severity=EventLevel.INFO)
     assert world.told(watchdog) == [D.WATCHDOG]
     assert world.told(watchdog) == [D.WATCHDOG]
-    assert world.told(replace(over("Watchdog", "monitoring"), severity=Level.INFO)) == [D.WATCHDOG]
+    assert world.told(replace(over("Watchdog", "monitoring"), severity=EventLevel.INFO)) == [D.WATCHDOG]
     assert world.pings == ["prometheus", "prometheus"]
     assert (world.starts, world.incidents) == ([], {})
 
@@ -386,7 +386,9 @@ def test_hostile_labels_decide_nothing() -> None:
 
 
 def test_sources_do_not_mix() -> None:
-    world = World(rules=rules_of(sources=(Source(name="am", grouping=AT_ONCE), Source(name="x", grouping=AT_ONCE))))
+    world = World(
+        rules=rules_of(sources=(AlertSource(name="am", grouping=AT_ONCE), AlertSource(name="x", grouping=AT_ONCE)))
+    )
     world.say(alert())
     (ruling,) = world.say(alert(), source="x")
     assert (ruling.alert, ruling.decision) == (("x", "Down@shop"), D.JOINED)

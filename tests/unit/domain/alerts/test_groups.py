@@ -7,21 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.alerts.alert import Decision
+from claudeops.domain.alerts.alert import AlertDecision
 from claudeops.domain.alerts.decide import RELEASED
 from claudeops.domain.alerts.rules import Grouping, StormRules
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, SOURCE, World, alert, decisions, minutes, over, rules_of
 
-D = Decision
+D = AlertDecision
 
 
 def test_a_group_waits_and_starts_one_chain_about_all_of_it() -> None:
     grouping = Grouping(by=("team",))
     world = World(rules=rules_of(grouping))
     one = {"labels": {"team": "web"}}
-    assert world.told(alert("Slow", "shop", severity=Level.WARNING, **one)) == [D.GROUPED]
+    assert world.told(alert("Slow", "shop", severity=EventLevel.WARNING, **one)) == [D.GROUPED]
     world.later(timedelta(seconds=20))
     assert world.told(alert("Down", "cart", **one), alert("Down", "db", labels={"team": "data"})) == [D.GROUPED] * 2
     (first, second) = world.desk().groups()
@@ -36,7 +36,7 @@ def test_a_group_waits_and_starts_one_chain_about_all_of_it() -> None:
 
 def test_a_warning_waits_where_its_sender_has_grouped_and_a_critical_alert_does_not() -> None:
     world = World(rules=rules_of(Grouping()))
-    said = world.told(alert("Disk", "db1", severity=Level.WARNING), alert("Down", "web1"), group_key="g")
+    said = world.told(alert("Disk", "db1", severity=EventLevel.WARNING), alert("Down", "web1"), group_key="g")
     assert said == [D.GROUPED, D.STARTED]
     assert world.tick(timedelta(seconds=29)) == []
     assert decisions(world.tick(timedelta(seconds=1))) == [D.STARTED]
@@ -50,17 +50,17 @@ def test_what_is_over_within_the_wait_starts_nothing_where_its_sender_has_groupe
     wait: int, lasts: int, chains: int
 ) -> None:
     world = World(rules=rules_of(Grouping(wait=timedelta(seconds=wait))))
-    world.say(alert(severity=Level.WARNING), group_key="g")
+    world.say(alert(severity=EventLevel.WARNING), group_key="g")
     for _ in range(lasts):
         world.tick(timedelta(seconds=1))
-    world.say(over(severity=Level.WARNING), group_key="g")
+    world.say(over(severity=EventLevel.WARNING), group_key="g")
     world.tick(minutes(10))
     assert len(world.starts) == chains
 
 
 def test_a_critical_alert_of_its_service_ends_the_wait_of_a_warning_and_of_no_other_service() -> None:
     world = World(rules=rules_of(Grouping(wait=minutes(2))))
-    warnings = (alert("Slow", "shop", severity=Level.WARNING), alert("Slow", "mail", severity=Level.WARNING))
+    warnings = (alert("Slow", "shop", severity=EventLevel.WARNING), alert("Slow", "mail", severity=EventLevel.WARNING))
     assert world.told(*warnings, group_key="g") == [D.GROUPED] * 2
     world.later(minutes(1))
     assert world.told(alert("Down", "shop"), group_key="g") == [D.STARTED]
@@ -70,11 +70,11 @@ def test_a_critical_alert_of_its_service_ends_the_wait_of_a_warning_and_of_no_ot
 
 def test_what_becomes_critical_while_it_waits_waits_no_longer() -> None:
     world = World(rules=rules_of(Grouping(wait=minutes(2))))
-    world.say(alert(severity=Level.WARNING), group_key="g")
+    world.say(alert(severity=EventLevel.WARNING), group_key="g")
     world.later(minutes(1))
-    assert world.told(alert(severity=Level.WARNING), group_key="g") == [D.DUPLICATE]
+    assert world.told(alert(severity=EventLevel.WARNING), group_key="g") == [D.DUPLICATE]
     assert world.told(alert(), group_key="g") == [D.STARTED]
-    assert world.starts[0].severity is Level.CRITICAL
+    assert world.starts[0].severity is EventLevel.CRITICAL
 
 
 def test_services_that_a_sender_has_put_into_one_group_are_incidents_of_their_own() -> None:
@@ -101,7 +101,7 @@ def test_a_group_of_more_services_than_chains_may_start_is_one_trouble_and_one_c
 
 def test_what_does_not_fit_into_the_chain_of_a_great_group_joins_it() -> None:
     world = World(rules=rules_of(Grouping()))
-    many = [alert("Down", f"s{number}", severity=Level.WARNING) for number in range(RELEASED + 30)]
+    many = [alert("Down", f"s{number}", severity=EventLevel.WARNING) for number in range(RELEASED + 30)]
     world.say(*many, group_key="g")
     first = decisions(world.tick(timedelta(seconds=30)))
     rest = decisions(world.tick(timedelta(seconds=2)))
@@ -123,7 +123,7 @@ def test_a_service_of_a_great_group_that_has_an_incident_keeps_it() -> None:
 def test_what_waited_in_a_senders_group_before_an_upgrade_is_told_in_one_chain() -> None:
     world = World(rules=rules_of(Grouping()))
     names = ("shop", "cart")
-    world.say(*(alert("Down", name, severity=Level.WARNING) for name in names), group_key="g")
+    world.say(*(alert("Down", name, severity=EventLevel.WARNING) for name in names), group_key="g")
     for name in names:
         state = replace(world.state("Down", name), group_key=f"sender:{SOURCE}:g", sender_group="")
         world.states[state.key] = state
@@ -133,7 +133,7 @@ def test_what_waited_in_a_senders_group_before_an_upgrade_is_told_in_one_chain()
 
 def test_the_gravest_of_a_group_get_the_chains_that_are_left() -> None:
     world = World(rules=rules_of(Grouping(wait=timedelta(0)), storm=StormRules(sessions=2)))
-    world.say(alert("Slow", "a", severity=Level.WARNING), alert("Down", "z"))
+    world.say(alert("Slow", "a", severity=EventLevel.WARNING), alert("Down", "z"))
     assert world.starts[0].services == ("z",)
 
 

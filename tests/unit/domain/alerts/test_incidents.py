@@ -19,7 +19,7 @@ from claudeops.domain.alerts.incidents import (
     wants_look,
     witnessed,
 )
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from support.alerts import NOON, World, alert, minutes, over
 
 HOUR = timedelta(hours=1)
@@ -27,7 +27,7 @@ SOURCE, PROBE, LOOK, OPERATOR = WitnessKind.SOURCE, WitnessKind.PROBE, WitnessKi
 
 
 def incident() -> Incident:
-    return opened(1, group_key="g", services=("shop",), severity=Level.WARNING, at=NOON)
+    return opened(1, group_key="g", services=("shop",), severity=EventLevel.WARNING, at=NOON)
 
 
 def seen(start: Incident, *witnesses: tuple[WitnessKind, float]) -> Incident:
@@ -120,7 +120,7 @@ def test_what_comes_back_after_an_hour_is_another_trouble() -> None:
 
 def test_of_two_incidents_of_a_service_the_open_one_hears_of_it() -> None:
     world = World()
-    ended = seen(opened(2, group_key="storm", services=("shop",), severity=Level.INFO, at=NOON), (OPERATOR, 0))
+    ended = seen(opened(2, group_key="storm", services=("shop",), severity=EventLevel.INFO, at=NOON), (OPERATOR, 0))
     world.incidents = {1: incident(), 2: ended}
     (ruling,) = world.say(alert())
     assert ruling.incident == 1
@@ -142,10 +142,10 @@ def test_a_source_that_says_it_fires_on_contradicts_the_proof() -> None:
 
 def test_another_alert_of_the_service_belongs_to_the_same_incident_and_raises_its_severity() -> None:
     world = World()
-    world.say(alert("Slow", severity=Level.WARNING))
+    world.say(alert("Slow", severity=EventLevel.WARNING))
     world.say(alert("Down", "Shop"))
     assert list(world.incidents) == [1]
-    assert world.incidents[1].severity is Level.CRITICAL
+    assert world.incidents[1].severity is EventLevel.CRITICAL
     assert world.incidents[1].services == ("Shop",)
 
 
@@ -181,5 +181,5 @@ def test_a_clock_that_was_set_back_reopens_nothing() -> None:
 
 
 def test_a_storm_does_not_make_an_endless_list_of_services() -> None:
-    many = opened(1, group_key="g", services=[f"s{n}" for n in range(999)], severity=Level.INFO, at=NOON)
+    many = opened(1, group_key="g", services=[f"s{n}" for n in range(999)], severity=EventLevel.INFO, at=NOON)
     assert len(many.services) == MOST_SERVICES

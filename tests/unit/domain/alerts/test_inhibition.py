@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.alerts.alert import AlertStatus, Decision, Witness, WitnessKind
+from claudeops.domain.alerts.alert import AlertDecision, AlertStatus, Witness, WitnessKind
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.rules import InhibitRule
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, World, alert, decisions, minutes, over, rules_of
 
-D = Decision
+D = AlertDecision
 SHOP_NEEDS_DB = connected({"shop": ["db"], "cart": ["shop"], "db": []})
 
 INHIBIT = InhibitRule(
@@ -88,7 +88,7 @@ def test_a_parent_that_is_heard_of_a_moment_later_still_explains_its_children() 
 
 def test_a_warning_about_a_parent_explains_nothing() -> None:
     world = World(case={"dependencies": SHOP_NEEDS_DB})
-    said = world.told(alert("DiskFilling", "db", severity=Level.WARNING), alert("Down", "shop"))
+    said = world.told(alert("DiskFilling", "db", severity=EventLevel.WARNING), alert("Down", "shop"))
     assert said == [D.STARTED, D.STARTED]
 
 
@@ -101,7 +101,9 @@ def test_what_a_probe_has_seen_down_explains_too_and_may_be_told_not_to() -> Non
 
 @pytest.mark.parametrize(("hours", "decision"), [(23.9, D.INHIBITED), (24.1, D.STARTED), (720, D.STARTED)])
 @pytest.mark.parametrize("how", ["rule", "dependency"])
-def test_what_has_not_been_heard_of_for_a_day_explains_nothing_more(how: str, hours: float, decision: Decision) -> None:
+def test_what_has_not_been_heard_of_for_a_day_explains_nothing_more(
+    how: str, hours: float, decision: AlertDecision
+) -> None:
     rules = rules_of(inhibit=(INHIBIT,)) if how == "rule" else rules_of()
     world = World(rules=rules, case={} if how == "rule" else {"dependencies": SHOP_NEEDS_DB})
     world.say(alert("ClusterDown", "db", **in_cluster("ClusterDown", "a")))

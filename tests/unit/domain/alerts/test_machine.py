@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus
-from claudeops.domain.alerts.machine import LATE, Turn, flaps, gone_stale, is_stale, is_upheld, step, upheld
+from claudeops.domain.alerts.machine import LATE, AlertTurn, flaps, gone_stale, is_stale, is_upheld, step, upheld
 from claudeops.domain.alerts.rules import FlapRules
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from support.alerts import NOON, alert, minutes, over
 
 RULES = FlapRules()
@@ -31,10 +31,10 @@ def ends(ends_at: float | None = None, starts: float | None = None, said: float 
     return over(starts_at=at(starts), ends_at=at(ends_at), said_at=at(said))
 
 
-def run(*messages: tuple[float, Alert], rules: FlapRules = RULES) -> tuple[list[Turn], AlertState]:
+def run(*messages: tuple[float, Alert], rules: FlapRules = RULES) -> tuple[list[AlertTurn], AlertState]:
     """Return what each message was, and what is kept in the end; each comes so many minutes after noon."""
     kept: AlertState | None = None
-    turns: list[Turn] = []
+    turns: list[AlertTurn] = []
     for minute, message in messages:
         made = step(kept, message, source="am", now=NOON + minutes(minute), flapping=rules)
         kept = made.state
@@ -43,9 +43,9 @@ def run(*messages: tuple[float, Alert], rules: FlapRules = RULES) -> tuple[list[
     return turns, kept
 
 
-B, REP, E, L, U = Turn.BEGINS, Turn.REPEATS, Turn.ENDS, Turn.LATE, Turn.ENDS_UNSEEN
+B, REP, E, L, U = AlertTurn.BEGINS, AlertTurn.REPEATS, AlertTurn.ENDS, AlertTurn.LATE, AlertTurn.ENDS_UNSEEN
 
-TABLE: list[tuple[str, list[tuple[float, Alert]], list[Turn]]] = [
+TABLE: list[tuple[str, list[tuple[float, Alert]], list[AlertTurn]]] = [
     ("a repetition is none", [(0, fires(0)), (5, fires(0)), (9, fires(0))], [B, REP, REP]),
     ("without times each is believed", [(0, fires()), (1, ends()), (2, fires()), (3, ends())], [B, E, B, E]),
     ("resolved, and never said to fire", [(0, ends(0))], [U]),
@@ -74,7 +74,7 @@ TABLE: list[tuple[str, list[tuple[float, Alert]], list[Turn]]] = [
 
 
 @pytest.mark.parametrize(("messages", "turns"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_each_message_is_put_in_its_place(messages: list[tuple[float, Alert]], turns: list[Turn]) -> None:
+def test_each_message_is_put_in_its_place(messages: list[tuple[float, Alert]], turns: list[AlertTurn]) -> None:
     assert run(*messages)[0] == turns
 
 
@@ -176,13 +176,13 @@ def test_an_alert_that_is_not_repeated_gets_stale_and_never_resolved() -> None:
 def test_a_stale_alert_that_is_repeated_fires_on() -> None:
     _, kept = run((0, fires(0)))
     made = step(gone_stale(kept, NOON + minutes(90)), fires(0), source="am", now=NOON + minutes(91), flapping=RULES)
-    assert (made.turn, made.state.fires, made.state.flips) == (Turn.REPEATS, True, 1)
+    assert (made.turn, made.state.fires, made.state.flips) == (AlertTurn.REPEATS, True, 1)
 
 
 def test_the_newest_words_are_kept_and_the_highest_severity_at_the_end() -> None:
-    worse = replace(fires(0), severity=Level.CRITICAL, annotations={"summary": "worse"})
-    mild = replace(fires(0), severity=Level.WARNING, annotations={"summary": "mild"})
+    worse = replace(fires(0), severity=EventLevel.CRITICAL, annotations={"summary": "worse"})
+    mild = replace(fires(0), severity=EventLevel.WARNING, annotations={"summary": "mild"})
     _, kept = run((0, mild), (1, worse))
-    assert (kept.severity, kept.annotations["summary"]) == (Level.CRITICAL, "worse")
-    _, ended = run((0, worse), (1, replace(ends(1, 0), severity=Level.WARNING)))
-    assert ended.severity is Level.CRITICAL
+    assert (kept.severity, kept.annotations["summary"]) == (EventLevel.CRITICAL, "worse")
+    _, ended = run((0, worse), (1, replace(ends(1, 0), severity=EventLevel.WARNING)))
+    assert ended.severity is EventLevel.CRITICAL

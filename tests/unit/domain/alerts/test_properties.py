@@ -17,13 +17,13 @@ from claudeops.domain.alerts.alert import (
     HANDLED,
     TEMPORARY,
     Alert,
+    AlertDecision,
     AlertState,
     AlertStatus,
-    Decision,
-    Delivery,
     IncidentStatus,
     Key,
     Said,
+    SenderBody,
     Silence,
     Witness,
     WitnessKind,
@@ -31,26 +31,26 @@ from claudeops.domain.alerts.alert import (
 from claudeops.domain.alerts.decide import Desk
 from claudeops.domain.alerts.machine import LATE, is_upheld, step, upheld
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Outcome, Ruling
-from claudeops.domain.alerts.rules import FlapRules, Grouping, Rules, Source, StormRules
-from claudeops.domain.alerts.situation import Chain, Situation
+from claudeops.domain.alerts.register import IntakeOutcome, Ruling
+from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Rules, StormRules
+from claudeops.domain.alerts.situation import OpenChain, Situation
 from claudeops.domain.alerts.suppression import BELIEVED
 from claudeops.domain.calls import PastAction
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, SOURCE, alert, minutes
 from support.doses import drawn
 
-D = Decision
+D = AlertDecision
 RUNS, STEPS = 20, 5_000
 NEEDS = {"shop": ("db",), "cart": ("shop", "db"), "db": (), "mail": ()}
 SERVICES = tuple(NEEDS)
 NEVER = timedelta(days=366)
-WEIGHT = {Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 2}
+WEIGHT = {EventLevel.INFO: 0, EventLevel.WARNING: 1, EventLevel.CRITICAL: 2}
 HOUR, QUIET = timedelta(hours=1), timedelta(minutes=15)
 RULES = Rules(
     sources=(
-        Source(
+        AlertSource(
             name=SOURCE, grouping=Grouping(wait=timedelta(0), interval=timedelta(0), repeat=NEVER), stale_after=None
         ),
     ),
@@ -66,7 +66,7 @@ class Trouble:
     acked: bool = False
     chain: bool = False
     over_at: datetime | None = None
-    severity: Level = Level.INFO  # the highest
+    severity: EventLevel = EventLevel.INFO  # the highest
 
 
 @dataclass
@@ -75,10 +75,10 @@ class Known:
 
     fires: bool = False
     began: datetime = NOON
-    severity: Level = Level.CRITICAL
+    severity: EventLevel = EventLevel.CRITICAL
     changes: list[datetime] = field(default_factory=list)
     flapped_at: list[datetime] = field(default_factory=list)  # changes at which it was flapping
-    decided: Decision | None = None
+    decided: AlertDecision | None = None
     trouble: Trouble | None = None  # that has heard of it
     heard: datetime = NOON
 
@@ -96,7 +96,7 @@ class Model:
     numbers: int = 0  # incidents that were opened
     starts: int = 0
 
-    def fire(self, name: str, service: str, severity: Level) -> Decision:
+    def fire(self, name: str, service: str, severity: EventLevel) -> AlertDecision:
         known = self.alerts.setdefault((name, service), Known())
         known.severity, known.heard = severity, self.now
         if known.fires and self.is_dealt_with(known):
@@ -106,7 +106,7 @@ class Model:
             known.fires, known.began, known.decided = True, self.now, None
         return self.judge(known, service)
 
-    def resolve(self, name: str, service: str) -> Decision:
+    def resolve(self, name: str, service: str) -> AlertDecision:
         key = (name, service)
         if key not in self.alerts:
             self.alerts[key] = Known()
@@ -120,8 +120,8 @@ class Model:
             return D.JOINED
         return D.RESOLVED_FIRST
 
-    def tick(self) -> list[Decision]:
-        made: list[Decision] = []
+    def tick(self) -> list[AlertDecision]:
+        made: list[AlertDecision] = []
         passing: dict[str, list[Known]] = {}
         for (_, service), known in sorted(self.alerts.items()):
             temporary = {D.SILENCED, D.INHIBITED, D.FLAPPING, D.PAUSED, D.SELF_INFLICTED}
@@ -139,7 +139,7 @@ class Model:
                 known.decided, known.trouble = D.GROUPED, self.troubles[service]
         return made
 
-    def judge(self, known: Known, service: str) -> Decision:
+    def judge(self, known: Known, service: str) -> AlertDecision:
         found = self.objection(known, service)
         if found is None:
             self.start(service, known)
@@ -150,12 +150,12 @@ class Model:
         known.decided = found or D.STARTED
         return known.decided
 
-    def objection(self, known: Known, service: str) -> Decision | None:
+    def objection(self, known: Known, service: str) -> AlertDecision | None:
         trouble = self.troubles.get(service, Trouble(is_open=False))
         affected = [at for acted, at in self.actions if acted == service or acted in self.ancestors(service)]
         window = timedelta(minutes=2)
         reasons = [
-            (D.BELOW_SEVERITY, known.severity is Level.INFO),
+            (D.BELOW_SEVERITY, known.severity is EventLevel.INFO),
             (D.SILENCED, service in self.silenced),
             (D.INHIBITED, any(self.is_down(parent) for parent in self.ancestors(service))),
             (D.FLAPPING, any(self.now - at < QUIET for at in known.flapped_at if at == known.changes[-1])),
@@ -173,7 +173,7 @@ class Model:
 
     def is_down(self, service: str) -> bool:
         return any(
-            known.fires and known.severity is Level.CRITICAL and self.is_believed(known)
+            known.fires and known.severity is EventLevel.CRITICAL and self.is_believed(known)
             for (_, own), known in self.alerts.items()
             if own == service
         )
@@ -221,9 +221,9 @@ class Real:
     paused: bool = False
     silenced: set[str] = field(default_factory=set)
     actions: list[PastAction] = field(default_factory=list)
-    chains: dict[str, Chain] = field(default_factory=dict)
-    kept: Outcome = field(default_factory=Outcome)
-    met: set[Decision] = field(default_factory=set)
+    chains: dict[str, OpenChain] = field(default_factory=dict)
+    kept: IntakeOutcome = field(default_factory=IntakeOutcome)
+    met: set[AlertDecision] = field(default_factory=set)
     starts: int = 0
     desk: Desk | None = None
 
@@ -247,20 +247,24 @@ class Real:
         return self.desk
 
     def say(self, message: Alert, *, anew: bool) -> Ruling:
-        (ruling,) = self.keep(self.faced(anew=anew).take(Delivery(source=SOURCE, key="", alerts=(message,)), self.now))
+        (ruling,) = self.keep(
+            self.faced(anew=anew).take(SenderBody(source=SOURCE, key="", alerts=(message,)), self.now)
+        )
         return ruling
 
-    def tick(self, *, anew: bool) -> list[Decision]:
+    def tick(self, *, anew: bool) -> list[AlertDecision]:
         return [ruling.decision for ruling in self.keep(self.faced(anew=anew).tick(self.now))]
 
-    def keep(self, out: Outcome) -> list[Ruling]:
+    def keep(self, out: IntakeOutcome) -> list[Ruling]:
         self.kept.states |= out.states
         self.kept.incidents |= out.incidents
         self.starts += len(out.starts)
         self.met |= {ruling.decision for ruling in out.rulings}
         for start in out.starts:
             (service,) = start.services
-            self.chains[service] = Chain(services=start.services, incident=start.incident, root_session_id=self.starts)
+            self.chains[service] = OpenChain(
+                services=start.services, incident=start.incident, root_session_id=self.starts
+            )
         return out.rulings
 
     def trouble(self, service: str) -> int | None:
@@ -285,7 +289,7 @@ CALM = (1, 5, 20, 60, 125, 600, 1000, 4000, 9000)
 
 def message(draw: random.Random, said: Said) -> Alert:
     service = draw.choice(SERVICES)
-    severity = draw.choice((Level.CRITICAL, Level.CRITICAL, Level.WARNING, Level.INFO))
+    severity = draw.choice((EventLevel.CRITICAL, EventLevel.CRITICAL, EventLevel.WARNING, EventLevel.INFO))
     return alert(draw.choice(("Down", "Slow")), service, said=said, severity=severity)
 
 
@@ -430,14 +434,14 @@ def test_whatever_the_order_of_arrival_an_alert_ends_as_it_truly_is(seed: int) -
 def test_the_same_messages_in_any_number_of_bodies_start_as_many_chains() -> None:
     draw = random.Random(1)  # noqa: S311 - as above
     messages = [alert(f"A{n % 7}", f"s{n % 3}", starts_at=NOON) for n in range(60)]
-    rules = Rules(sources=(Source(name=SOURCE, grouping=Grouping()),))
+    rules = Rules(sources=(AlertSource(name=SOURCE, grouping=Grouping()),))
     seen: set[tuple[Key, ...]] = set()
     for _ in range(30):
         draw.shuffle(messages)
         desk, left = Desk(Situation(rules=rules)), list(messages)
         while left:
             some = draw.randint(1, 9)
-            desk.take(Delivery(source=SOURCE, key="", alerts=tuple(left[:some])), NOON)
+            desk.take(SenderBody(source=SOURCE, key="", alerts=tuple(left[:some])), NOON)
             left = left[some:]
         starts = desk.tick(NOON + minutes(1)).starts
         seen.add(tuple(sorted(key for start in starts for key in start.alerts)))

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from claudeops.domain.alerts import subject
-from claudeops.domain.alerts.alert import Delivery
+from claudeops.domain.alerts.alert import SenderBody
 from claudeops.domain.alerts.exporters import exporter
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.alerts.workloads import workload_of
 from claudeops.formats.senders import read
 from support.alerts import NOON
@@ -316,8 +316,8 @@ def sentence(labels: str) -> str:
 def about(labels: Mapping[str, str], kind: SenderKind = SenderKind.ALERTMANAGER, **source: object) -> tuple[str, str]:
     """Return the service of one alert of a body, and what names it."""
     body = msgspec.json.encode({"version": "4", "alerts": [{"status": "firing", "labels": labels}]})
-    found = read(Source(name="am", kind=kind, **source), body, received_at=NOON)  # type: ignore[arg-type]
-    assert isinstance(found, Delivery)
+    found = read(AlertSource(name="am", kind=kind, **source), body, received_at=NOON)  # type: ignore[arg-type]
+    assert isinstance(found, SenderBody)
     (alert,) = found.alerts
     return alert.service, alert.service_by
 
@@ -381,8 +381,8 @@ def test_the_labels_that_the_operator_names_win_over_everything() -> None:
 def test_a_flood_of_labels_displaces_none_that_says_whom_it_is_about() -> None:
     flood = {f"a{number:04}": "x" * 100 for number in range(500)}
     body = msgspec.json.encode({"alerts": [{"labels": {**flood, "namespace": "shop", "deployment": "cart"}}]})
-    found = read(Source(name="am", kind=SenderKind.ALERTMANAGER), body, received_at=NOON)
-    assert isinstance(found, Delivery)
+    found = read(AlertSource(name="am", kind=SenderKind.ALERTMANAGER), body, received_at=NOON)
+    assert isinstance(found, SenderBody)
     assert {"namespace", "deployment"} <= set(found.alerts[0].labels)
 
 
@@ -393,8 +393,8 @@ def test_whatever_stands_in_a_label_has_a_service_and_ends(value: object) -> Non
     for name in sorted({*subject.LABELS, *(f"exported_{label}" for label in subject.LABELS)}):
         labels = {"alertname": "A", "job": "blackbox", name: value}
         body = msgspec.json.encode({"alerts": [{"labels": labels}]})
-        found = read(Source(name="am", kind=SenderKind.ALERTMANAGER), body, received_at=NOON)
-        assert isinstance(found, Delivery)
+        found = read(AlertSource(name="am", kind=SenderKind.ALERTMANAGER), body, received_at=NOON)
+        assert isinstance(found, SenderBody)
         assert found.alerts[0].service.isprintable()
         assert 0 < len(found.alerts[0].service) <= 255
 

@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.alerts import subject
 from claudeops.domain.estate.estate import Estate, Manifest, Service
-from claudeops.domain.estate.estate import Source as Place
+from claudeops.domain.estate.estate import StatementSource as Place
 from claudeops.domain.probes.dependencies import dependencies_of
 from claudeops.domain.probes.probe import (
     DockerLook,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from claudeops.domain.calls import PastAction
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, FailureKind, Handover, NewSession, Outcome, Trigger
 from support.store_values import (
@@ -72,7 +72,7 @@ def test_a_failed_look_is_tried_once_more_with_what_it_was_asked_and_a_failed_re
     assert first.next == replace(AGAIN, prompt_text="look at web", harness="codex", model="mini", started_by="ada")
     assert second.next is None
     levels = [decision.events[0].level for decision in (first, second)]
-    assert levels == [Level.WARNING, Level.CRITICAL]
+    assert levels == [EventLevel.WARNING, EventLevel.CRITICAL]
     # Another condition: else the second would count the first one's warning up.
     assert first.events[0].fingerprint != second.events[0].fingerprint
 
@@ -105,7 +105,7 @@ def test_the_breakers_event_is_the_only_critical_one(kind: FailureKind) -> None:
         session = running(tier, trigger=trigger)
         end = ending(session, None, outcome=Outcome.ERROR, failure_kind=kind)
         decision = escalation.decide(session=session, ending=end, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
-        assert [event.level for event in decision.events] == [Level.WARNING]
+        assert [event.level for event in decision.events] == [EventLevel.WARNING]
 
 
 REASONS = {Outcome.SUCCESS: DecisionReason.NO_REPORT, Outcome.BUDGET_EXCEEDED: DecisionReason.BUDGET}
@@ -121,7 +121,7 @@ def test_session_without_a_report_is_never_healthy(outcome: Outcome, tier: int) 
     assert decision.reason is REASONS.get(outcome, DecisionReason.SESSION_FAILED)
     retried = decision.next is not None
     assert not retried or decision.next == replace(AGAIN, model="haiku")
-    assert [event.level for event in decision.events] == [Level.WARNING if retried else Level.CRITICAL]
+    assert [event.level for event in decision.events] == [EventLevel.WARNING if retried else EventLevel.CRITICAL]
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.SUCCESS])
@@ -202,7 +202,7 @@ def test_next_tier_is_the_next_higher_one_configured_and_allowed(
 def test_last_tier_that_asks_for_more_is_a_critical_event() -> None:
     (event,) = decided(alarm(), tier=3).events
 
-    assert (event.level, event.service) == (Level.CRITICAL, "web")
+    assert (event.level, event.service) == (EventLevel.CRITICAL, "web")
     assert event.message == "tier 3 is the last one allowed and asks for more: web answers 502"
 
 
@@ -267,7 +267,7 @@ def test_escalation_stops_when_nothing_may_be_done_for_any_service(
 
     assert decision.reason is reason
     if reason is DecisionReason.COOLDOWN:
-        assert [event.level for event in decision.events] == [Level.CRITICAL]
+        assert [event.level for event in decision.events] == [EventLevel.CRITICAL]
 
 
 # --- decide: nobody is needed -----------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_health_without_evidence_is_an_event_that_says_what_is_missing(
 
     assert decision.reason is DecisionReason.NO_EVIDENCE
     (event,) = decision.events
-    assert event.level is Level.WARNING
+    assert event.level is EventLevel.WARNING
     assert missing in event.message
 
 

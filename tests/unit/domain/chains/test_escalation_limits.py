@@ -11,7 +11,7 @@ from claudeops.domain.calls import Action, ActionLimit, PastAction
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.cooldown import over_limit
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import DecisionReason, Outcome, Suppressed
 from support.store_values import LIMITS, NOW, PROVEN, after, alarm, ending, restart, rules, running
 
@@ -57,7 +57,7 @@ def test_suppressed_start_and_stopped_escalation_are_two_conditions() -> None:
         session=session, ending=ending(session, alarm()), rules=rules(dry_run=True), ledger=(), now=NOW, proof=PROVEN
     ).events[0]
 
-    assert event.level is Level.WARNING
+    assert event.level is EventLevel.WARNING
     assert event.fingerprint != stopped.fingerprint
 
 
@@ -110,7 +110,7 @@ def test_session_that_was_stopped_for_a_pause_says_so_and_is_not_tried_again() -
     decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
 
     assert (decision.reason, decision.next) == (DecisionReason.PAUSED, None)
-    assert [event.level for event in decision.events] == [Level.WARNING]
+    assert [event.level for event in decision.events] == [EventLevel.WARNING]
 
 
 def test_wish_of_a_session_that_was_stopped_for_a_pause_is_queued() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.chains.outcome import Exit, StopCause
+from claudeops.domain.chains.outcome import ProcessExit, StopCause
 from claudeops.domain.sessions import ErrorCategory, FailureKind
 from claudeops.formats.stream import Transcript
 from support.streams import failed, judged, result, said, transcript_of
@@ -90,7 +90,7 @@ def test_schema_failure_before_a_success_does_not_stop_all_sessions() -> None:
 
 
 def test_refused_credentials_may_be_an_unpaid_bill() -> None:
-    exited = Exit(code=-15, stop=StopCause.AUTH_REFUSED)
+    exited = ProcessExit(code=-15, stop=StopCause.AUTH_REFUSED)
     assert judged(transcript_of(retry(403, "billing_error")), exited).failure_kind is FailureKind.BILLING
 
 
@@ -107,16 +107,16 @@ def test_refused_credentials_may_be_an_unpaid_bill() -> None:
 def test_session_that_died_repeating_a_call_died_of_that(
     stop: StopCause | None, line: dict[str, Any], kind: FailureKind
 ) -> None:
-    assert judged(transcript_of(said("a"), line), Exit(code=-15, stop=stop)).failure_kind is kind
+    assert judged(transcript_of(said("a"), line), ProcessExit(code=-15, stop=stop)).failure_kind is kind
 
 
 def test_repair_turn_that_died_repeating_a_call_died_of_that() -> None:
     transcript = transcript_of(said("a"), failed(api_error_status=500), retry(429))
-    assert judged(transcript, Exit(code=-15, stop=StopCause.TIMEOUT)).failure_kind is FailureKind.RATE_LIMIT
+    assert judged(transcript, ProcessExit(code=-15, stop=StopCause.TIMEOUT)).failure_kind is FailureKind.RATE_LIMIT
 
 
 def test_retry_that_was_overcome_is_forgotten() -> None:
-    assert judged(transcript_of(retry(429), said("a")), Exit(code=1)).failure_kind is FailureKind.OTHER
+    assert judged(transcript_of(retry(429), said("a")), ProcessExit(code=1)).failure_kind is FailureKind.OTHER
     assert judged(transcript_of(retry(429), said("a"), result())).failure_kind is None
 
 
@@ -126,5 +126,5 @@ def test_hit_plan_limit_parks() -> None:
 
 
 def test_key_that_is_refused_stops_all_although_no_frame_said_so() -> None:
-    judgement = judged(Transcript(), Exit(code=1, stderr_tail="Invalid API key · Please run /login\n"))
+    judgement = judged(Transcript(), ProcessExit(code=1, stderr_tail="Invalid API key · Please run /login\n"))
     assert judgement.failure_kind is FailureKind.AUTH

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.calls import Held
+from claudeops.domain.calls import Rechecked
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.follow_up import (
     ActedOn,
-    Probed,
+    ProbeStanding,
     by_probes,
     by_report,
     fell_back,
@@ -20,48 +20,48 @@ from claudeops.domain.chains.follow_up import (
     relapse_handover,
     relapses,
 )
-from claudeops.domain.probes.probe import State
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, NewSession, Trigger
 from support.store_values import NOW, PROVEN, RULES, after, alarm, check, ending, report, rules, running
 
 RESTART: Final = ActedOn(id=3, kind="restart", service="web", tier=2, session_id=12, at=NOW)
-NAMES: Final = Names({"shop": "web"})
+NAMES: Final = KnownServices({"shop": "web"})
 DUE: Final = after(minutes=15)
 LATELY: Final = after(minutes=14)
 NEW: Final = NewSession(tier=1, trigger=Trigger.FOLLOW_UP, model="haiku")
 
 
-def probed(state: State, *, at: datetime | None = LATELY, service: str = "shop") -> Probed:
-    return Probed(service=service, state=state, last_checked_at=at)
+def probed(state: ProbeState, *, at: datetime | None = LATELY, service: str = "shop") -> ProbeStanding:
+    return ProbeStanding(service=service, state=state, last_checked_at=at)
 
 
 @pytest.mark.parametrize(
     ("probes", "held"),
     [
-        ([probed(State.UP)], Held.HELD),
-        ([probed(State.UP), probed(State.UP, service="WEB")], Held.HELD),
-        ([probed(State.DOWN)], Held.RELAPSED),
-        ([probed(State.UP), probed(State.DOWN)], Held.RELAPSED),
-        ([probed(State.FLAPPING)], Held.RELAPSED),
-        ([probed(State.DEGRADED)], None),
-        ([probed(State.SILENCED)], None),
-        ([probed(State.UNKNOWN)], None),
-        ([probed(State.UP, at=None)], None),
-        ([probed(State.UP, at=after(minutes=7))], None),  # it may have fallen back since
-        ([probed(State.DOWN, at=after(minutes=7))], None),  # and be up again
-        ([probed(State.UP, at=after(minutes=8))], Held.HELD),
-        ([probed(State.UP), probed(State.UP, at=None)], None),
-        ([probed(State.UP, service="db")], None),
+        ([probed(ProbeState.UP)], Rechecked.HELD),
+        ([probed(ProbeState.UP), probed(ProbeState.UP, service="WEB")], Rechecked.HELD),
+        ([probed(ProbeState.DOWN)], Rechecked.RELAPSED),
+        ([probed(ProbeState.UP), probed(ProbeState.DOWN)], Rechecked.RELAPSED),
+        ([probed(ProbeState.FLAPPING)], Rechecked.RELAPSED),
+        ([probed(ProbeState.DEGRADED)], None),
+        ([probed(ProbeState.SILENCED)], None),
+        ([probed(ProbeState.UNKNOWN)], None),
+        ([probed(ProbeState.UP, at=None)], None),
+        ([probed(ProbeState.UP, at=after(minutes=7))], None),  # it may have fallen back since
+        ([probed(ProbeState.DOWN, at=after(minutes=7))], None),  # and be up again
+        ([probed(ProbeState.UP, at=after(minutes=8))], Rechecked.HELD),
+        ([probed(ProbeState.UP), probed(ProbeState.UP, at=None)], None),
+        ([probed(ProbeState.UP, service="db")], None),
         ([], None),
     ],
 )
-def test_probes_answer_where_all_of_them_can_tell(probes: list[Probed], held: Held | None) -> None:
+def test_probes_answer_where_all_of_them_can_tell(probes: list[ProbeStanding], held: Rechecked | None) -> None:
     assert by_probes(RESTART, probes, due_at=DUE, names=NAMES) is held
 
 
-FELL: Final = Probed(service="shop", state=State.DOWN, last_checked_at=LATELY, since=after(minutes=5))
+FELL: Final = ProbeStanding(service="shop", state=ProbeState.DOWN, last_checked_at=LATELY, since=after(minutes=5))
 PLANNED: Final = replace(RESTART, follow_up_at=DUE)
 
 
@@ -69,18 +69,18 @@ PLANNED: Final = replace(RESTART, follow_up_at=DUE)
     ("action", "probe", "minutes", "found"),
     [
         (PLANNED, FELL, 6, True),
-        (replace(PLANNED, held=Held.HELD), FELL, 6, True),  # it held for a while
-        (replace(PLANNED, held=Held.RELAPSED), FELL, 6, False),  # it has escalated already
+        (replace(PLANNED, held=Rechecked.HELD), FELL, 6, True),  # it held for a while
+        (replace(PLANNED, held=Rechecked.RELAPSED), FELL, 6, False),  # it has escalated already
         (RESTART, FELL, 6, False),  # its chain is still at work
         (PLANNED, FELL, 5.4, False),  # its probe may be about to start a chain
-        (PLANNED, replace(FELL, state=State.FLAPPING), 6, False),
+        (PLANNED, replace(FELL, state=ProbeState.FLAPPING), 6, False),
         (PLANNED, replace(FELL, is_told=True), 6, False),
         (PLANNED, replace(FELL, since=NOW - timedelta(minutes=1)), 6, False),  # it never came back
         (PLANNED, replace(FELL, since=after(hours=25)), 26 * 60, False),
     ],
 )
 def test_what_goes_down_again_does_not_wait_for_its_follow_up(
-    action: ActedOn, probe: Probed, minutes: float, *, found: bool
+    action: ActedOn, probe: ProbeStanding, minutes: float, *, found: bool
 ) -> None:
     assert bool(fell_back([action], [probe], now=after(minutes=minutes), names=NAMES)) is found
 
@@ -94,10 +94,10 @@ def test_a_report_answers_for_the_services_that_it_names() -> None:
     actions = [replace(RESTART, id=number, service=name) for number, name in enumerate(("web", "db", "cache", "mail"))]
     checks = [check("shop"), check("db", ServiceStatus.UNREACHABLE), check("cache", ServiceStatus.DEGRADED)]
     assert by_report(actions, checks, NAMES) == {
-        0: Held.HELD,
-        1: Held.RELAPSED,
-        2: Held.UNKNOWN,
-        3: Held.UNKNOWN,
+        0: Rechecked.HELD,
+        1: Rechecked.RELAPSED,
+        2: Rechecked.UNKNOWN,
+        3: Rechecked.UNKNOWN,
     }
 
 
@@ -110,8 +110,12 @@ def test_a_report_answers_for_the_services_that_it_names() -> None:
         (RESTART, [check("db", ServiceStatus.DOWN)], False),
         (replace(RESTART, at=NOW - timedelta(hours=23)), [check("web", ServiceStatus.DOWN)], True),
         (replace(RESTART, at=NOW - timedelta(hours=25)), [check("web", ServiceStatus.DOWN)], False),
-        (replace(RESTART, held=Held.HELD), [check("web", ServiceStatus.DOWN)], True),
-        (replace(RESTART, held=Held.RELAPSED), [check("web", ServiceStatus.DOWN)], False),  # it has escalated already
+        (replace(RESTART, held=Rechecked.HELD), [check("web", ServiceStatus.DOWN)], True),
+        (
+            replace(RESTART, held=Rechecked.RELAPSED),
+            [check("web", ServiceStatus.DOWN)],
+            False,
+        ),  # it has escalated already
     ],
 )
 def test_a_relapse_is_a_service_that_is_broken_within_a_day(action: ActedOn, checks: list, found: bool) -> None:  # type: ignore[type-arg]
@@ -124,7 +128,7 @@ def test_only_the_latest_action_on_a_service_counts() -> None:
 
 
 def test_an_earlier_action_is_no_relapse_once_the_latest_one_is_known_to_be_one() -> None:
-    latest = replace(RESTART, id=4, at=after(minutes=5), held=Held.RELAPSED)
+    latest = replace(RESTART, id=4, at=after(minutes=5), held=Rechecked.RELAPSED)
     assert relapses([RESTART, latest], [check("web", ServiceStatus.DOWN)], NAMES, now=after(minutes=30)) == ()
 
 
@@ -155,7 +159,7 @@ def test_what_a_session_called_a_service_gives_no_orders() -> None:
 
 
 def test_a_relapse_found_by_probes_is_handed_over_as_a_finding() -> None:
-    handover = relapse_handover([RESTART], [probed(State.DOWN), probed(State.UP, service="db")], names=NAMES)
+    handover = relapse_handover([RESTART], [probed(ProbeState.DOWN), probed(ProbeState.UP, service="db")], names=NAMES)
     assert handover.reason == "the restart did not hold: web (restart at 2026-03-01 12:00 UTC by tier 2)"
     assert [(each.service, each.status) for each in handover.service_status] == [("web", ServiceStatus.DOWN)]
     assert "shop says down" in handover.findings

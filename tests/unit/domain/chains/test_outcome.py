@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.chains.outcome import NO_RESULT_WARNING, Exit, ExitReason, StopCause
+from claudeops.domain.chains.outcome import NO_RESULT_WARNING, ExitReason, ProcessExit, StopCause
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
 from claudeops.formats.stream import Transcript
 from support.streams import INIT, called, failed, judged, read, result, said, transcript_of
@@ -54,7 +54,7 @@ def test_later_success_does_not_hide_what_the_first_error_was() -> None:
 
 def test_calibans_older_error_has_a_text_and_no_category() -> None:
     judgement = judged(
-        transcript_of({"type": "result", "subtype": "error", "error": "no"}), Exit(code=1, stderr_tail="x\n")
+        transcript_of({"type": "result", "subtype": "error", "error": "no"}), ProcessExit(code=1, stderr_tail="x\n")
     )
     assert (judgement.outcome, judgement.error, judgement.category) == (Outcome.ERROR, "no", None)
     assert not judged(transcript_of(said("a"), {"type": "result", "subtype": "error", "error": "no"})).clean
@@ -112,7 +112,7 @@ def test_blocked_is_never_clean() -> None:
 def test_missing_result_is_never_clean(
     lines: list[Any], code: int | None, outcome: Outcome, reason: ExitReason | None
 ) -> None:
-    judgement = judged(read(*lines).transcript, Exit(code=code))
+    judgement = judged(read(*lines).transcript, ProcessExit(code=code))
     assert (judgement.outcome, judgement.exit_reason) == (outcome, reason)
     assert (judgement.succeeded, judgement.clean, judgement.failure_kind) == (False, False, FailureKind.OTHER)
     assert judgement.warnings[-1] == NO_RESULT_WARNING
@@ -124,14 +124,14 @@ def test_missing_result_is_not_clean_although_it_said_much_and_left_with_zero() 
 
 
 def test_refused_flag_is_told_by_stderr() -> None:
-    judgement = judged(Transcript(), Exit(code=1, stderr_tail="error: unknown option '--x'\n"))
+    judgement = judged(Transcript(), ProcessExit(code=1, stderr_tail="error: unknown option '--x'\n"))
     assert (judgement.outcome, judgement.error) == (Outcome.NO_OUTPUT, "error: unknown option '--x'\n")
     assert judgement.category is None
 
 
 @pytest.mark.parametrize("code", [64, 66, 78])
 def test_wrong_command_is_not_tried_again(code: int) -> None:
-    reason = judged(Transcript(), Exit(code=code)).exit_reason
+    reason = judged(Transcript(), ProcessExit(code=code)).exit_reason
     assert reason is not None
     assert not reason.retryable
     assert ExitReason.KILLED.retryable
@@ -141,7 +141,7 @@ def test_wrong_command_is_not_tried_again(code: int) -> None:
 
 
 def test_result_line_outranks_the_exit_status() -> None:
-    judgement = judged(transcript_of(said("a"), result()), Exit(code=137))
+    judgement = judged(transcript_of(said("a"), result()), ProcessExit(code=137))
     assert (judgement.outcome, judgement.error) == (Outcome.SUCCESS, None)
     assert judgement.warnings == ("exit-code-mismatch: 137",)
     assert not judgement.succeeded
@@ -149,19 +149,19 @@ def test_result_line_outranks_the_exit_status() -> None:
 
 def test_exit_zero_after_an_interrupt_proves_nothing() -> None:
     line = failed(subtype="error_during_execution", terminal_reason="aborted_tools")
-    assert judged(transcript_of(said("a"), line), Exit(code=0)).outcome is Outcome.ERROR
+    assert judged(transcript_of(said("a"), line), ProcessExit(code=0)).outcome is Outcome.ERROR
 
 
 def test_unknown_exit_status_of_a_whole_log_costs_nothing() -> None:
-    assert judged(transcript_of(said("a"), result()), Exit()).clean
+    assert judged(transcript_of(said("a"), result()), ProcessExit()).clean
 
 
 def test_blank_stderr_is_no_error() -> None:
-    assert judged(transcript_of(said("a"), result()), Exit(code=2, stderr_tail=" \n")).error is None
+    assert judged(transcript_of(said("a"), result()), ProcessExit(code=2, stderr_tail=" \n")).error is None
 
 
 def test_stderr_beside_a_suspicion_is_a_warning() -> None:
-    judgement = judged(transcript_of(LAUNCH, WAITS, result(num_turns=9)), Exit(code=1, stderr_tail="noise\n"))
+    judgement = judged(transcript_of(LAUNCH, WAITS, result(num_turns=9)), ProcessExit(code=1, stderr_tail="noise\n"))
     assert (judgement.error, judgement.category) == (None, ErrorCategory.BACKGROUND_TASK)
     assert judgement.warnings[-1] == "noise"
 
@@ -171,8 +171,8 @@ def test_error_is_cut_by_characters(length: int) -> None:
     text = "é" * length
     cut = text if length == 4096 else "é" * 4096 + " ... (truncated)"
     assert judged(transcript_of(failed(result=text))).error == cut
-    assert judged(transcript_of(result()), Exit(code=1, stderr_tail=text)).error == cut
-    assert judged(Transcript(), Exit(spawn_error=text)).error == cut
+    assert judged(transcript_of(result()), ProcessExit(code=1, stderr_tail=text)).error == cut
+    assert judged(Transcript(), ProcessExit(spawn_error=text)).error == cut
 
 
 def test_word_behind_the_cut_is_not_seen() -> None:
@@ -212,7 +212,7 @@ STOPS = [
 def test_our_reason_outranks_the_result_line(
     stop: StopCause, outcome: Outcome, category: ErrorCategory | None, kind: FailureKind, lines: list[dict[str, Any]]
 ) -> None:
-    judgement = judged(read(*lines).transcript, Exit(code=-15, stop=stop), has_report=True)
+    judgement = judged(read(*lines).transcript, ProcessExit(code=-15, stop=stop), has_report=True)
     assert (judgement.outcome, judgement.category, judgement.failure_kind) == (outcome, category, kind)
     assert judgement.error
     assert (judgement.succeeded, judgement.clean, judgement.warnings) == (False, False, ())
@@ -224,25 +224,25 @@ def test_every_stop_cause_is_judged() -> None:
 
 def test_refusal_for_want_of_money_is_not_taken_for_one_of_the_apis() -> None:
     refused = failed(api_error_status=402, result="API Error: 402 claudeops: the session's budget is spent")
-    judgement = judged(transcript_of(refused), Exit(code=1, stop=StopCause.BUDGET_EXCEEDED))
+    judgement = judged(transcript_of(refused), ProcessExit(code=1, stop=StopCause.BUDGET_EXCEEDED))
     assert (judgement.outcome, judgement.failure_kind) == (Outcome.BUDGET_EXCEEDED, FailureKind.OTHER)
 
 
 def test_timeout_is_called_timeout_and_suspects_nothing() -> None:
-    exited = Exit(code=-9, stop=StopCause.TIMEOUT, stderr_tail="noise\n")
+    exited = ProcessExit(code=-9, stop=StopCause.TIMEOUT, stderr_tail="noise\n")
     judgement = judged(transcript_of(LAUNCH, WAITS), exited)
     assert (judgement.error, judgement.category, judgement.warnings) == ("timeout", ErrorCategory.TIMEOUT, ("noise",))
 
 
 def test_cancelled_session_keeps_its_cost() -> None:
     transcript = transcript_of(failed(subtype="error_during_execution", total_cost_usd=0.2))
-    assert judged(transcript, Exit(code=0, stop=StopCause.CANCELLED)).outcome is Outcome.CANCELLED
+    assert judged(transcript, ProcessExit(code=0, stop=StopCause.CANCELLED)).outcome is Outcome.CANCELLED
     assert transcript.cost_usd == 0.2
 
 
 @pytest.mark.parametrize("code", [-9, -15, 143, 0])
 def test_process_that_would_not_leave_after_its_result_succeeded(code: int) -> None:
-    exited = Exit(code=code, stop=StopCause.RESULT_GRACE, stderr_tail="terminated\n")
+    exited = ProcessExit(code=code, stop=StopCause.RESULT_GRACE, stderr_tail="terminated\n")
     judgement = judged(transcript_of(said("a"), result()), exited)
     assert (judgement.outcome, judgement.error, judgement.warnings) == (Outcome.SUCCESS, None, ())
     assert judgement.clean
@@ -250,7 +250,7 @@ def test_process_that_would_not_leave_after_its_result_succeeded(code: int) -> N
 
 
 def test_process_that_never_started() -> None:
-    judgement = judged(Transcript(), Exit(spawn_error="Claude CLI not found: /x"))
+    judgement = judged(Transcript(), ProcessExit(spawn_error="Claude CLI not found: /x"))
     assert (judgement.outcome, judgement.failure_kind) == (Outcome.SPAWN_FAILED, FailureKind.OTHER)
     assert (judgement.error, judgement.warnings) == ("Claude CLI not found: /x", ())
 
@@ -331,7 +331,7 @@ def test_error_leaves_no_room_for_suspicion() -> None:
 
 @pytest.mark.parametrize("lines", [[], [INIT], [INIT, said("x1"), called("a")]], ids=["silent", "begun", "at work"])
 def test_the_exit_status_of_used_up_turns_counts_where_no_result_frame_came(lines: list[dict[str, Any]]) -> None:
-    judgement = judged(read(*lines).transcript, Exit(code=75))
+    judgement = judged(read(*lines).transcript, ProcessExit(code=75))
 
     assert (judgement.outcome, judgement.failure_kind) == (Outcome.MAX_TURNS, FailureKind.OTHER)
     (warning,) = judgement.warnings
@@ -340,12 +340,12 @@ def test_the_exit_status_of_used_up_turns_counts_where_no_result_frame_came(line
 
 
 def test_a_result_frame_outranks_that_exit_status() -> None:
-    judgement = judged(transcript_of(said("x1"), result(result="x1")), Exit(code=75))
+    judgement = judged(transcript_of(said("x1"), result(result="x1")), ProcessExit(code=75))
     assert (judgement.outcome, judgement.warnings) == (Outcome.SUCCESS, ("exit-code-mismatch: 75",))
 
 
 def test_our_own_stop_outranks_that_exit_status() -> None:
-    stopped = Exit(code=75, stop=StopCause.TIMEOUT)
+    stopped = ProcessExit(code=75, stop=StopCause.TIMEOUT)
     assert judged(transcript_of(said("x1")), stopped).outcome is Outcome.TIMEOUT
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.outcome import Exit, StopCause
-from claudeops.domain.events import Level
+from claudeops.domain.chains.outcome import ProcessExit, StopCause
+from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import served, when_ended
 from claudeops.domain.report.report import Report, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, ErrorCategory, FailureKind, Handover, Outcome, Trigger
@@ -44,7 +44,7 @@ REFUSAL = (Outcome.ERROR, FailureKind.REFUSAL)
 
 def test_a_refusal_as_the_cli_prints_it() -> None:
     case = json.loads((DATA / "streams" / "model-refusal.json").read_text(encoding="utf-8"))
-    judgement = judged(read(*case["lines"]).transcript, Exit(code=case["rc"]))
+    judgement = judged(read(*case["lines"]).transcript, ProcessExit(code=case["rc"]))
 
     assert (judgement.outcome, judgement.failure_kind) == REFUSAL
     assert judgement.category is ErrorCategory.API
@@ -157,7 +157,7 @@ def test_the_same_words_are_not_sent_to_the_same_model_again(outcome: Outcome) -
     decision = decided(by=one_tier, outcome=outcome)
     assert (decision.reason, decision.next) == (DecisionReason.MAX_TIER, None)
     (event,) = decision.events
-    assert event.level is Level.CRITICAL
+    assert event.level is EventLevel.CRITICAL
     assert "refused" in event.message
 
 
@@ -194,7 +194,7 @@ def test_a_report_that_calls_all_healthy_before_the_refusal_is_not_believed() ->
 
 def test_what_an_operator_stopped_goes_to_no_other_model() -> None:
     transcript = transcript_of(REFUSED)
-    judgement = judged(transcript, Exit(code=0, stop=StopCause.CANCELLED))
+    judgement = judged(transcript, ProcessExit(code=0, stop=StopCause.CANCELLED))
     assert decided(outcome=judgement.outcome).next is None
     session = running()
     end = replace(

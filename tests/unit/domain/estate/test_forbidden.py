@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
-from claudeops.domain.estate.estate import UNREAD, Estate, Manifest, Prohibition, Service, Source
+from claudeops.domain.estate.estate import UNREAD, Estate, Manifest, Prohibition, Service, StatementSource
 from claudeops.policy.tiers import judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, judged
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK
-HERE = Source(path="media/CLAUDE-OPS.md", line=12)
+HERE = StatementSource(path="media/CLAUDE-OPS.md", line=12)
 
 
 def estate(*prohibitions: Prohibition, repository: str = "media") -> Estate:

@@ -11,8 +11,8 @@ import pytest
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Manifest, Service, Source
-from claudeops.domain.events import Level
+from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Manifest, Service, StatementSource
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason
 from claudeops.policy import grants
@@ -20,7 +20,7 @@ from claudeops.policy.grants import Findings
 from support.store_values import PROVEN, RULES, alarm, allow, check, ending, report, restart, running
 
 SUNDAY: Final = MaintenanceWindow(days=frozenset({6}), start=time(2), end=time(4), text="Sun 02:00-04:00")
-HERE: Final = Source(path="media/CLAUDE-OPS.md", line=7)
+HERE: Final = StatementSource(path="media/CLAUDE-OPS.md", line=7)
 ESTATE: Final = Estate(
     manifests=(
         Manifest(
@@ -58,7 +58,7 @@ def test_a_window_is_that_of_its_service_by_all_its_names(service: str, is_held:
     assert BERLIN.maintenance_of(service, OUTSIDE) is None
 
 
-def granted(rules: EscalationRules, at: datetime, *, service: str = "web") -> grants.Grant:
+def granted(rules: EscalationRules, at: datetime, *, service: str = "web") -> grants.GrantedVerdict:
     return grants.grant(
         allow(restart(service)),
         session=running(2),
@@ -74,7 +74,7 @@ def test_an_action_waits_for_the_end_of_the_window_and_the_refusal_names_it() ->
     assert held.verdict.kind is VerdictKind.DENY
     assert "restart of web refused: it is in its maintenance window (Sun 02:00-04:00)" in held.verdict.reason
     assert held.event is not None
-    assert (held.event.level, held.event.service) == (Level.INFO, "web")
+    assert (held.event.level, held.event.service) == (EventLevel.INFO, "web")
     assert held.held_service is None  # its cooldown has nothing to do with it
     assert granted(BERLIN, OUTSIDE).verdict.kind is VerdictKind.ALLOW
     assert granted(BERLIN, WITHIN, service="mail").verdict.kind is VerdictKind.ALLOW
@@ -99,7 +99,7 @@ def test_a_finding_about_services_in_their_windows_escalates_to_nobody_and_says_
     assert decision.reason is DecisionReason.MAINTENANCE
     assert decision.next is None
     (event,) = decision.events
-    assert event.level is Level.INFO
+    assert event.level is EventLevel.INFO
     assert "web, db: unwell within the maintenance window (Sun 02:00-04:00)" in event.message
 
 

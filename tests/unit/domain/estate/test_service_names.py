@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.domain.estate.service_names import ServiceNames, container_of, counted_by, counted_names, forms
 from claudeops.text import casefold_key
 
 
 def service(name: str, *aliases: str, host: str = "") -> Service:
-    return Service(name=name, aliases=aliases, host=host, source=Source(path="media/CLAUDE-OPS.md"))
+    return Service(name=name, aliases=aliases, host=host, source=StatementSource(path="media/CLAUDE-OPS.md"))
 
 
 def estate(*services: Service) -> Estate:

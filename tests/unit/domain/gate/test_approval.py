@@ -11,7 +11,7 @@ from claudeops.domain.gate.approval import (
     Answer,
     Approval,
     ApprovalStatus,
-    Script,
+    CalledScript,
     answer,
     call_hash,
     people,
@@ -24,7 +24,7 @@ from support.store_values import NOW, after, running
 
 KEY = b"k" * 32
 CALL = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": "sh mend.sh", "timeout": 5})
-SCRIPT = Script(path="/work/mend.sh", sha256="ab")
+SCRIPT = CalledScript(path="/work/mend.sh", sha256="ab")
 BOUND = {"session": running(3), "workdir": "/work", "call": CALL, "scripts": (SCRIPT,)}
 
 

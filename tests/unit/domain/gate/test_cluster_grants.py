@@ -10,7 +10,7 @@ import pytest
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.cluster_grants import ClusterChange, ClusterGrant, fits
 from claudeops.domain.gate.granted import Grants
-from claudeops.policy.paths import Place
+from claudeops.policy.paths import PathContext
 from claudeops.policy.programs.kubernetes import grants_of
 from claudeops.policy.rules import Arguments
 from claudeops.policy.shell.language import Glob, Literal, Text, Word
@@ -227,7 +227,7 @@ def test_an_operators_own_rules_grant_only_what_the_filter_can_tell(command: str
 
 @pytest.mark.parametrize("unknown", [Text(()), Glob("web-*")])
 def test_a_word_that_is_not_known_leaves_the_others_without_a_grant(unknown: Word) -> None:
-    place, uptime = Place(scope=SCOPE), (Literal("uptime"),)
+    place, uptime = PathContext(scope=SCOPE), (Literal("uptime"),)
     for line in ("rollout restart deploy web", "delete pod web-1", "exec web-1"):
         found = OWN.policy.book.find("kubectl", tuple(map(Literal, line.split(" "))))
         positionals = found.arguments

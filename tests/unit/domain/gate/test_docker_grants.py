@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.gate.docker_grants import Change, Execution, Grant, fits
+from claudeops.domain.gate.docker_grants import DockerChange, Execution, Grant, fits
 from claudeops.domain.gate.granted import Grants
 from support.policy_cases import judged
 
@@ -114,9 +114,9 @@ def test_a_refused_command_grants_nothing() -> None:
     assert judged("docker rm -f web-1", tier=3).grants == ()
 
 
-def change(verb: str = "restart", **given: object) -> Change:
+def change(verb: str = "restart", **given: object) -> DockerChange:
     whole: dict[str, object] = {"named": "web-1", "id": "a" * 64, "name": "web-1", **given}
-    return Change(verb=verb, **whole)  # type: ignore[arg-type]
+    return DockerChange(verb=verb, **whole)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def change(verb: str = "restart", **given: object) -> Change:
         ),
     ],
 )
-def test_a_change_is_what_was_granted_in_every_part(granted: Grant, changed: Change, is_it: bool) -> None:
+def test_a_change_is_what_was_granted_in_every_part(granted: Grant, changed: DockerChange, is_it: bool) -> None:
     assert fits(granted, changed) is is_it
 
 

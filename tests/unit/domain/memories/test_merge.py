@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.looks import Look
+from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.memories.confidence import ACTIVE_FROM
 from claudeops.domain.memories.memory import ChangeKind, Evidence, KnownMemory, Learner, MemoryChange, Trust
 from claudeops.domain.memories.merge import Merged
 from claudeops.domain.memories.merge import merge as merged
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ReportedMemory
 from support.memories import known
 from support.store_values import NOW, after
 
 CHAIN = 40
-AT_WEB = (Look(names=frozenset({"web"}), tool_use_id="toolu_9"),)
-AT_DB = (Look(names=frozenset({"db"})),)
+AT_WEB = (EvidenceLook(names=frozenset({"web"}), tool_use_id="toolu_9"),)
+AT_DB = (EvidenceLook(names=frozenset({"db"})),)
 
 
 def merge(
@@ -188,7 +188,7 @@ def test_confidence_stays_within_bounds_and_activity_follows_it(
 )
 def test_what_a_session_was_shown_it_confirms_only_by_looking(
     shown: bool,
-    looks: tuple[Look, ...],
+    looks: tuple[EvidenceLook, ...],
     after_it: list[object],
 ) -> None:
     by = learner(shown=frozenset({1} if shown else ()), looks=looks)
@@ -204,7 +204,11 @@ def test_a_memory_about_no_service_is_confirmed_by_any_look() -> None:
 
 
 def test_another_name_of_a_service_is_the_same_service() -> None:
-    by = learner(shown=frozenset({1}), looks=(Look(names=frozenset({"Webserver"})),), names=Names({"webserver": "web"}))
+    by = learner(
+        shown=frozenset({1}),
+        looks=(EvidenceLook(names=frozenset({"Webserver"})),),
+        names=KnownServices({"webserver": "web"}),
+    )
 
     assert kinds(merge((known(),), [said(service="WebServer")], now=NOW, by=by)) == [(ChangeKind.REINFORCED, 0.8, True)]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from claudeops.domain.memories.confidence import ACTIVE_FROM
 from claudeops.domain.memories.memory import Memory, Trust
 from claudeops.domain.memories.selection import CHARACTERS_PER_TOKEN, LONGEST, MARK, OPERATORS_TOKENS, line, select
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.report.evidence import KnownServices
 from support.store_values import NOW, after
 
 
@@ -61,7 +61,7 @@ def test_services_of_the_chain_come_first_then_what_is_about_none() -> None:
         stored(4, 0.6, service="db"),
         stored(5, 0.9, service="web"),
     ]
-    names = Names({"webserver": "web"})
+    names = KnownServices({"webserver": "web"})
 
     assert ids(select(memories, 2000, first=["db", "WEBSERVER"], names=names).chosen) == [4, 5, 2, 3, 1]
     assert ids(select(memories, 40, first=["db", "webserver"], names=names).chosen) == [4, 5]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.notices.refusals import (
-    Cause,
-    Refusal,
+    RefusalCause,
+    RefusalSubject,
     of_apprise,
     of_slack,
     of_telegram,
@@ -15,7 +15,7 @@ from claudeops.domain.notices.refusals import (
 )
 
 
-def about(cause: Cause | None) -> Refusal | None:
+def about(cause: RefusalCause | None) -> RefusalSubject | None:
     return None if cause is None else cause.refusal
 
 
@@ -47,7 +47,7 @@ def test_a_telegram_chat_that_takes_nothing_any_more_is_known_with_what_to_do(
 ) -> None:
     cause = of_telegram(status, description)
 
-    assert about(cause) is Refusal.TARGET
+    assert about(cause) is RefusalSubject.TARGET
     assert cause is not None
     assert remedy in cause.remedy
 
@@ -55,11 +55,11 @@ def test_a_telegram_chat_that_takes_nothing_any_more_is_known_with_what_to_do(
 @pytest.mark.parametrize(
     ("status", "description", "refusal"),
     [
-        (400, "Bad Request: message is too long", Refusal.CONTENT),
-        (400, "Bad Request: can't parse entities: Can't find end of the entity", Refusal.CONTENT),
-        (400, "Bad Request: BUTTON_DATA_INVALID", Refusal.CONTENT),
-        (400, "", Refusal.CONTENT),
-        (413, "Request Entity Too Large", Refusal.CONTENT),
+        (400, "Bad Request: message is too long", RefusalSubject.CONTENT),
+        (400, "Bad Request: can't parse entities: Can't find end of the entity", RefusalSubject.CONTENT),
+        (400, "Bad Request: BUTTON_DATA_INVALID", RefusalSubject.CONTENT),
+        (400, "", RefusalSubject.CONTENT),
+        (413, "Request Entity Too Large", RefusalSubject.CONTENT),
         (429, "Too Many Requests: retry after 30", None),
         (500, "Internal Server Error", None),
         (502, "Bad Gateway", None),
@@ -68,7 +68,7 @@ def test_a_telegram_chat_that_takes_nothing_any_more_is_known_with_what_to_do(
     ],
 )
 def test_what_telegram_says_of_one_message_or_of_now_is_nothing_about_the_chat(
-    status: int | None, description: str, refusal: Refusal | None
+    status: int | None, description: str, refusal: RefusalSubject | None
 ) -> None:
     assert about(of_telegram(status, description)) is refusal
 
@@ -76,16 +76,16 @@ def test_what_telegram_says_of_one_message_or_of_now_is_nothing_about_the_chat(
 @pytest.mark.parametrize(
     ("word", "refusal", "remedy"),
     [
-        ("invalid_auth", Refusal.TARGET, "new token"),
-        ("token_revoked", Refusal.TARGET, "new token"),
-        ("account_inactive", Refusal.TARGET, "new token"),
-        ("missing_scope", Refusal.TARGET, "scopes"),
-        ("channel_not_found", Refusal.TARGET, "/invite"),
-        ("not_in_channel", Refusal.TARGET, "/invite"),
-        ("is_archived", Refusal.TARGET, "unarchive"),
-        ("restricted_action_read_only_channel", Refusal.TARGET, "let the app post"),
-        ("msg_too_long", Refusal.CONTENT, ""),
-        ("invalid_blocks", Refusal.CONTENT, ""),
+        ("invalid_auth", RefusalSubject.TARGET, "new token"),
+        ("token_revoked", RefusalSubject.TARGET, "new token"),
+        ("account_inactive", RefusalSubject.TARGET, "new token"),
+        ("missing_scope", RefusalSubject.TARGET, "scopes"),
+        ("channel_not_found", RefusalSubject.TARGET, "/invite"),
+        ("not_in_channel", RefusalSubject.TARGET, "/invite"),
+        ("is_archived", RefusalSubject.TARGET, "unarchive"),
+        ("restricted_action_read_only_channel", RefusalSubject.TARGET, "let the app post"),
+        ("msg_too_long", RefusalSubject.CONTENT, ""),
+        ("invalid_blocks", RefusalSubject.CONTENT, ""),
         ("ratelimited", None, ""),
         ("internal_error", None, ""),
         ("a_word_of_tomorrow", None, ""),
@@ -93,7 +93,7 @@ def test_what_telegram_says_of_one_message_or_of_now_is_nothing_about_the_chat(
     ],
 )
 def test_what_slack_says_is_the_channels_the_messages_or_passes(
-    word: str, refusal: Refusal | None, remedy: str
+    word: str, refusal: RefusalSubject | None, remedy: str
 ) -> None:
     cause = of_slack(word)
 
@@ -104,11 +104,11 @@ def test_what_slack_says_is_the_channels_the_messages_or_passes(
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
-        ("Failed to send JSON notification: Bad Request, error=400.", Refusal.CONTENT),
-        ("Failed to send to Discord notification: error=403.", Refusal.CONTENT),
-        ("Failed: error=500. Failed to send: Unprocessable, error=422.", Refusal.CONTENT),
-        ("Failed to send Slack notification: Not Found, error=404.", Refusal.TARGET),
-        ("Failed to send: Unauthorized - Invalid Token., error=401.", Refusal.TARGET),
+        ("Failed to send JSON notification: Bad Request, error=400.", RefusalSubject.CONTENT),
+        ("Failed to send to Discord notification: error=403.", RefusalSubject.CONTENT),
+        ("Failed: error=500. Failed to send: Unprocessable, error=422.", RefusalSubject.CONTENT),
+        ("Failed to send Slack notification: Not Found, error=404.", RefusalSubject.TARGET),
+        ("Failed to send: Unauthorized - Invalid Token., error=401.", RefusalSubject.TARGET),
         ("Failed to send: error=429.", None),
         ("Failed to send: error=503.", None),
         ("A Connection error occurred sending JSON notification to 127.0.0.1.", None),
@@ -118,7 +118,7 @@ def test_what_slack_says_is_the_channels_the_messages_or_passes(
         ("", None),
     ],
 )
-def test_what_apprise_says_is_judged_by_the_last_status_in_it(said: str, refusal: Refusal | None) -> None:
+def test_what_apprise_says_is_judged_by_the_last_status_in_it(said: str, refusal: RefusalSubject | None) -> None:
     assert about(of_apprise(said)) is refusal
 
 

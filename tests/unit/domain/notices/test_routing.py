@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Pending, Target, Topic
 from claudeops.domain.notices.routing import (
     DEAD_AFTER,
@@ -27,23 +27,23 @@ from claudeops.domain.schedules.windows import DAYS, open_at, read_window
 AT = datetime(2026, 3, 2, 23, 30, 12, tzinfo=UTC)  # a Monday
 
 
-def notice(level: Level = Level.WARNING, topic: Topic = Topic.EVENT) -> Notice:
+def notice(level: EventLevel = EventLevel.WARNING, topic: Topic = Topic.EVENT) -> Notice:
     return Notice(topic=topic, level=level, text="shop is down", key="event:1")
 
 
-def pending(number: int, level: Level = Level.WARNING, topic: Topic = Topic.EVENT) -> Pending:
+def pending(number: int, level: EventLevel = EventLevel.WARNING, topic: Topic = Topic.EVENT) -> Pending:
     return Pending(id=number, target="phone", notice=notice(level, topic), created_at=AT)
 
 
 def test_a_target_gets_its_topics_from_its_level_on_and_every_question() -> None:
-    phone = Target(name="phone", topics=frozenset({Topic.INCIDENT, Topic.APPROVAL}), min_level=Level.CRITICAL)
+    phone = Target(name="phone", topics=frozenset({Topic.INCIDENT, Topic.APPROVAL}), min_level=EventLevel.CRITICAL)
     team = Target(name="team")
 
-    assert targets_of(notice(Level.WARNING, Topic.INCIDENT), [phone, team]) == ("team",)
-    assert targets_of(notice(Level.CRITICAL, Topic.INCIDENT), [phone, team]) == ("phone", "team")
-    assert targets_of(notice(Level.CRITICAL, Topic.EVENT), [phone, team]) == ("team",)
-    assert targets_of(notice(Level.INFO, Topic.APPROVAL), [phone, team]) == ("phone", "team")
-    assert targets_of(notice(Level.INFO), [phone, team]) == ()
+    assert targets_of(notice(EventLevel.WARNING, Topic.INCIDENT), [phone, team]) == ("team",)
+    assert targets_of(notice(EventLevel.CRITICAL, Topic.INCIDENT), [phone, team]) == ("phone", "team")
+    assert targets_of(notice(EventLevel.CRITICAL, Topic.EVENT), [phone, team]) == ("team",)
+    assert targets_of(notice(EventLevel.INFO, Topic.APPROVAL), [phone, team]) == ("phone", "team")
+    assert targets_of(notice(EventLevel.INFO), [phone, team]) == ()
     assert targets_of(notice(), [phone, team], besides="team") == ()
 
 
@@ -51,17 +51,17 @@ def test_a_hold_that_leaves_incidents_alone_reaches_whoever_wants_either_and_onc
     own = Target(name="own", topics=frozenset({Topic.SELF}))
     team = Target(name="team", topics=frozenset({Topic.INCIDENT}))
     every, none = Target(name="every"), Target(name="none", topics=frozenset({Topic.DIGEST}))
-    told = replace(notice(Level.CRITICAL, Topic.SELF), also=Topic.INCIDENT)
+    told = replace(notice(EventLevel.CRITICAL, Topic.SELF), also=Topic.INCIDENT)
 
     assert targets_of(told, [own, team, every, none]) == ("own", "team", "every")
-    assert targets_of(notice(Level.CRITICAL, Topic.SELF), [own, team]) == ("own",)
+    assert targets_of(notice(EventLevel.CRITICAL, Topic.SELF), [own, team]) == ("own",)
 
 
 def test_quiet_hours_hold_back_what_can_wait_until_they_end() -> None:
     quiet = Target(name="team", quiet_hours=(read_window("22:00-07:00"),), timezone="Europe/Berlin")
 
     assert quiet_until(quiet, notice(), AT) == datetime(2026, 3, 3, 6, tzinfo=UTC)
-    assert quiet_until(quiet, notice(Level.CRITICAL), AT) is None
+    assert quiet_until(quiet, notice(EventLevel.CRITICAL), AT) is None
     assert quiet_until(quiet, notice(topic=Topic.APPROVAL), AT) is None
     assert quiet_until(quiet, notice(), AT + timedelta(hours=12)) is None
 
@@ -73,7 +73,7 @@ def test_quiet_hours_without_an_end_are_not_looked_through_for_ever() -> None:
 
 
 def test_without_a_bound_each_notice_is_a_message_and_questions_come_first() -> None:
-    waiting = [pending(1), pending(2, Level.CRITICAL), pending(3, topic=Topic.APPROVAL)]
+    waiting = [pending(1), pending(2, EventLevel.CRITICAL), pending(3, topic=Topic.APPROVAL)]
 
     planned = plan(Target(name="phone"), waiting, sent=[], now=AT)
 
@@ -102,7 +102,7 @@ def test_when_the_hour_is_spent_all_but_questions_wait_until_there_is_room() -> 
 
 def test_a_question_is_never_folded_into_another_message() -> None:
     phone = Target(name="phone", max_per_hour=2)
-    waiting = [pending(1), pending(2, Level.CRITICAL), pending(3, topic=Topic.APPROVAL), pending(4)]
+    waiting = [pending(1), pending(2, EventLevel.CRITICAL), pending(3, topic=Topic.APPROVAL), pending(4)]
 
     planned = plan(phone, waiting, sent=[], now=AT)
 
@@ -172,13 +172,13 @@ def test_a_question_is_never_told_together_with_others_and_takes_its_place_in_th
 
 
 @given(
-    levels=st.lists(st.sampled_from(list(Level)), max_size=30),
+    levels=st.lists(st.sampled_from(list(EventLevel)), max_size=30),
     topics=st.lists(st.sampled_from([Topic.APPROVAL, Topic.EVENT, Topic.SELF]), min_size=30, max_size=30),
     most=st.integers(1, 6),
     recent=st.integers(0, 9),
 )
 def test_a_critical_notice_never_waits_for_the_next_hour(
-    levels: list[Level], topics: list[Topic], most: int, recent: int
+    levels: list[EventLevel], topics: list[Topic], most: int, recent: int
 ) -> None:
     waiting = [pending(number, level, topics[number]) for number, level in enumerate(levels)]
 
@@ -186,14 +186,18 @@ def test_a_critical_notice_never_waits_for_the_next_hour(
 
     told = [each.id for group in planned.messages for each in group]
     assert sorted([*told, *(each.id for each in planned.waiting)]) == list(range(len(levels)))
-    assert not [each for each in planned.waiting if each.notice.level is Level.CRITICAL]
+    assert not [each for each in planned.waiting if each.notice.level is EventLevel.CRITICAL]
     assert (planned.until is None) == (not planned.waiting)
     assert planned.until is None or planned.until > AT
 
 
 def test_critical_notices_of_an_hour_that_is_spent_are_one_message_and_not_a_flood() -> None:
     phone, sent = Target(name="phone", max_per_hour=2), [AT - timedelta(minutes=30)] * 2
-    waiting = [pending(1), *(pending(number, Level.CRITICAL) for number in range(2, 40)), pending(40, topic=Topic.SELF)]
+    waiting = [
+        pending(1),
+        *(pending(number, EventLevel.CRITICAL) for number in range(2, 40)),
+        pending(40, topic=Topic.SELF),
+    ]
 
     planned = plan(phone, waiting, sent=sent, now=AT)
 
@@ -204,12 +208,12 @@ def test_critical_notices_of_an_hour_that_is_spent_are_one_message_and_not_a_flo
 
 def test_what_has_failed_stands_behind_what_was_not_tried_however_severe_it_is() -> None:
     def tried(number: int, attempts: int, topic: Topic = Topic.EVENT) -> Pending:
-        return dataclasses.replace(pending(number, Level.CRITICAL, topic), attempts=attempts)
+        return dataclasses.replace(pending(number, EventLevel.CRITICAL, topic), attempts=attempts)
 
     question = Topic.APPROVAL
     waiting = [
         *(tried(1, 3), tried(2, 1), tried(3, 1, question), tried(4, 7, question), pending(5)),
-        *(pending(6, Level.CRITICAL), pending(7, topic=question)),
+        *(pending(6, EventLevel.CRITICAL), pending(7, topic=question)),
     ]
 
     for most in (None, 20):
@@ -242,10 +246,10 @@ def test_what_was_refused_together_is_halved_and_not_told_with_anything_else(
 
 
 def test_critical_notices_that_were_refused_wait_for_no_hour_either_and_stand_alone() -> None:
-    refused = [dataclasses.replace(pending(n, Level.CRITICAL), attempts=1, refusals=1) for n in range(4)]
+    refused = [dataclasses.replace(pending(n, EventLevel.CRITICAL), attempts=1, refusals=1) for n in range(4)]
     phone, sent = Target(name="phone", max_per_hour=1), [AT - timedelta(minutes=1)]
 
-    planned = plan(phone, [*refused, pending(5, Level.CRITICAL), pending(6)], sent=sent, now=AT)
+    planned = plan(phone, [*refused, pending(5, EventLevel.CRITICAL), pending(6)], sent=sent, now=AT)
 
     assert [[each.id for each in group] for group in planned.messages] == [[5], [0], [1], [2], [3]]
     assert [each.id for each in planned.waiting] == [6]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from claudeops.domain.estate.estate import Estate, Manifest
 from claudeops.domain.probes.dependencies import broken_services, connected, dependencies_of
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from support.probes import estate, probe, service, standing
 
 SHOP = connected({"shop": ("api",), "api": ("db", "cache"), "site": ("db",), "db": ("disk",)})
@@ -100,12 +100,12 @@ def test_another_repository_cannot_explain_failures_away() -> None:
 def test_what_is_silenced_and_down_explains_all_the_same_and_what_nobody_sees_does_not() -> None:
     probes = [probe(name) for name in ("down", "flapping", "muted", "muted-up", "blind", "up", "new")]
     standings = {
-        "down": standing(State.DOWN),
-        "flapping": standing(State.FLAPPING),
-        "muted": standing(State.SILENCED, beneath=State.DOWN),
-        "muted-up": standing(State.SILENCED, beneath=State.UP),
-        "blind": standing(State.UNKNOWN, beneath=State.DOWN),
-        "up": standing(State.UP),
+        "down": standing(ProbeState.DOWN),
+        "flapping": standing(ProbeState.FLAPPING),
+        "muted": standing(ProbeState.SILENCED, beneath=ProbeState.DOWN),
+        "muted-up": standing(ProbeState.SILENCED, beneath=ProbeState.UP),
+        "blind": standing(ProbeState.UNKNOWN, beneath=ProbeState.DOWN),
+        "up": standing(ProbeState.UP),
     }
 
     assert broken_services(probes, standings) == ("down", "flapping", "muted")

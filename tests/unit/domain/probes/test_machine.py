@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from claudeops.domain.probes.machine import TURNS, Change, Turn, due, heard, step, wavers
-from claudeops.domain.probes.probe import Pings, Run, Saw, Standing, State, Verb
+from claudeops.domain.probes.machine import TURNS, ProbeChange, ProbeChangeKind, due, heard, step, wavers
+from claudeops.domain.probes.probe import JobRun, Pings, PingVerb, ProbeState, Saw, Standing
 from support.probes import NOON, after, looked, probe, saw, seconds
 
 SHORT = {"unknown": "-", "up": "up", "degraded": "poor", "down": "DOWN", "flapping": "flap", "silenced": "mute"}
@@ -19,7 +19,7 @@ def states(looks: str, **changes: object) -> str:
     return " ".join(SHORT[each.standing.state] for each in looked(looks, **changes))  # type: ignore[arg-type]
 
 
-def changes(looks: str, **others: object) -> list[Change]:
+def changes(looks: str, **others: object) -> list[ProbeChange]:
     return [each.change for each in looked(looks, **others) if each.change is not None]  # type: ignore[arg-type]
 
 
@@ -81,7 +81,7 @@ def test_a_look_that_is_impossible_makes_nothing_down(looks: str, expected: str)
 def test_an_unknown_probe_says_why() -> None:
     (_, blind) = changes("U ? ? ?")
 
-    assert (blind.turn, blind.after, blind.detail) == (Turn.BLIND, State.UNKNOWN, "saw ?")
+    assert (blind.turn, blind.after, blind.detail) == (ProbeChangeKind.BLIND, ProbeState.UNKNOWN, "saw ?")
 
 
 def test_the_next_look_comes_sooner_until_the_looks_agree() -> None:
@@ -107,18 +107,28 @@ def test_what_a_service_answered_stays_bounded() -> None:
 
 
 def test_every_way_from_one_state_to_another_has_its_place_in_the_table() -> None:
-    assert set(TURNS) == set(State)
-    assert {(one, one) for one in State} & {(one, other) for one, row in TURNS.items() for other in row} == set()
-    assert [row for row in TURNS.values() if State.SILENCED in row] == []
+    assert set(TURNS) == set(ProbeState)
+    assert {(one, one) for one in ProbeState} & {(one, other) for one, row in TURNS.items() for other in row} == set()
+    assert [row for row in TURNS.values() if ProbeState.SILENCED in row] == []
 
 
 def test_a_change_says_how_long_the_state_before_it_lasted() -> None:
     first, down, up = changes("U F F F U U")
 
-    assert (first.before, first.after, first.turn) == (State.UNKNOWN, State.UP, Turn.BETTER)
+    assert (first.before, first.after, first.turn) == (ProbeState.UNKNOWN, ProbeState.UP, ProbeChangeKind.BETTER)
     assert first.lasted_seconds is None
-    assert (down.before, down.after, down.turn, down.lasted_seconds) == (State.UP, State.DOWN, Turn.WORSE, 90)
-    assert (up.before, up.after, up.turn, up.lasted_seconds) == (State.DOWN, State.UP, Turn.BETTER, 60)
+    assert (down.before, down.after, down.turn, down.lasted_seconds) == (
+        ProbeState.UP,
+        ProbeState.DOWN,
+        ProbeChangeKind.WORSE,
+        90,
+    )
+    assert (up.before, up.after, up.turn, up.lasted_seconds) == (
+        ProbeState.DOWN,
+        ProbeState.UP,
+        ProbeChangeKind.BETTER,
+        60,
+    )
     assert down.detail == "saw F"
 
 
@@ -153,9 +163,9 @@ UP_AND_DOWN = "FFFUU"
 def test_six_changes_within_the_hour_are_flapping() -> None:
     steps = [*looked("U" + 3 * UP_AND_DOWN)]
 
-    assert [each.standing.state for each in steps].index(State.FLAPPING) == 15  # the sixth change
+    assert [each.standing.state for each in steps].index(ProbeState.FLAPPING) == 15  # the sixth change
     last = [each.change for each in steps if each.change is not None][-1]
-    assert (last.before, last.after, last.turn) == (State.DOWN, State.FLAPPING, Turn.WORSE)
+    assert (last.before, last.after, last.turn) == (ProbeState.DOWN, ProbeState.FLAPPING, ProbeChangeKind.WORSE)
 
 
 def test_six_changes_over_a_day_are_six_changes() -> None:
@@ -169,7 +179,7 @@ def test_a_probe_that_flaps_makes_no_news_until_it_was_quiet() -> None:
 
     assert changes(4 * UP_AND_DOWN, start=flapping, at=start) == []
     (left,) = changes("U" * 40, start=flapping, at=start + seconds(30))
-    assert (left.before, left.after, left.turn) == (State.FLAPPING, State.UP, Turn.BETTER)
+    assert (left.before, left.after, left.turn) == (ProbeState.FLAPPING, ProbeState.UP, ProbeChangeKind.BETTER)
     assert left.at - flapping.changes[-1] == timedelta(minutes=15)
 
 
@@ -177,13 +187,13 @@ def test_a_probe_that_settles_on_down_is_news_again() -> None:
     marked = replace(after("U" + 3 * UP_AND_DOWN), incident="probe:1")
     (left,) = changes("F" * 60, start=marked, at=NOON + seconds(500))
 
-    assert (left.before, left.after, left.turn) == (State.FLAPPING, State.DOWN, Turn.WORSE)
+    assert (left.before, left.after, left.turn) == (ProbeState.FLAPPING, ProbeState.DOWN, ProbeChangeKind.WORSE)
     assert after("F" * 60, start=marked, at=NOON + seconds(500)).incident == ""
 
 
 def test_it_takes_as_many_changes_again_to_flap_again() -> None:
     quiet = after("U" * 40, start=after("U" + 3 * UP_AND_DOWN), at=NOON + seconds(500))
-    assert quiet.state is State.UP
+    assert quiet.state is ProbeState.UP
 
     assert "flap" not in states(2 * UP_AND_DOWN, start=quiet, at=NOON + seconds(1800))
     assert "flap" in states(3 * UP_AND_DOWN, start=quiet, at=NOON + seconds(1800))
@@ -205,14 +215,14 @@ def test_silence_keeps_looking_and_makes_no_news() -> None:
 
     assert states("U F F F U U", about=silenced) == "mute mute mute mute mute mute"
     assert changes("U F F F U U", about=silenced) == []
-    assert after("U F F F", silenced).beneath is State.DOWN
+    assert after("U F F F", silenced).beneath is ProbeState.DOWN
 
 
 def test_what_a_silence_hid_is_told_when_it_is_over() -> None:
     hidden = after("U F F F", probe(silenced=True))
     (told,) = changes("F", start=hidden, at=NOON + seconds(600))
 
-    assert (told.before, told.after, told.turn) == (State.SILENCED, State.DOWN, Turn.WORSE)
+    assert (told.before, told.after, told.turn) == (ProbeState.SILENCED, ProbeState.DOWN, ProbeChangeKind.WORSE)
 
 
 def test_a_failure_that_was_over_within_the_silence_leaves_no_incident() -> None:
@@ -227,7 +237,7 @@ def test_a_failure_that_was_over_within_the_silence_leaves_no_incident() -> None
 def test_an_explained_failure_is_down_and_says_what_explains_it() -> None:
     down = changes("U F F F", explained_by="db")[-1]
 
-    assert (down.after, down.explained_by) == (State.DOWN, "db")
+    assert (down.after, down.explained_by) == (ProbeState.DOWN, "db")
     assert after("U F F F", explained_by="db").explained_by == "db"
     assert after("U", explained_by="db").explained_by == ""
 
@@ -236,18 +246,18 @@ def test_a_failure_whose_explanation_is_over_is_counted_anew_before_it_is_news()
     explained = after("U F F F F F", explained_by="db")
     steps = [*looked("F F F F", start=explained, at=NOON + seconds(300))]
 
-    assert [each.standing.state for each in steps] == [State.DOWN] * 4
+    assert [each.standing.state for each in steps] == [ProbeState.DOWN] * 4
     assert [each.standing.explained_by for each in steps] == ["db", "db", "", ""]
     assert [each.change is not None for each in steps] == [False, False, True, False]
     assert steps[2].change is not None
-    assert (steps[2].change.before, steps[2].change.after) == (State.DOWN, State.DOWN)
+    assert (steps[2].change.before, steps[2].change.after) == (ProbeState.DOWN, ProbeState.DOWN)
 
 
 def test_a_service_that_recovers_with_what_it_needs_is_no_news_but_the_recovery() -> None:
     explained = after("U F F F", explained_by="db")
 
     assert states("F U U", start=explained) == "DOWN DOWN up"
-    assert [change.turn for change in changes("F U U", start=explained)] == [Turn.BETTER]
+    assert [change.turn for change in changes("F U U", start=explained)] == [ProbeChangeKind.BETTER]
 
 
 # --- clocks -------------------------------------------------------------------------------------------
@@ -255,7 +265,7 @@ def test_a_service_that_recovers_with_what_it_needs_is_no_news_but_the_recovery(
 
 @pytest.mark.parametrize("jump", [timedelta(hours=-5), timedelta(days=-9000), timedelta(days=9000)])
 def test_a_clock_that_jumps_changes_no_state(jump: timedelta) -> None:
-    for looks, state in (("U F F F", State.DOWN), ("U U", State.UP), ("D D D", State.DEGRADED)):
+    for looks, state in (("U F F F", ProbeState.DOWN), ("U U", ProbeState.UP), ("D D D", ProbeState.DEGRADED)):
         before = after(looks)
         made = step(before, saw(looks[-1], NOON + jump), probe())
         assert made.standing.state is state
@@ -267,12 +277,12 @@ def test_a_clock_that_jumps_changes_no_state(jump: timedelta) -> None:
 def test_a_clock_that_jumps_keeps_no_probe_flapping(jump: timedelta) -> None:
     flapping = after("U" + 3 * UP_AND_DOWN)
 
-    assert after("U", start=flapping, at=NOON + jump).state is not State.FLAPPING
-    assert after("U" + 3 * UP_AND_DOWN, start=flapping, at=NOON + jump).state is State.FLAPPING
+    assert after("U", start=flapping, at=NOON + jump).state is not ProbeState.FLAPPING
+    assert after("U" + 3 * UP_AND_DOWN, start=flapping, at=NOON + jump).state is ProbeState.FLAPPING
 
 
 def test_a_row_without_the_newer_columns_still_works() -> None:
-    old = Standing(state=State.DOWN, since=NOON, failures=3)
+    old = Standing(state=ProbeState.DOWN, since=NOON, failures=3)
 
     assert states("F U U", start=old) == "DOWN DOWN up"
     assert states("U", start=replace(old, failures=0)) == "DOWN"
@@ -331,27 +341,29 @@ def test_silence_is_the_failure(pings: Pings, now: datetime, expected: Saw) -> N
 
 
 def test_the_end_of_one_run_hides_no_other_that_hangs() -> None:
-    known = heard(Pings(success=NOON), Verb.START, minutes(10), run="a")
-    known = heard(known, Verb.START, minutes(12), run="b")
-    known = heard(known, Verb.START, minutes(13), run="b")  # said twice
-    known = heard(known, Verb.SUCCESS, minutes(15), run="a")
+    known = heard(Pings(success=NOON), PingVerb.START, minutes(10), run="a")
+    known = heard(known, PingVerb.START, minutes(12), run="b")
+    known = heard(known, PingVerb.START, minutes(13), run="b")  # said twice
+    known = heard(known, PingVerb.SUCCESS, minutes(15), run="a")
 
-    assert known.runs == (Run(id="b", at=minutes(12)),)
+    assert known.runs == (JobRun(id="b", at=minutes(12)),)
     assert due(known, every=HOUR, grace=600.0, now=minutes(21)).saw is Saw.UP
     seen = due(known, every=HOUR, grace=600.0, now=minutes(23))
     assert (seen.saw, seen.detail) == (
         Saw.DOWN,
         "its run b started at 2026-03-01 12:12:00 UTC and never ended",
     )
-    again = heard(known, Verb.SUCCESS, minutes(30), run="c")
+    again = heard(known, PingVerb.SUCCESS, minutes(30), run="c")
     assert due(again, every=HOUR, grace=600.0, now=minutes(31)).saw is Saw.UP
-    assert due(heard(known, Verb.FAIL, minutes(30), run="b"), every=HOUR, grace=600.0, now=minutes(31)).saw is Saw.DOWN
+    assert (
+        due(heard(known, PingVerb.FAIL, minutes(30), run="b"), every=HOUR, grace=600.0, now=minutes(31)).saw is Saw.DOWN
+    )
 
 
 def test_a_job_that_only_begins_fills_no_memory() -> None:
     known = Pings()
     for number in range(200):
-        known = heard(known, Verb.START, minutes(number), run=str(number))
+        known = heard(known, PingVerb.START, minutes(number), run=str(number))
 
     assert len(known.runs) == 50
     assert known.runs[-1].id == "199"
@@ -420,12 +432,12 @@ def test_a_restart_of_a_moment_hides_no_silence() -> None:
 def test_a_job_that_starts_again_and_again_and_never_ends_is_not_well() -> None:
     pings = Pings()
     for hour in range(5):
-        pings = heard(pings, Verb.START, minutes(60 * hour))
+        pings = heard(pings, PingVerb.START, minutes(60 * hour))
 
     assert due(pings, every=HOUR, grace=600.0, now=minutes(241)).saw is Saw.DOWN
-    assert due(heard(pings, Verb.SUCCESS, minutes(242)), every=HOUR, grace=600.0, now=minutes(243)).saw is Saw.UP
-    assert heard(heard(pings, Verb.SUCCESS, minutes(242)), Verb.START, minutes(300)).start == minutes(300)
+    assert due(heard(pings, PingVerb.SUCCESS, minutes(242)), every=HOUR, grace=600.0, now=minutes(243)).saw is Saw.UP
+    assert heard(heard(pings, PingVerb.SUCCESS, minutes(242)), PingVerb.START, minutes(300)).start == minutes(300)
 
 
 def test_a_start_of_the_future_does_not_last() -> None:
-    assert heard(Pings(start=minutes(1e6)), Verb.START, NOON).start == NOON
+    assert heard(Pings(start=minutes(1e6)), PingVerb.START, NOON).start == NOON

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claudeops.domain.probes.machine import step
-from claudeops.domain.probes.probe import Probe, Standing, State
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing
 from support.probes import NOON, probe, saw
 
 EXAMPLES, LOOKS = 200, 500
@@ -24,51 +24,51 @@ class Model:
     successes: int
     looks: str = ""  # since the probe was last blind: U, D, F
     blind: int = 0
-    shown: State = State.UNKNOWN
-    known: State = State.UNKNOWN
+    shown: ProbeState = ProbeState.UNKNOWN
+    known: ProbeState = ProbeState.UNKNOWN
     flips: list[datetime] = field(default_factory=list)
 
-    def look(self, letter: str, at: datetime, *, silenced: bool) -> State:
+    def look(self, letter: str, at: datetime, *, silenced: bool) -> ProbeState:
         self.blind = self.blind + 1 if letter == "?" else 0
         self.looks += letter.replace("?", "")
         if self.blind >= self.failures:
             self.looks = ""
-        agreed = self.agreed(State.UNKNOWN if self.shown is State.UNKNOWN else self.known)
-        if agreed is not State.UNKNOWN:
-            if self.known is not State.UNKNOWN and (self.known is State.UP) != (agreed is State.UP):
+        agreed = self.agreed(ProbeState.UNKNOWN if self.shown is ProbeState.UNKNOWN else self.known)
+        if agreed is not ProbeState.UNKNOWN:
+            if self.known is not ProbeState.UNKNOWN and (self.known is ProbeState.UP) != (agreed is ProbeState.UP):
                 self.flips.append(at)
             self.known = agreed
         self.flips = [flip for flip in self.flips if timedelta(0) <= at - flip < timedelta(hours=1)][-6:]
-        flapped = self.shown is State.FLAPPING
+        flapped = self.shown is ProbeState.FLAPPING
         self.shown = self.shown_at(at, agreed, silenced=silenced)
-        if flapped and self.shown in {State.UP, State.DEGRADED, State.DOWN}:
+        if flapped and self.shown in {ProbeState.UP, ProbeState.DEGRADED, ProbeState.DOWN}:
             self.flips = []
         return self.shown
 
-    def agreed(self, known: State) -> State:
+    def agreed(self, known: ProbeState) -> ProbeState:
         poor = self.after_good_run(self.looks, "U")
         working = self.looks.replace("D", "U")
         failed = self.after_good_run(working, "U").count("F")
         is_up, works = self.looks.endswith("U" * self.successes), working.endswith("U" * self.successes)
-        if failed >= self.failures or (known is State.DOWN and not works):
-            return State.DOWN
+        if failed >= self.failures or (known is ProbeState.DOWN and not works):
+            return ProbeState.DOWN
         if poor.count("D") + poor.count("F") >= self.failures:
-            return State.DEGRADED
-        if known in {State.DOWN, State.DEGRADED} and not is_up:
-            return State.DEGRADED
-        return State.UP if self.looks.endswith("U") and set(poor) <= {"U"} else known
+            return ProbeState.DEGRADED
+        if known in {ProbeState.DOWN, ProbeState.DEGRADED} and not is_up:
+            return ProbeState.DEGRADED
+        return ProbeState.UP if self.looks.endswith("U") and set(poor) <= {"U"} else known
 
     def after_good_run(self, looks: str, letter: str) -> str:
         return looks.rpartition(letter * self.successes)[2]
 
-    def shown_at(self, at: datetime, agreed: State, *, silenced: bool) -> State:
+    def shown_at(self, at: datetime, agreed: ProbeState, *, silenced: bool) -> ProbeState:
         if silenced:
-            return State.SILENCED
+            return ProbeState.SILENCED
         if self.blind >= self.failures:
-            return State.UNKNOWN
+            return ProbeState.UNKNOWN
         restless = bool(self.flips) and at - self.flips[-1] < timedelta(minutes=15)
         many = len(self.flips) >= 6
-        return State.FLAPPING if restless and (many or self.shown is State.FLAPPING) else agreed
+        return ProbeState.FLAPPING if restless and (many or self.shown is ProbeState.FLAPPING) else agreed
 
 
 def moods(draw: random.Random) -> str:
@@ -114,14 +114,14 @@ def assert_holds_always(before: Standing, after: Standing, letter: str, about: P
     if letter == "?":
         assert after.beneath is before.beneath
     if letter == "U":
-        assert after.state is not State.DOWN or before.beneath is State.DOWN
-    if letter == "F" and before.state is not State.UP:
-        assert after.state is not State.UP or before.state in {State.SILENCED, State.FLAPPING}
+        assert after.state is not ProbeState.DOWN or before.beneath is ProbeState.DOWN
+    if letter == "F" and before.state is not ProbeState.UP:
+        assert after.state is not ProbeState.UP or before.state in {ProbeState.SILENCED, ProbeState.FLAPPING}
     assert len(after.changes) <= 6
     assert (after.since == after.last_checked_at) or after.state is before.state
     assert after.failures <= after.degradations
     assert after.ups <= after.successes
-    assert about.silenced is (after.state is State.SILENCED)
+    assert about.silenced is (after.state is ProbeState.SILENCED)
 
 
 @given(seed=st.integers(0, 2**32))
@@ -139,6 +139,6 @@ def test_an_explanation_changes_no_state_and_ends(seed: int) -> None:
 
         assert (explained.state, explained.beneath) == (alone.state, alone.beneath)
         for standing in (explained, sometimes):
-            if standing.state in {State.UP, State.UNKNOWN}:
+            if standing.state in {ProbeState.UP, ProbeState.UNKNOWN}:
                 assert standing.explained_by == ""
         assert failed_alone < 2 * probe().failures or sometimes.explained_by == ""

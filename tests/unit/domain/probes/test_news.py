@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, connected
-from claudeops.domain.probes.machine import Change, Turn
-from claudeops.domain.probes.news import SETTLING, Chain, News, collect, note_of
-from claudeops.domain.probes.probe import Probe, Standing, State
+from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
+from claudeops.domain.probes.news import SETTLING, ChainRequest, ProbeNews, collect, note_of
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing
 from claudeops.domain.report.report import ServiceStatus
 from support.probes import NOON, after, looked, probe, seconds, standing
 
@@ -18,27 +18,27 @@ SHOP, DB = probe("shop"), probe("db")
 NEEDS_DB = connected({"shop": ("db",), "site": ("db",)})
 
 
-def news(*pairs: tuple[Probe, Standing], at: float = 0.0, dependencies: Dependencies = NO_DEPENDENCIES) -> News:
+def news(*pairs: tuple[Probe, Standing], at: float = 0.0, dependencies: Dependencies = NO_DEPENDENCIES) -> ProbeNews:
     """Return the news so many seconds after noon."""
     probes = [each for each, _ in pairs]
     standings = {each.name: stands for each, stands in pairs}
     return collect(probes, standings, now=NOON + seconds(at), dependencies=dependencies)
 
 
-def chain(found: News) -> Chain:
+def chain(found: ProbeNews) -> ChainRequest:
     assert found.chain is not None
     return found.chain
 
 
 def down(since: float = 0.0, **changes: object) -> Standing:
-    return standing(State.DOWN, NOON + seconds(since), **changes)
+    return standing(ProbeState.DOWN, NOON + seconds(since), **changes)
 
 
 # --- settling -----------------------------------------------------------------------------------------
 
 
 def test_nothing_failed_nothing_to_tell() -> None:
-    assert news((SHOP, standing()), (DB, standing(State.UNKNOWN))) == News()
+    assert news((SHOP, standing()), (DB, standing(ProbeState.UNKNOWN))) == ProbeNews()
 
 
 def test_a_failure_is_told_when_it_has_settled() -> None:
@@ -64,7 +64,7 @@ def test_failures_that_keep_coming_are_told_after_the_longest_wait() -> None:
 
 
 def test_what_recovers_before_it_is_told_starts_nothing_and_leaves_a_note() -> None:
-    assert news((SHOP, after("U F F F U U")), at=4) == News()
+    assert news((SHOP, after("U F F F U U")), at=4) == ProbeNews()
     recovery = [each.change for each in looked("U F F F U U", apart=1.0)][-1]
     assert recovery is not None
     assert note_of(recovery) == "shop was down for 2 s and recovered by itself; no session was started"
@@ -83,18 +83,18 @@ def test_what_recovers_with_its_database_did_not_recover_by_itself() -> None:
     [
         {"incident": "probe:1"},  # a chain was started
         {"explained_by": "db"},
-        {"turn": Turn.WORSE},
-        {"before": State.UNKNOWN},
-        {"before": State.SILENCED},
+        {"turn": ProbeChangeKind.WORSE},
+        {"before": ProbeState.UNKNOWN},
+        {"before": ProbeState.SILENCED},
     ],
 )
 def test_other_changes_leave_no_note(changes: Mapping[str, object]) -> None:
-    recovery = Change(
+    recovery = ProbeChange(
         probe="shop",
         service="shop",
-        before=State.DOWN,
-        after=State.UP,
-        turn=Turn.BETTER,
+        before=ProbeState.DOWN,
+        after=ProbeState.UP,
+        turn=ProbeChangeKind.BETTER,
         at=NOON,
         detail="",
         lasted_seconds=9.0,
@@ -107,8 +107,8 @@ def test_other_changes_leave_no_note(changes: Mapping[str, object]) -> None:
     ("about", "stands"),
     [
         (probe(starts_chain=False), down()),
-        (SHOP, standing(State.SILENCED, beneath=State.DOWN)),
-        (SHOP, standing(State.UNKNOWN, beneath=State.DOWN)),
+        (SHOP, standing(ProbeState.SILENCED, beneath=ProbeState.DOWN)),
+        (SHOP, standing(ProbeState.UNKNOWN, beneath=ProbeState.DOWN)),
         (SHOP, down(incident="probe:1")),
         (SHOP, down(explained_by="db")),
     ],
@@ -117,15 +117,15 @@ def test_what_starts_no_chain(about: Probe, stands: Standing) -> None:
     assert news((about, stands), at=9).chain is None
 
 
-@pytest.mark.parametrize("state", [State.DEGRADED, State.FLAPPING, State.DOWN])
-def test_every_change_for_the_worse_starts_one(state: State) -> None:
+@pytest.mark.parametrize("state", [ProbeState.DEGRADED, ProbeState.FLAPPING, ProbeState.DOWN])
+def test_every_change_for_the_worse_starts_one(state: ProbeState) -> None:
     assert chain(news((SHOP, standing(state)), at=9)).services == ("shop",)
 
 
 # --- at most one chain an incident --------------------------------------------------------------------
 
 
-def marked(told: News, stands: Standing) -> Standing:
+def marked(told: ProbeNews, stands: Standing) -> Standing:
     return replace(stands, incident=chain(told).fingerprint)
 
 
@@ -152,12 +152,12 @@ def test_another_probe_of_the_same_service_joins_the_incident() -> None:
     ping = probe("shop:icmp", service="Shop")
     found = news((SHOP, down(0, incident="probe:1")), (ping, down(60)), at=90)
 
-    assert found == News(joined={"shop:icmp": "probe:1"})
+    assert found == ProbeNews(joined={"shop:icmp": "probe:1"})
 
 
 def test_down_does_not_hide_behind_a_certificate_that_is_about_to_expire() -> None:
     tls = probe("shop:tls", service="shop")
-    found = news((tls, standing(State.DEGRADED, incident="probe:1")), (SHOP, down(60)), at=90)
+    found = news((tls, standing(ProbeState.DEGRADED, incident="probe:1")), (SHOP, down(60)), at=90)
 
     assert chain(found).probes == ("shop",)
 
@@ -199,7 +199,7 @@ def test_a_database_that_does_not_answer_holds_the_news_up_for_a_while_only() ->
 def test_what_a_standing_incident_explains_starts_no_chain() -> None:
     found = news((DB, down(0, incident="probe:1")), (SHOP, down(60)), at=90, dependencies=NEEDS_DB)
 
-    assert found == News()
+    assert found == ProbeNews()
 
 
 def test_what_is_still_down_when_the_database_is_back_is_told() -> None:

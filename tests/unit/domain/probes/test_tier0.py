@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from claudeops.domain.probes.probe import Probe, Standing, State
-from claudeops.domain.probes.tier0 import Gate, ModelVerdict, Need, gate, table
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing
+from claudeops.domain.probes.tier0 import ModelVerdict, Need, Tier0Gate, gate, table
 from claudeops.domain.sessions import DecisionReason
 from support.probes import NOON, probe, standing
 
@@ -20,7 +20,7 @@ HEALTHY = ModelVerdict(reason=DecisionReason.HEALTHY, looked_from=LOOKED)
 
 def up(**changes: object) -> Standing:
     """Return how a probe stands that has been up since long before the verdict, and was looked at at noon."""
-    plain = standing(State.UP, NOON - timedelta(days=3), last_checked_at=NOON)
+    plain = standing(ProbeState.UP, NOON - timedelta(days=3), last_checked_at=NOON)
     return replace(plain, **changes)  # type: ignore[arg-type]  # a test names its fields
 
 
@@ -32,7 +32,7 @@ def asked(
     verdict: ModelVerdict | None = HEALTHY,
     now: datetime = NOON,
     other_names: Mapping[str, str] | None = None,
-) -> Gate:
+) -> Tier0Gate:
     known = {"shop": up(), "db": up(), **(standings or {})}
     return gate(
         probes,
@@ -55,10 +55,10 @@ def test_an_unchanged_estate_needs_no_model() -> None:
 @pytest.mark.parametrize(
     ("standings", "need", "sentence"),
     [
-        ({"db": standing(State.DOWN)}, Need.NOT_UP, "the probe db is down"),
-        ({"db": standing(State.DEGRADED)}, Need.NOT_UP, "the probe db is degraded"),
-        ({"db": standing(State.FLAPPING)}, Need.NOT_UP, "the probe db is flapping"),
-        ({"db": standing(State.SILENCED, beneath=State.UP)}, Need.NOT_UP, "the probe db is silenced"),
+        ({"db": standing(ProbeState.DOWN)}, Need.NOT_UP, "the probe db is down"),
+        ({"db": standing(ProbeState.DEGRADED)}, Need.NOT_UP, "the probe db is degraded"),
+        ({"db": standing(ProbeState.FLAPPING)}, Need.NOT_UP, "the probe db is flapping"),
+        ({"db": standing(ProbeState.SILENCED, beneath=ProbeState.UP)}, Need.NOT_UP, "the probe db is silenced"),
         ({"db": Standing()}, Need.NOT_UP, "the probe db is unknown"),
         ({"db": up(failures=1)}, Need.WAVERING, "the last looks of the probe db disagree"),
         ({"db": up(blind=1)}, Need.WAVERING, "the last looks of the probe db disagree"),
@@ -69,7 +69,7 @@ def test_an_unchanged_estate_needs_no_model() -> None:
     ],
 )
 def test_a_probe_that_cannot_answer_needs_a_model(standings: dict[str, Standing], need: Need, sentence: str) -> None:
-    assert asked(standings) == Gate(need=need, sentence=sentence)
+    assert asked(standings) == Tier0Gate(need=need, sentence=sentence)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_without_a_verdict_or_a_probe_a_model_looks() -> None:
 def test_a_service_that_no_probe_looks_at_needs_a_model() -> None:
     found = asked(expected=("shop", "db", "mail"))
 
-    assert found == Gate(need=Need.UNWATCHED, sentence="no probe looks at mail")
+    assert found == Tier0Gate(need=Need.UNWATCHED, sentence="no probe looks at mail")
     assert asked(expected=("shop", "db", "mail"), other_names={"Mail": "Shop"}).may_skip
 
 
@@ -107,8 +107,8 @@ def test_the_table_shows_the_unwell_first() -> None:
     probes = [probe(name) for name in ("a", "b", "c", "d")]
     standings = {
         "a": up(latency_ms=12.4),
-        "b": standing(State.DOWN, NOON - timedelta(minutes=3), explained_by="d"),
-        "d": standing(State.DEGRADED, NOON - timedelta(hours=30), detail="expires\nin 9 days | x"),
+        "b": standing(ProbeState.DOWN, NOON - timedelta(minutes=3), explained_by="d"),
+        "d": standing(ProbeState.DEGRADED, NOON - timedelta(hours=30), detail="expires\nin 9 days | x"),
     }
 
     assert table(probes, standings, now=NOON) == (
@@ -122,7 +122,7 @@ def test_the_table_shows_the_unwell_first() -> None:
 
 def test_the_services_that_a_session_is_about_stand_before_the_unwell() -> None:
     probes = [probe("a"), probe("b"), probe("c", service="Shop")]
-    standings = {"a": standing(State.DOWN), "b": up(), "c": up()}
+    standings = {"a": standing(ProbeState.DOWN), "b": up(), "c": up()}
 
     rows = table(probes, standings, now=NOON, about=("basket", "B"), other_names={"Basket": "shop"})
 
@@ -131,7 +131,7 @@ def test_the_services_that_a_session_is_about_stand_before_the_unwell() -> None:
 
 def test_no_secret_stands_in_the_table_and_no_part_of_one_that_was_cut() -> None:
     secret = "s3cr3t" * 10
-    standings = {"a": standing(State.DOWN, detail="x" * 140 + secret)}
+    standings = {"a": standing(ProbeState.DOWN, detail="x" * 140 + secret)}
 
     _, row = table([probe("a")], standings, now=NOON, redact=lambda text: text.replace(secret, "(redacted)"))
 
@@ -145,7 +145,7 @@ def test_without_probes_there_is_no_table() -> None:
 
 def test_the_table_is_bounded_and_says_what_it_leaves_out() -> None:
     probes = [probe(f"p{count:04}") for count in range(1000)]
-    standings = {each.name: up(detail="x" * 500) for each in probes} | {"p0999": standing(State.DOWN)}
+    standings = {each.name: up(detail="x" * 500) for each in probes} | {"p0999": standing(ProbeState.DOWN)}
     rows = table(probes, standings, now=NOON)
 
     assert len(rows) == 62

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.looks import Look, address_of, addresses_in
+from claudeops.domain.looks import EvidenceLook, address_of, addresses_in
 from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
-    Names,
+    KnownServices,
     PastCheck,
     Proof,
     Statement,
@@ -35,26 +35,26 @@ def end(name: str, *, failed: bool = False) -> ToolEnd:
     return ToolEnd(tool_use_id=name, ended_at=NOW, is_error=failed)
 
 
-def at(*names: str, after: int = 1) -> Look:
-    return Look(names=frozenset(names), results_before=after)
+def at(*names: str, after: int = 1) -> EvidenceLook:
+    return EvidenceLook(names=frozenset(names), results_before=after)
 
 
-def asking(url: str, after: int = 1) -> Look:
+def asking(url: str, after: int = 1) -> EvidenceLook:
     address = address_of(url)
     assert address is not None
-    return Look(addresses=frozenset({address}), results_before=after)
+    return EvidenceLook(addresses=frozenset({address}), results_before=after)
 
 
 def weighed(
     said: Report,
-    *looks: Look,
+    *looks: EvidenceLook,
     ends: Sequence[ToolEnd] = (end("act"),),
     actions: Sequence[TakenAction] = (RESTART,),
     before: Background = NOTHING_BEFORE,
     other_names: Mapping[str, str] | None = None,
     expected: Sequence[str] = (),
 ) -> Proof:
-    names = Names(other_names or {})
+    names = KnownServices(other_names or {})
     return weigh(said, looks=looks, ends=ends, actions=actions, before=before, names=names, expected=expected)
 
 
@@ -77,7 +77,7 @@ def test_a_look_at_the_service_after_its_restart_is_proof() -> None:
         pytest.param((at("shop", after=0), at("photos"), at()), id="all of these"),
     ],
 )
-def test_what_is_no_look_at_the_service_after_its_restart_proves_nothing(looks: tuple[Look, ...]) -> None:
+def test_what_is_no_look_at_the_service_after_its_restart_proves_nothing(looks: tuple[EvidenceLook, ...]) -> None:
     proof = weighed(FINE, *looks)
 
     assert proof.lacks == ("no look at shop came back after the last action",)
@@ -238,7 +238,9 @@ def past(session: int, service: str, status: ServiceStatus, detail: str | None =
 
 
 def left(checks: Sequence[PastCheck] = (), actions: Sequence[tuple[int, str]] = ()) -> Background:
-    return background(checks=checks, actions=actions, handovers=(), request=None, names=Names({"store": "shop"}))
+    return background(
+        checks=checks, actions=actions, handovers=(), request=None, names=KnownServices({"store": "shop"})
+    )
 
 
 def test_what_an_earlier_session_acted_on_is_open_until_a_session_showed_it_well() -> None:
@@ -282,7 +284,7 @@ def test_everything_that_was_told_in_the_chain_is_kept() -> None:
         actions=(),
         handovers=[Handover(reason="", findings="", failed_checks=("shop: 502",))],
         request="look at the shop",
-        names=Names({}),
+        names=KnownServices({}),
     )
 
     assert known.statements == (

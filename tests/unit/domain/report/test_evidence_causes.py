@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.looks import Look, address_of
-from claudeops.domain.probes.probe import ProbeSight, State
+from claudeops.domain.looks import EvidenceLook, address_of
+from claudeops.domain.probes.probe import ProbeSight, ProbeState
 from claudeops.domain.report.evidence import (
     Background,
-    Cause,
-    Names,
+    ChainCause,
+    KnownServices,
     PastCheck,
     Proof,
     Statement,
@@ -25,25 +25,25 @@ from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from support.store_values import NOW, after, check, report
 
-AROUND = Look()
+AROUND = EvidenceLook()
 HEALTHY, DEGRADED, DOWN = ServiceStatus.HEALTHY, ServiceStatus.DEGRADED, ServiceStatus.DOWN
 OTHER_NAMES = {"onlineshop": "shop", "web1/front": "front"}
 
 
-def at(*names: str, after: int = 0) -> Look:
-    return Look(names=frozenset(names), results_before=after)
+def at(*names: str, after: int = 0) -> EvidenceLook:
+    return EvidenceLook(names=frozenset(names), results_before=after)
 
 
-def asking(url: str) -> Look:
+def asking(url: str) -> EvidenceLook:
     address = address_of(url)
     assert address is not None
-    return Look(addresses=frozenset({address}))
+    return EvidenceLook(addresses=frozenset({address}))
 
 
 def weighed(
     causes: Sequence[str],
     checks: Sequence[ServiceCheck],
-    *looks: Look,
+    *looks: EvidenceLook,
     statements: Sequence[Statement] = (),
     probes: Sequence[ProbeSight] = (),
     actions: Sequence[TakenAction] = (),
@@ -55,7 +55,7 @@ def weighed(
         ends=[ToolEnd(tool_use_id=action.tool_use_id, ended_at=NOW, is_error=False) for action in actions],
         actions=actions,
         before=Background(causes=tuple(causes), statements=tuple(statements)),
-        names=Names(other_names),
+        names=KnownServices(other_names),
         probes=probes,
         began_at=NOW,
     )
@@ -81,7 +81,7 @@ def weighed(
         pytest.param("10.0.0.5:8080", "10.0.0.5:8080", asking("http://10.0.0.5:8080/"), id="an alert about an address"),
     ],
 )
-def test_a_look_at_the_service_by_any_of_its_names_is_proof(cause: str, said: str, look: Look) -> None:
+def test_a_look_at_the_service_by_any_of_its_names_is_proof(cause: str, said: str, look: EvidenceLook) -> None:
     proof = weighed([cause], [check(said)], AROUND, look)
     assert (proof.lacks, proof.services, proof.unproven) == ((), (), frozenset())
 
@@ -96,7 +96,7 @@ def test_a_look_at_the_service_by_any_of_its_names_is_proof(cause: str, said: st
         pytest.param(at("namespace:stage/shop"), id="the service of that name in another namespace"),
     ],
 )
-def test_healthy_without_a_look_at_the_service_is_no_proof(look: Look) -> None:
+def test_healthy_without_a_look_at_the_service_is_no_proof(look: EvidenceLook) -> None:
     proof = weighed(["prod/shop"], [check("prod/shop"), check("web")], look, at("web"))
 
     assert proof.lacks == ("no look at prod/shop came back without an error",)
@@ -147,8 +147,8 @@ def causes_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def test_what_the_estate_tells_apart_stays_apart() -> None:
-    assert Meanings(["web1/front"], Names(OTHER_NAMES)).of("front") == ("web1/front",)
-    assert Meanings(["shop"], Names({"web1/shop": "front"})).of("web1/shop") == ()
+    assert Meanings(["web1/front"], KnownServices(OTHER_NAMES)).of("front") == ("web1/front",)
+    assert Meanings(["shop"], KnownServices({"web1/shop": "front"})).of("web1/shop") == ()
 
 
 def test_degraded_and_no_wish_for_the_next_tier_is_no_proof_of_health() -> None:
@@ -188,7 +188,9 @@ def test_after_an_action_by_a_fuller_name_an_earlier_look_by_the_shorter_one_is_
 def test_a_probe_that_answered_since_the_session_began_is_a_look(probe: str, *, is_proof: bool) -> None:
     def sight(minutes: float) -> ProbeSight:
         seen = after(minutes=minutes)
-        return ProbeSight(probe="page", service=probe, state=State.UP, began_at=seen, failed=False, healthy_since=seen)
+        return ProbeSight(
+            probe="page", service=probe, state=ProbeState.UP, began_at=seen, failed=False, healthy_since=seen
+        )
 
     assert (weighed(["shop"], [check("shop")], AROUND, probes=[sight(1)]).lacks == ()) is is_proof
     assert weighed(["shop"], [check("shop")], AROUND, probes=[sight(-1)]).lacks != ()
@@ -209,10 +211,15 @@ def test_services_that_were_looked_at_are_known() -> None:
 # --- what an earlier session has shown --------------------------------------------------------------------
 
 
-def left(*causes: Cause, checks: Sequence[PastCheck] = (), actions: Sequence[tuple[int, str]] = ()) -> Background:
+def left(*causes: ChainCause, checks: Sequence[PastCheck] = (), actions: Sequence[tuple[int, str]] = ()) -> Background:
     handover = Handover(reason="r", findings="f")
     return background(
-        checks=checks, actions=actions, handovers=[handover], request=None, names=Names(OTHER_NAMES), causes=causes
+        checks=checks,
+        actions=actions,
+        handovers=[handover],
+        request=None,
+        names=KnownServices(OTHER_NAMES),
+        causes=causes,
     )
 
 
@@ -220,7 +227,7 @@ def past(service: str, status: ServiceStatus = HEALTHY, *, session: int = 1, min
     return PastCheck(session_id=session, service=service, status=status, detail=None, at=after(minutes=minutes))
 
 
-SHOP = Cause(service="shop", since=NOW)
+SHOP = ChainCause(service="shop", since=NOW)
 
 
 @pytest.mark.parametrize(
@@ -246,17 +253,17 @@ def test_what_an_earlier_session_of_the_chain_has_shown_need_not_be_shown_again(
 
 
 def test_a_service_that_is_named_by_alert_and_request_counts_once_since_its_latest_alert() -> None:
-    again = Cause(service="ONLINESHOP", since=after(minutes=10))
-    assert len(left(Cause(service="shop"), SHOP, again).causes) == 1
-    assert left(Cause(service="shop"), SHOP, again, checks=[past("shop")]).causes != ()
-    assert left(Cause(service="shop"), checks=[past("shop")]).causes == ()
+    again = ChainCause(service="ONLINESHOP", since=after(minutes=10))
+    assert len(left(ChainCause(service="shop"), SHOP, again).causes) == 1
+    assert left(ChainCause(service="shop"), SHOP, again, checks=[past("shop")]).causes != ()
+    assert left(ChainCause(service="shop"), checks=[past("shop")]).causes == ()
 
 
 # --- a host ------------------------------------------------------------------------------------------------------
 
 
-def on(*hosts: str, names: Sequence[str] = ()) -> Look:
-    return Look(hosts=frozenset(hosts), names=frozenset(names))
+def on(*hosts: str, names: Sequence[str] = ()) -> EvidenceLook:
+    return EvidenceLook(hosts=frozenset(hosts), names=frozenset(names))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +276,7 @@ def on(*hosts: str, names: Sequence[str] = ()) -> Look:
     ],
 )
 def test_a_look_that_ran_on_a_host_is_one_at_the_host_that_the_chain_is_about(
-    cause: str, said: str, look: Look
+    cause: str, said: str, look: EvidenceLook
 ) -> None:
     proof = weighed([cause], [check(said)], look)
     assert (proof.lacks, proof.unproven) == ((), frozenset())
@@ -280,7 +287,7 @@ def test_a_look_on_a_host_is_none_at_another_one_or_at_what_was_acted_upon() -> 
     assert weighed(["nas"], [check("nas")], on("web1")).services == ("nas",)
     assert weighed(["nas/web"], [check("nas/web")], on("nas")).services == ("nas/web",)
     restart = TakenAction(kind="restart", service="nas", tool_use_id="act")
-    late = Look(hosts=frozenset({"nas"}), results_before=1)
+    late = EvidenceLook(hosts=frozenset({"nas"}), results_before=1)
     assert weighed(["nas"], [check("nas")], late, actions=[restart]).services == ("nas",)
     assert weighed([], [check("nas")], on("nas")).looked_at == frozenset()
 

@@ -7,11 +7,11 @@ from datetime import datetime
 import pytest
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.probes.probe import ProbeSight, State
+from claudeops.domain.probes.probe import ProbeSight, ProbeState
 from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
-    Names,
+    KnownServices,
     Proof,
     TakenAction,
     seen_by_probes,
@@ -25,14 +25,14 @@ FINE = report(check("shop"))
 
 
 def sight(
-    state: State = State.UP,
+    state: ProbeState = ProbeState.UP,
     *,
     at: datetime = NOW,
     failed: bool | None = None,
     service: str = "Shop",
     name: str = "page",
 ) -> ProbeSight:
-    is_up = state is State.UP
+    is_up = state is ProbeState.UP
     return ProbeSight(
         probe=name,
         service=service,
@@ -51,7 +51,7 @@ def weighed(said: Report, *probes: ProbeSight, acted: bool = True, before: Backg
         ends=(end,) if acted else (),
         actions=(RESTART,) if acted else (),
         before=before,
-        names=Names({"store": "shop"}),
+        names=KnownServices({"store": "shop"}),
         probes=probes,
         began_at=NOW,
     )
@@ -66,8 +66,8 @@ def test_a_probe_that_sees_the_service_up_after_the_restart_is_proof() -> None:
     "seen",
     [
         pytest.param(sight(at=after(minutes=4)), id="it looked before the restart had ended"),
-        pytest.param(sight(State.DOWN, at=after(minutes=6), failed=False), id="one look is not yet up"),
-        pytest.param(sight(State.UNKNOWN, at=after(minutes=6)), id="it does not know"),
+        pytest.param(sight(ProbeState.DOWN, at=after(minutes=6), failed=False), id="one look is not yet up"),
+        pytest.param(sight(ProbeState.UNKNOWN, at=after(minutes=6)), id="it does not know"),
         pytest.param(sight(at=after(minutes=6), service="photos"), id="it looks at another service"),
     ],
 )
@@ -76,24 +76,24 @@ def test_other_probes_prove_nothing(seen: ProbeSight) -> None:
 
 
 def test_a_probe_that_sees_the_service_down_contradicts_the_report() -> None:
-    proof = weighed(FINE, sight(State.DOWN, at=after(minutes=1)), acted=False)
+    proof = weighed(FINE, sight(ProbeState.DOWN, at=after(minutes=1)), acted=False)
     assert proof.lacks == ("the probe page sees shop down",)
     assert proof.services == ("shop",)
     assert proof.doubts("store")
 
 
 def test_a_probe_that_looked_before_the_restart_contradicts_nothing() -> None:
-    proof = weighed(FINE, sight(State.DOWN, at=after(minutes=4)), sight(at=after(minutes=6), name="port"))
+    proof = weighed(FINE, sight(ProbeState.DOWN, at=after(minutes=4)), sight(at=after(minutes=6), name="port"))
     assert proof.lacks == ()
 
 
 def test_a_probe_whose_latest_look_worked_contradicts_nothing() -> None:
-    assert weighed(FINE, sight(State.DOWN, failed=False), acted=False).lacks == ()
+    assert weighed(FINE, sight(ProbeState.DOWN, failed=False), acted=False).lacks == ()
 
 
 @pytest.mark.parametrize("status", [ServiceStatus.DOWN, ServiceStatus.DEGRADED])
 def test_only_who_says_healthy_is_contradicted(status: ServiceStatus) -> None:
-    assert weighed(report(check("shop", status)), sight(State.DOWN), acted=False).lacks == ()
+    assert weighed(report(check("shop", status)), sight(ProbeState.DOWN), acted=False).lacks == ()
 
 
 def test_what_an_earlier_session_did_is_proven_by_a_probe_that_looked_since_this_one_began() -> None:
@@ -103,8 +103,8 @@ def test_what_an_earlier_session_did_is_proven_by_a_probe_that_looked_since_this
 
 
 def test_all_probes_of_a_service_must_agree_that_it_is_healthy() -> None:
-    up, down = sight(at=after(minutes=1)), sight(State.DOWN, at=after(minutes=2), name="port")
-    wavering = sight(State.DEGRADED, at=after(minutes=2), failed=False, name="port")
+    up, down = sight(at=after(minutes=1)), sight(ProbeState.DOWN, at=after(minutes=2), name="port")
+    wavering = sight(ProbeState.DEGRADED, at=after(minutes=2), failed=False, name="port")
     assert seen_by_probes([up]) == (ServiceStatus.HEALTHY, after(minutes=1))
     assert seen_by_probes([up, down]) == (ServiceStatus.DOWN, after(minutes=2))
     assert seen_by_probes([up, wavering]) is None

@@ -9,11 +9,11 @@ from typing import Final
 import pytest
 
 from claudeops.domain.schedules import NEVER, Cron, Interval, Schedule, fires_at
-from claudeops.domain.schedules.plan import LastFire, Plan, SkipReason, last_due, request, session_of, why_not
+from claudeops.domain.schedules.plan import LastFire, SchedulePlan, SkipReason, last_due, request, session_of, why_not
 from claudeops.domain.schedules.windows import read_window
 from claudeops.domain.sessions import NewSession, Trigger
 
-HOURLY: Final = Plan(schedule=Schedule(name="hourly", cadence=Interval(seconds=3600)))
+HOURLY: Final = SchedulePlan(schedule=Schedule(name="hourly", cadence=Interval(seconds=3600)))
 NEW: Final = NewSession(tier=1, trigger=Trigger.SCHEDULED, model="haiku")
 
 

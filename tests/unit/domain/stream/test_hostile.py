@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.chains.outcome import Exit, StopCause
+from claudeops.domain.chains.outcome import ProcessExit, StopCause
 from claudeops.wording.live import Viewpoint, summaries
 from support.damage import confused, damaged
 from support.streams import RECORDINGS, judged, read, read_bytes
@@ -56,7 +56,7 @@ frames = st.builds(
     st.dictionaries(st.sampled_from(KEYS), values, max_size=6),
 )
 exits = st.builds(
-    Exit,
+    ProcessExit,
     code=st.none() | st.integers(min_value=-64, max_value=255),
     stop=st.none() | st.sampled_from(StopCause),
     spawn_error=st.none() | st.text(max_size=5),
@@ -77,7 +77,7 @@ def swallow(stream: bytes) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(frames, max_size=4), exits, st.booleans())
-def test_no_frame_raises(lines: list[dict[str, Any]], exited: Exit, has_report: bool) -> None:
+def test_no_frame_raises(lines: list[dict[str, Any]], exited: ProcessExit, has_report: bool) -> None:
     reading = read(*(json.dumps(line) for line in lines))
     judged(reading.transcript, exited, has_report=has_report)
     summaries(reading.events, VIEW)

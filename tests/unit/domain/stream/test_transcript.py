@@ -10,9 +10,9 @@ from claudeops.formats.stream import (
     RETAINED_BYTES,
     Control,
     ControlKind,
-    Frame,
     LineMalformed,
     Other,
+    StreamFrame,
     TextSaid,
     TextStreamed,
     ToolEnded,
@@ -122,7 +122,7 @@ def test_snapshot_does_not_change_when_more_comes() -> None:
 
 def feed(builder: TranscriptBuilder, *bodies: dict[str, Any], size: int = 100) -> None:
     for body in bodies:
-        builder.feed(Frame(type=body["type"], subtype=body.get("subtype", ""), body=body, size=size))
+        builder.feed(StreamFrame(type=body["type"], subtype=body.get("subtype", ""), body=body, size=size))
 
 
 # --- text ---------------------------------------------------------------------------------------------

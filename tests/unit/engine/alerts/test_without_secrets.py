@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.alerts.alert import Alert, Delivery, Said, Unparsed
-from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
+from claudeops.domain.events import EventLevel
 from claudeops.engine.alerts.intake import without_secrets
 from claudeops.formats.senders import read
 from claudeops.text.redact import MASK, Redactor
@@ -26,17 +26,22 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 def alert(fingerprint: str = "f", name: str = "Down", **labels: str) -> Alert:
     return Alert(
-        fingerprint=fingerprint, said=Said.FIRING, name=name, service="shop", severity=Level.CRITICAL, labels=labels
+        fingerprint=fingerprint,
+        said=Said.FIRING,
+        name=name,
+        service="shop",
+        severity=EventLevel.CRITICAL,
+        labels=labels,
     )
 
 
-def delivery(*alerts: Alert, group_key: str = "") -> Delivery:
-    return Delivery(source="am", key="k", alerts=alerts, group_key=group_key)
+def delivery(*alerts: Alert, group_key: str = "") -> SenderBody:
+    return SenderBody(source="am", key="k", alerts=alerts, group_key=group_key)
 
 
-def cleaned(said: Delivery, redact: Callable[[str], str] = REDACT) -> Delivery:
+def cleaned(said: SenderBody, redact: Callable[[str], str] = REDACT) -> SenderBody:
     found = without_secrets(said, redact)
-    assert isinstance(found, Delivery)
+    assert isinstance(found, SenderBody)
     return found
 
 
@@ -55,7 +60,7 @@ def test_no_part_of_an_alert_keeps_a_secret(secret: str) -> None:
     assert REDACT(repr(found)) == repr(found)
     assert MASK in found.alerts[0].name
     assert found.alerts[0].labels["job"] == "a"
-    assert found.alerts[0].severity is Level.CRITICAL
+    assert found.alerts[0].severity is EventLevel.CRITICAL
 
 
 def test_what_holds_no_secret_stays_as_it_is() -> None:
@@ -74,8 +79,8 @@ def test_why_a_body_could_not_be_read_keeps_no_secret() -> None:
 def test_an_alert_with_a_secret_in_its_identity_is_still_one_alert_and_another_is_another(place: str) -> None:
     def said(word: str, state: str) -> Alert:
         body = json.dumps({"alerts": [{"name": "Down", "status": state, place: f"host-{word}"}]}).encode()
-        found = read(Source(name="s", kind=SenderKind.GENERIC), body, received_at=NOW)
-        assert isinstance(found, Delivery)
+        found = read(AlertSource(name="s", kind=SenderKind.GENERIC), body, received_at=NOW)
+        assert isinstance(found, SenderBody)
         return cleaned(found).alerts[0]
 
     first, over, other = said(KEY, "firing"), said(KEY, "resolved"), said(f"{KEY}b", "firing")

@@ -6,8 +6,8 @@ import h11
 import pytest
 
 from claudeops.engine.cell.headers.heads import (
-    Hosts,
-    Refusal,
+    HeaderHosts,
+    HeaderRefusal,
     ends_connection,
     is_unreadable,
     refusal,
@@ -17,7 +17,7 @@ from claudeops.engine.cell.headers.heads import (
 from claudeops.formats.network.headers import SecretHeader
 
 HEADER = SecretHeader(host="a.example", port=8443, name="X-Api-Key", value="hush-hush", secrets=("hush-hush",))
-HOSTS = Hosts(headers=(HEADER,), others=frozenset({"b.example"}), port=8443, tls=True)
+HOSTS = HeaderHosts(headers=(HEADER,), others=frozenset({"b.example"}), port=8443, tls=True)
 
 
 def request(
@@ -45,15 +45,15 @@ def test_the_named_host_is_known_in_every_spelling(host: str) -> None:
 )
 def test_any_other_host_is_refused(host: str) -> None:
     found = refusal(request(host=host), HOSTS, "a.example")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, HeaderRefusal)
     assert "a.example" in found.sentence
 
 
 def test_without_tls_another_host_that_is_listed_is_sent_on_without_the_header() -> None:
-    plain = Hosts(headers=(HEADER,), others=frozenset({"b.example"}), port=80, tls=False)
+    plain = HeaderHosts(headers=(HEADER,), others=frozenset({"b.example"}), port=80, tls=False)
     assert refusal(request(host="b.example"), plain, None) == "b.example"
     assert plain.of("b.example") == ()
-    assert isinstance(refusal(request(host="c.example"), plain, None), Refusal)
+    assert isinstance(refusal(request(host="c.example"), plain, None), HeaderRefusal)
 
 
 def test_what_goes_out_has_the_secret_in_place_of_the_sessions_own_value_and_nothing_of_one_hop() -> None:

@@ -14,7 +14,7 @@ import pytest
 from claudeops.domain.network.destination import Destination, at_ports
 from claudeops.engine.cell.own_network import (
     MOST_SOCKETS,
-    Names,
+    NameLookup,
     Network,
     hosts_file,
     look_up,
@@ -45,11 +45,11 @@ class Zone:
             raise answer
         return answer
 
-    def names(self) -> Names:
-        return Names(self, monotonic=lambda: self.now)
+    def names(self) -> NameLookup:
+        return NameLookup(self, monotonic=lambda: self.now)
 
 
-def names(**answers: tuple[str, ...]) -> Names:
+def names(**answers: tuple[str, ...]) -> NameLookup:
     return Zone({name.replace("_", "."): found for name, found in answers.items()}).names()
 
 
@@ -59,7 +59,7 @@ def names(**answers: tuple[str, ...]) -> Names:
 async def test_the_machines_resolver_knows_numbers_and_itself_and_nothing_that_is_no_name() -> None:
     assert look_up("127.0.0.1") == ("127.0.0.1",)
     assert set(look_up("localhost")) <= {"127.0.0.1", "::1"}
-    found = await Names().addresses(["localhost", "a..b", "x" * 70, "127.0.0.9"])
+    found = await NameLookup().addresses(["localhost", "a..b", "x" * 70, "127.0.0.9"])
     assert set(found) == {"localhost", "127.0.0.9"}
 
 
@@ -133,7 +133,7 @@ async def test_sockets_are_bounded_and_named_ports_come_first() -> None:
 
 
 @contextmanager
-def hanging(*names: str, answers: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Names, threading.Event]]:
+def hanging(*names: str, answers: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[NameLookup, threading.Event]]:
     """Yield names of which some answer only after the event."""
     free = threading.Event()
 
@@ -143,7 +143,7 @@ def hanging(*names: str, answers: Mapping[str, tuple[str, ...]]) -> Iterator[tup
         return answers[name]
 
     try:
-        yield Names(look, seconds=0.2), free
+        yield NameLookup(look, seconds=0.2), free
     finally:
         free.set()
 

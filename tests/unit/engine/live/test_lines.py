@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.calls import Held, VerdictKind
-from claudeops.domain.events import Level
+from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.events import EventLevel
 from claudeops.domain.live import (
     ActionFollowedUp,
     AssistantSaid,
@@ -23,7 +23,7 @@ from claudeops.domain.live import (
     SessionEnded,
 )
 from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
-from claudeops.engine.live.lines import MEANINGS, Lines, escaped
+from claudeops.engine.live.lines import MEANINGS, LiveLines, escaped
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -101,7 +101,7 @@ def test_a_session_reads_like_a_story() -> None:
         judged("b", "Running: reboot...", VerdictKind.DENY, "nobody may"),
         answered("b", "nobody may", is_error=True),
         ResultCame(at=AT, session_id=7, chain=7, tier=2, is_error=False, cost_usd=0.0123, num_turns=1),
-        EventRaised(at=AT, level=Level.CRITICAL, service="web", message="was down", session_id=7),
+        EventRaised(at=AT, level=EventLevel.CRITICAL, service="web", message="was down", session_id=7),
         over(),
     ) == [
         "tier 2  starts    session 7 · sonnet · escalation  (web answers 502)",
@@ -145,7 +145,7 @@ def test_a_second_try_is_no_handover() -> None:
 
 
 def test_an_event_of_no_known_session_is_the_daemons() -> None:
-    (line,) = plain(EventRaised(at=AT, level=Level.WARNING, message="disk is nearly full"))
+    (line,) = plain(EventRaised(at=AT, level=EventLevel.WARNING, message="disk is nearly full"))
 
     assert line == "daemon  warning   disk is nearly full"
 
@@ -175,7 +175,7 @@ def test_nothing_that_a_terminal_obeys_gets_through_but_it_is_seen(hostile: str)
         judged("a", f"Running: {text}..."),
         judged("b", "Running: x...", VerdictKind.DENY, text),
         answered("a", text),
-        EventRaised(at=AT, level=Level.INFO, service=text, message=text),
+        EventRaised(at=AT, level=EventLevel.INFO, service=text, message=text),
         over(summary=text, error=text),
     ]
     for fact in facts:
@@ -216,7 +216,7 @@ def test_a_stream_that_is_gone_is_given_up() -> None:
 
 
 def test_what_goes_on_is_known_between_the_lines() -> None:
-    lines = Lines()
+    lines = LiveLines()
     seen = []
     for fact in (began(), judged("a", "Running: curl web..."), answered("a", "ok"), over()):
         lines.of(fact)
@@ -226,7 +226,7 @@ def test_what_goes_on_is_known_between_the_lines() -> None:
 
 
 def test_a_wait_for_a_person_is_told_while_it_lasts() -> None:
-    lines = Lines()
+    lines = LiveLines()
     asks = judged("a", "Running: python3 -c x...", VerdictKind.ASK, "inline code")
 
     assert [(line.label, line.body) for line in lines.of(asks)] == [("asks", "Running: python3 -c x")]
@@ -236,21 +236,21 @@ def test_a_wait_for_a_person_is_told_while_it_lasts() -> None:
 @pytest.mark.parametrize(
     ("held", "label", "says"),
     [
-        (Held.HELD, "held", "well by the look of 2026-01-02 03:04 UTC"),
-        (Held.RELAPSED, "relapsed", "did not hold, by the look of 2026-01-02 03:04 UTC"),
-        (Held.UNKNOWN, "unknown", "whether it held was not to be seen at 2026-01-02 03:04 UTC"),
+        (Rechecked.HELD, "held", "well by the look of 2026-01-02 03:04 UTC"),
+        (Rechecked.RELAPSED, "relapsed", "did not hold, by the look of 2026-01-02 03:04 UTC"),
+        (Rechecked.UNKNOWN, "unknown", "whether it held was not to be seen at 2026-01-02 03:04 UTC"),
         (None, "later", "looked at again from 2026-01-02 03:04 UTC on"),
     ],
 )
-def test_what_became_of_an_action_is_a_line(held: Held | None, label: str, says: str) -> None:
+def test_what_became_of_an_action_is_a_line(held: Rechecked | None, label: str, says: str) -> None:
     fact = ActionFollowedUp(at=AT, session_id=7, chain=7, tier=2, action="restart", service="web\x1b[2J", held=held)
-    (line,) = Lines().of(fact)
+    (line,) = LiveLines().of(fact)
     assert (line.tag, line.label, line.body) == ("tier 2", label, f"restart of web\\x1b[2J: {says}")
 
 
 def test_of_sessions_side_by_side_each_line_says_whose_it_is() -> None:
     of_other = AssistantSaid(at=AT, session_id=9, chain=9, tier=2, text="me too")
-    event = EventRaised(at=AT, level=Level.INFO, message="x", session_id=9)
+    event = EventRaised(at=AT, level=EventLevel.INFO, message="x", session_id=9)
     end = over(session_id=9, summary=None)
 
     lines = plain(began(), began(session_id=9), of_other, event, end, judged("a", "Running: x..."))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.estate.estate import Estate, Manifest, Service, Source
+from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.engine.session.knowledge import services_of
 from support.store_values import running
 
-SOURCE = Source(path="home/CLAUDE-OPS.md", line=1)
+SOURCE = StatementSource(path="home/CLAUDE-OPS.md", line=1)
 ESTATE = Estate(
     manifests=(
         Manifest(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.estate.estate import Service, Source
+from claudeops.domain.estate.estate import Service, StatementSource
 from claudeops.formats.estate.rules import (
-    Names,
+    ManifestNames,
     cell_forbids,
     forbids,
     heads_prohibitions,
@@ -16,7 +16,7 @@ from claudeops.formats.estate.rules import (
     reads_as_prohibition,
 )
 
-SOURCE = Source(path="r/CLAUDE-OPS.md", line=1)
+SOURCE = StatementSource(path="r/CLAUDE-OPS.md", line=1)
 SERVICES = [
     Service(name="shop", host="web1", source=SOURCE),
     Service(name="orders-db", kind="postgres", host="db1", aliases=("pg-main",), source=SOURCE),
@@ -24,7 +24,7 @@ SERVICES = [
     Service(name="payroll", host="web2", source=SOURCE),
     Service(name="Payment API", source=SOURCE),
 ]
-NAMES = Names(SERVICES)
+NAMES = ManifestNames(SERVICES)
 
 # --- words in what belongs to one service -------------------------------------------------------------
 
@@ -308,7 +308,7 @@ def test_a_rule_about_an_action_that_is_not_enforced_is_named(text: str) -> None
     ],
 )
 def test_below_never_a_rule_needs_no_never(text: str, expected: str) -> None:
-    names = Names([*SERVICES, *(Service(name=name, source=SOURCE) for name in ("stop-it", "no_stop"))])
+    names = ManifestNames([*SERVICES, *(Service(name=name, source=SOURCE) for name in ("stop-it", "no_stop"))])
     assert " ".join(read_rule(text, names, forbidden=True).services) == expected
 
 
@@ -367,7 +367,7 @@ def test_a_rule_of_a_service_is_about_it_and_about_those_that_it_names_too() -> 
 
 
 def test_a_service_that_is_called_like_an_action_hides_no_other() -> None:
-    names = Names([Service(name="Restart", source=SOURCE), Service(name="db", source=SOURCE)])
+    names = ManifestNames([Service(name="Restart", source=SOURCE), Service(name="db", source=SOURCE)])
     assert read_rule("never restart db", names).services == ("db",)
     assert read_rule("never restart ledger", names).services == ("ledger",)
     assert read_rule("never touch restart", names).services == ("Restart",)

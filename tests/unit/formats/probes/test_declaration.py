@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.estate.estate import Estate
-from claudeops.domain.probes.probe import HeartbeatLook, HttpLook, Probe, State, TlsLook, kind_of, target_of
+from claudeops.domain.probes.probe import HeartbeatLook, HttpLook, Probe, ProbeState, TlsLook, kind_of, target_of
 from claudeops.errors import ConfigurationError
 from claudeops.formats.probes.declaration import Declaration, read_probes, unknown_services
 from claudeops.formats.probes.keys import KINDS, Defaults, headers_of, referred
@@ -321,4 +321,4 @@ def test_a_service_that_no_manifest_knows_is_a_warning() -> None:
 def test_what_no_series_means_can_be_chosen() -> None:
     look = one(table("prometheus", LEAST["prometheus"] + '\nabsent = "down"')).look
 
-    assert getattr(look, "absent", None) is State.DOWN
+    assert getattr(look, "absent", None) is ProbeState.DOWN

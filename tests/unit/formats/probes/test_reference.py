@@ -9,16 +9,16 @@ import pytest
 
 from claudeops.domain.probes.machine import FLAPPING
 from claudeops.domain.probes.news import SETTLING
-from claudeops.domain.probes.probe import State
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.formats.probes.declaration import MOST_PROBES, read_probes
 from claudeops.formats.probes.derived import MOST_OF_REPOSITORY, MOST_PORTS
-from claudeops.formats.probes.keys import DAYS, KINDS, SECONDS, Defaults, Entry
+from claudeops.formats.probes.keys import DAYS, KINDS, SECONDS, Defaults, ProbeKeys
 from support.checkout import ROOT
 
 REFERENCE = (ROOT / "docs" / "reference" / "probes.md").read_text(encoding="utf-8")
 TABLES: dict[str, type[msgspec.Struct]] = {
     "## `[defaults]`": Defaults,
-    "## `[[probe]]`": Entry,
+    "## `[[probe]]`": ProbeKeys,
     **{f"### `{name}`": kind for name, kind in KINDS.items()},
 }
 
@@ -61,7 +61,7 @@ def test_every_kind_is_described_and_no_other() -> None:
 
 
 def test_every_state_is_described() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", section("## States"), flags=re.MULTILINE) == list(State)
+    assert re.findall(r"^\| `(\w+)` \|", section("## States"), flags=re.MULTILINE) == list(ProbeState)
 
 
 def test_the_example_can_be_used() -> None:

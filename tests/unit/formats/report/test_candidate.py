@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     Escalation,
     ExtractionMethod,
@@ -166,9 +166,14 @@ def test_a_memory_that_does_not_map_is_dropped_and_the_rest_kept(memory: dict[st
 
 @pytest.mark.parametrize(
     ("word", "level"),
-    [("warn", Level.WARNING), ("FATAL", Level.CRITICAL), ("err", Level.CRITICAL), (" failed ", Level.CRITICAL)],
+    [
+        ("warn", EventLevel.WARNING),
+        ("FATAL", EventLevel.CRITICAL),
+        ("err", EventLevel.CRITICAL),
+        (" failed ", EventLevel.CRITICAL),
+    ],
 )
-def test_levels_are_mapped_again(word: str, level: Level) -> None:
+def test_levels_are_mapped_again(word: str, level: EventLevel) -> None:
     candidate = changed(HEALTHY, events=[{"level": word, "message": "x1"}])
     assert found(structured_outputs=[candidate]).report is None  # our own schema knows three words
     extraction = found(WEAK, structured_outputs=[candidate])
@@ -182,7 +187,7 @@ def test_an_unknown_level_is_info_with_a_warning(word: object) -> None:
     candidate = changed(HEALTHY, events=[{"level": word, "message": "x1"}])
     extraction = found(WEAK, structured_outputs=[candidate])
     assert extraction.report is not None
-    assert extraction.report.events == (ReportedEvent(level=Level.INFO, message="x1"),)
+    assert extraction.report.events == (ReportedEvent(level=EventLevel.INFO, message="x1"),)
     assert extraction.warnings[0].startswith("$.events[0].level: ")
 
 

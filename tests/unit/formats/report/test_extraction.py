@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
@@ -31,7 +31,7 @@ def test_a_whole_report_is_read() -> None:
         report=Report(
             summary="The database is down.",
             escalation=Escalation(needed=True, reason="db is down", context="disk full", failed_checks=("db tcp",)),
-            events=(ReportedEvent(level=Level.CRITICAL, message="db refuses connections", service="db"),),
+            events=(ReportedEvent(level=EventLevel.CRITICAL, message="db refuses connections", service="db"),),
             memories=(ReportedMemory(service="db", category="timing", observation="takes 90 s to start"),),
             services_checked=(ServiceCheck(service="db", status=ServiceStatus.DOWN, detail="connection refused"),),
         ),
@@ -97,7 +97,7 @@ def test_markers_are_the_last_resort() -> None:
     extraction = found(main_texts=["[EVENT:warning:db] slow"], structured_outputs=[{}], result_text="API Error: 529")
     assert extraction.method is ExtractionMethod.MARKERS
     assert extraction.report is not None
-    assert extraction.report.events == (ReportedEvent(level=Level.WARNING, message="slow", service="db"),)
+    assert extraction.report.events == (ReportedEvent(level=EventLevel.WARNING, message="slow", service="db"),)
     assert extraction.report.summary == "slow"
     assert not extraction.report.escalation.needed
     assert extraction.report.services_checked == ()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
@@ -276,7 +276,7 @@ def test_arrays_as_markup_leave_the_summary_which_asks_for_the_next_tier() -> No
     assert extraction.report == Report(
         summary=told,
         escalation=Escalation(needed=True, reason=UNREADABLE, context=told),
-        events=(ReportedEvent(level=Level.WARNING, message=told),),
+        events=(ReportedEvent(level=EventLevel.WARNING, message=told),),
     )
     assert extraction.warnings[0] == f"{UNREADABLE}, only its summary is kept"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
@@ -22,7 +22,7 @@ from claudeops.domain.report.report import (
 from claudeops.formats.report.markers import Handoff, HandoffError, Markers, parse_handoff, read_markers, with_handoff
 
 
-def event(level: Level, message: str, service: str | None = None) -> ReportedEvent:
+def event(level: EventLevel, message: str, service: str | None = None) -> ReportedEvent:
     return ReportedEvent(level=level, message=message, service=service)
 
 
@@ -35,7 +35,7 @@ def found(*texts: str) -> list[ReportedEvent | ReportedMemory]:
     return [*markers.events, *markers.memories]
 
 
-INFO, WARNING, CRITICAL = Level.INFO, Level.WARNING, Level.CRITICAL
+INFO, WARNING, CRITICAL = EventLevel.INFO, EventLevel.WARNING, EventLevel.CRITICAL
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_marker_is_read(line: str, expected: list[object]) -> None:
         *((word, INFO) for word in ("info", "INFO", "ok", "notice")),
     ],
 )
-def test_levels_are_mapped(word: str, level: Level) -> None:
+def test_levels_are_mapped(word: str, level: EventLevel) -> None:
     assert found(f"[EVENT:{word}:db] x1") == [event(level, "x1", "db")]
 
 

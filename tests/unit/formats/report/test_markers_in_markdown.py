@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ExtractionMethod, ReportedEvent, ReportedMemory
 from claudeops.formats.report.extraction import extract
 from claudeops.formats.report.markers import read_markers
@@ -16,7 +16,7 @@ from claudeops.formats.report.speech import lines_of, unquoted
 from support.reports import SCHEMA
 from support.streams import DATA, read
 
-INFO, WARNING, CRITICAL = Level.INFO, Level.WARNING, Level.CRITICAL
+INFO, WARNING, CRITICAL = EventLevel.INFO, EventLevel.WARNING, EventLevel.CRITICAL
 MARKER = "[EVENT:error:web]"
 DOWN = ReportedEvent(level=CRITICAL, service="web", message="answers 502")
 
@@ -187,7 +187,7 @@ def test_what_is_no_name_of_a_service_stands_in_the_message(service: str) -> Non
         *((word, CRITICAL) for word in ("down", "DOWN", "unreachable", "crit", "alert", "emergency")),
     ],
 )
-def test_levels_that_peoples_prompts_use(word: str, level: Level) -> None:
+def test_levels_that_peoples_prompts_use(word: str, level: EventLevel) -> None:
     markers = read_markers([f"[EVENT:{word}:db] x1"])
     assert [event.level for event in markers.events] == [level]
     assert markers.warnings == ()

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Delivery, Said, Unparsed
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.alert import Said, SenderBody, Unparsed
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.formats.senders import read, storable
 from claudeops.formats.senders.bodies import is_packed, value_of
 from claudeops.formats.senders.common import MOST_ALERTS, MOST_BYTES, Unreadable
@@ -30,13 +30,13 @@ def encoded_form(text: str) -> str:
     return "".join(f"%{byte:02X}" for byte in text.encode())
 
 
-def found(kind: SenderKind, body: bytes) -> Delivery | Unparsed:
-    return read(Source(name="hc", kind=kind), body, received_at=RECEIVED)
+def found(kind: SenderKind, body: bytes) -> SenderBody | Unparsed:
+    return read(AlertSource(name="hc", kind=kind), body, received_at=RECEIVED)
 
 
-def delivered(kind: SenderKind, body: bytes) -> Delivery:
+def delivered(kind: SenderKind, body: bytes) -> SenderBody:
     said = found(kind, body)
-    assert isinstance(said, Delivery), said
+    assert isinstance(said, SenderBody), said
     return said
 
 
@@ -88,7 +88,7 @@ def test_each_level_of_packing_is_known(level: int) -> None:
 
 @pytest.mark.parametrize("packed", PACKED.values(), ids=PACKED)
 def test_what_is_kept_of_it_can_be_read_by_a_person(packed: bytes) -> None:
-    assert "nas" in storable(Source(name="g"), packed)
+    assert "nas" in storable(AlertSource(name="g"), packed)
 
 
 def test_the_same_content_is_the_same_delivery_though_it_is_packed_anew() -> None:
@@ -128,7 +128,7 @@ def test_a_byte_that_is_no_text_is_shown_and_loses_no_alert() -> None:
 def test_a_bomb_is_unpacked_as_far_as_a_body_may_be_long(bomb: bytes) -> None:
     assert len(bomb) < MOST_BYTES
     assert f"more than {MOST_BYTES} bytes when it is unpacked" in why(SenderKind.GENERIC, bomb)
-    assert len(storable(Source(name="g"), bomb)) < 200
+    assert len(storable(AlertSource(name="g"), bomb)) < 200
 
 
 def test_thousands_of_empty_members_are_not_unpacked_one_by_one() -> None:
@@ -147,7 +147,7 @@ def test_no_number_of_fields_is_a_fault_of_ours(kind: SenderKind, joint: bytes) 
         body = b"data=" + joint * times
         said = found(kind, body)
         assert "our own code" not in getattr(said, "why", "")
-        assert storable(Source(name="k", kind=kind), body)
+        assert storable(AlertSource(name="k", kind=kind), body)
 
 
 # --- what cannot be read -----------------------------------------------------------------------------------
@@ -274,11 +274,11 @@ def test_an_alert_without_a_status_is_over_when_its_end_has_passed(
 )
 @pytest.mark.parametrize("kind", SenderKind)
 def test_what_is_secret_by_its_name_is_not_kept_however_it_is_packed(kind: SenderKind, body: bytes) -> None:
-    assert "hunter2" not in storable(Source(name="g", kind=kind), body)
+    assert "hunter2" not in storable(AlertSource(name="g", kind=kind), body)
 
 
 def test_what_cannot_be_unpacked_is_kept_as_what_it_is() -> None:
-    kept = storable(Source(name="g"), b"\x1f\x8b junk")
+    kept = storable(AlertSource(name="g"), b"\x1f\x8b junk")
     assert kept == "[7 bytes: it is packed with gzip, and is damaged]"
     with pytest.raises(Unreadable):
         value_of(b"\x1f\x8b junk")

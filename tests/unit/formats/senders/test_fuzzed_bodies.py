@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claudeops.domain.alerts.alert import Delivery, Said, Unparsed
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.alert import Said, SenderBody, Unparsed
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.formats.senders import is_signed, read, storable
 from claudeops.formats.senders.common import MOST_TEXT, SKEW
 from support.doses import drawn
@@ -16,11 +16,11 @@ from support.fuzzed import fuzzed
 
 RUNS, BODIES = 20, 5_000
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
-SOURCES = {kind: Source(name=kind.value, kind=kind) for kind in SenderKind}
-NAMED = Source(name="named", kind=SenderKind.GENERIC, fingerprint=("host", "check"), timestamp_header="X-T")
+SOURCES = {kind: AlertSource(name=kind.value, kind=kind) for kind in SenderKind}
+NAMED = AlertSource(name="named", kind=SenderKind.GENERIC, fingerprint=("host", "check"), timestamp_header="X-T")
 
 
-def assert_is_safe(found: Delivery | Unparsed) -> None:
+def assert_is_safe(found: SenderBody | Unparsed) -> None:
     assert len(found.key) == 64
     if isinstance(found, Unparsed):
         assert found.why
@@ -52,7 +52,7 @@ def test_no_body_raises_and_what_is_read_is_safe(seed: int) -> None:
         found = read(SOURCES[kind], content, received_at=RECEIVED)
         assert_is_safe(found)
         assert storable(SOURCES[kind], content) is not None
-        read_at_all += isinstance(found, Delivery)
+        read_at_all += isinstance(found, SenderBody)
     assert BODIES * 0.2 < read_at_all < BODIES
 
 

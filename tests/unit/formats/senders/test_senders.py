@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import PROBES, Alert, Delivery, Said, Unparsed
-from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.events import Level
-from claudeops.domain.probes.machine import Change, Turn
-from claudeops.domain.probes.probe import State
+from claudeops.domain.alerts.alert import PROBES, Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
+from claudeops.domain.events import EventLevel
+from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
+from claudeops.domain.probes.probe import ProbeState
 from claudeops.formats.senders import of_probe, read
 from claudeops.formats.senders.common import MOST_ALERTS, MOST_BYTES, MOST_TEXT
 from support.alerts import World, minutes
@@ -27,10 +27,10 @@ BODIES = ROOT / "tests" / "data" / "alerts"
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 SHOP = "662ebe36-ecab-48db-afe3-e20029cb71e6"
 F, R = Said.FIRING, Said.RESOLVED
-C, W, INFO = Level.CRITICAL, Level.WARNING, Level.INFO
+C, W, INFO = EventLevel.CRITICAL, EventLevel.WARNING, EventLevel.INFO
 
 # file → what it says: fingerprint, status, name, service, severity
-SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
+SAID: dict[str, list[tuple[str, Said, str, str, EventLevel]]] = {
     "alertmanager-0.16-firing.json": [("5de28e6a8bf416b2", F, "InstanceDown", "web1.example.com", C)],
     "alertmanager-0.25-truncated.json": [("00c1ffee00c1ffee", F, "KubePodCrashLooping", "prod/api", W)],
     "alertmanager-0.25-recorded-prometheus-firing.json": [("4ea6ea8b5d8e2aa6", F, "ShopDown", "shop", C)],
@@ -114,22 +114,22 @@ def body(name: str) -> bytes:
     return (BODIES / name).read_bytes()
 
 
-def said(name: str, source: Source | None = None) -> Delivery:
-    found = read(source or Source(name="test", kind=kind_of(name)), body(name), received_at=RECEIVED)
-    assert isinstance(found, Delivery), found
+def said(name: str, source: AlertSource | None = None) -> SenderBody:
+    found = read(source or AlertSource(name="test", kind=kind_of(name)), body(name), received_at=RECEIVED)
+    assert isinstance(found, SenderBody), found
     return found
 
 
 def refused(kind: SenderKind, content: bytes, query: dict[str, str] | None = None) -> str:
-    found = read(Source(name="test", kind=kind), content, received_at=RECEIVED, query=query)
+    found = read(AlertSource(name="test", kind=kind), content, received_at=RECEIVED, query=query)
     assert isinstance(found, Unparsed), found
     return found.why
 
 
 def only(kind: SenderKind, content: object, **source: object) -> Alert:
     values = msgspec.json.encode(content)
-    found = read(Source(name="test", kind=kind, **source), values, received_at=RECEIVED)  # type: ignore[arg-type]
-    assert isinstance(found, Delivery), found
+    found = read(AlertSource(name="test", kind=kind, **source), values, received_at=RECEIVED)  # type: ignore[arg-type]
+    assert isinstance(found, SenderBody), found
     (alert,) = found.alerts
     return alert
 
@@ -193,10 +193,10 @@ def test_news_about_no_alert_is_told_as_a_remark() -> None:
 
 
 def test_a_check_is_named_by_the_query_of_a_get() -> None:
-    source = Source(name="hc", kind=SenderKind.HEALTHCHECKS)
+    source = AlertSource(name="hc", kind=SenderKind.HEALTHCHECKS)
     query = {"uuid": SHOP, "status": "down", "name": "Backup"}
     found = read(source, b"", received_at=RECEIVED, query=query)
-    assert isinstance(found, Delivery)
+    assert isinstance(found, SenderBody)
     assert [(alert.fingerprint, alert.said) for alert in found.alerts] == [(SHOP, F)]
     other = read(source, b"", received_at=RECEIVED, query={**query, "status": "up"})
     assert other.key != found.key
@@ -204,12 +204,12 @@ def test_a_check_is_named_by_the_query_of_a_get() -> None:
 
 def test_a_form_is_read_where_senders_send_one() -> None:
     plain = b"uuid=" + SHOP.encode() + b"&status=up"
-    found = read(Source(name="hc", kind=SenderKind.HEALTHCHECKS), plain, received_at=RECEIVED)
-    assert isinstance(found, Delivery)
+    found = read(AlertSource(name="hc", kind=SenderKind.HEALTHCHECKS), plain, received_at=RECEIVED)
+    assert isinstance(found, SenderBody)
     assert found.alerts[0].said is R
     kuma = b"data=%7B%22msg%22%3A%22hello+Testing%22%7D"
-    told = read(Source(name="k", kind=SenderKind.UPTIME_KUMA), kuma, received_at=RECEIVED)
-    assert isinstance(told, Delivery)
+    told = read(AlertSource(name="k", kind=SenderKind.UPTIME_KUMA), kuma, received_at=RECEIVED)
+    assert isinstance(told, SenderBody)
     assert "hello" in told.remark
 
 
@@ -237,8 +237,8 @@ def test_more_than_a_mebibyte_is_not_read() -> None:
 
 def test_more_alerts_than_a_body_may_hold_are_counted() -> None:
     many = {"alerts": [{"labels": {"alertname": f"a{n}"}} for n in range(MOST_ALERTS + 7)]}
-    found = read(Source(name="am", kind=SenderKind.ALERTMANAGER), msgspec.json.encode(many), received_at=RECEIVED)
-    assert isinstance(found, Delivery)
+    found = read(AlertSource(name="am", kind=SenderKind.ALERTMANAGER), msgspec.json.encode(many), received_at=RECEIVED)
+    assert isinstance(found, SenderBody)
     assert (len(found.alerts), found.left_out) == (MOST_ALERTS, 7)
 
 
@@ -343,12 +343,12 @@ def test_an_unknown_severity_is_the_default() -> None:
 
 
 def test_a_delivery_is_known_by_the_senders_id_else_by_its_body() -> None:
-    source = Source(name="pd", kind=SenderKind.PAGERDUTY)
+    source = AlertSource(name="pd", kind=SenderKind.PAGERDUTY)
     content = body("pagerduty-v3-triggered.json")
     again = content.replace(b"little", b"small ")
     keys = {read(source, each, received_at=RECEIVED).key for each in (content, again)}
     assert len(keys) == 1
-    am, other = (Source(name=name, kind=SenderKind.ALERTMANAGER) for name in ("am", "am2"))
+    am, other = (AlertSource(name=name, kind=SenderKind.ALERTMANAGER) for name in ("am", "am2"))
     first = body("alertmanager-0.27-firing-two.json")
     assert read(am, first, received_at=RECEIVED).key == read(am, first, received_at=RECEIVED + timedelta(1)).key
     assert read(am, first, received_at=RECEIVED).key != read(other, first, received_at=RECEIVED).key
@@ -365,12 +365,17 @@ def test_an_incident_that_was_merged_into_another_says_so() -> None:
 # --- the daemon's own probes -------------------------------------------------------------------------------
 
 
-def change(turn: Turn, after: State, before: State = State.UP) -> Change:
-    return Change(probe="shop:http", service="shop", before=before, after=after, turn=turn, at=RECEIVED, detail="503\n")
+def change(turn: ProbeChangeKind, after: ProbeState, before: ProbeState = ProbeState.UP) -> ProbeChange:
+    return ProbeChange(
+        probe="shop:http", service="shop", before=before, after=after, turn=turn, at=RECEIVED, detail="503\n"
+    )
 
 
 def test_what_a_probe_sees_takes_the_same_door() -> None:
-    worse, better = of_probe(change(Turn.WORSE, State.DOWN)), of_probe(change(Turn.BETTER, State.UP, State.DOWN))
+    worse, better = (
+        of_probe(change(ProbeChangeKind.WORSE, ProbeState.DOWN)),
+        of_probe(change(ProbeChangeKind.BETTER, ProbeState.UP, ProbeState.DOWN)),
+    )
     assert worse is not None
     assert better is not None
     (down,), (up,) = worse.alerts, better.alerts
@@ -381,8 +386,8 @@ def test_what_a_probe_sees_takes_the_same_door() -> None:
 
 def test_a_probe_that_is_only_worse_begins_no_new_episode() -> None:
     world = World()
-    for after in (State.DEGRADED, State.DOWN):
-        said = of_probe(change(Turn.WORSE, after))
+    for after in (ProbeState.DEGRADED, ProbeState.DOWN):
+        said = of_probe(change(ProbeChangeKind.WORSE, after))
         assert said is not None
         world.later(minutes(10))
         world.say(*(replace(each, said_at=world.now) for each in said.alerts), source=PROBES)
@@ -391,4 +396,4 @@ def test_a_probe_that_is_only_worse_begins_no_new_episode() -> None:
 
 
 def test_a_probe_that_knows_nothing_says_nothing() -> None:
-    assert of_probe(change(Turn.BLIND, State.UNKNOWN)) is None
+    assert of_probe(change(ProbeChangeKind.BLIND, ProbeState.UNKNOWN)) is None

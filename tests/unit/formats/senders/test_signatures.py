@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from claudeops.domain.alerts.rules import SenderKind, Source
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.formats.senders import is_signed
 
 BODY = b'{"alerts":[{"status":"firing"}]}'
@@ -16,10 +16,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMP = str(int(NOW.timestamp()))
 OLD, NEW = "old-secret-0123456789", "new-secret-0123456789"
 
-GRAFANA = Source(name="g", kind=SenderKind.GRAFANA)
-TIMED = Source(name="g", kind=SenderKind.GRAFANA, timestamp_header="X-Signed-At")
-PAGERDUTY = Source(name="p", kind=SenderKind.PAGERDUTY)
-GENERIC = Source(name="o", kind=SenderKind.GENERIC)
+GRAFANA = AlertSource(name="g", kind=SenderKind.GRAFANA)
+TIMED = AlertSource(name="g", kind=SenderKind.GRAFANA, timestamp_header="X-Signed-At")
+PAGERDUTY = AlertSource(name="p", kind=SenderKind.PAGERDUTY)
+GENERIC = AlertSource(name="o", kind=SenderKind.GENERIC)
 
 
 def mac(content: bytes, secret: str = NEW) -> str:
@@ -30,7 +30,7 @@ def stamped(stamp: str, secret: str = NEW) -> str:
     return f"t={stamp},v1={mac(stamp.encode() + b'.' + BODY, secret)}"
 
 
-def signed(source: Source, headers: dict[str, str], *secrets: str, body: bytes = BODY, late: float = 0.0) -> bool:
+def signed(source: AlertSource, headers: dict[str, str], *secrets: str, body: bytes = BODY, late: float = 0.0) -> bool:
     return is_signed(source, body, headers, secrets or (OLD, NEW), now=NOW + timedelta(seconds=late))
 
 
@@ -46,12 +46,12 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("source", "headers"), GOOD)
-def test_what_the_sender_signs_is_accepted(source: Source, headers: dict[str, str]) -> None:
+def test_what_the_sender_signs_is_accepted(source: AlertSource, headers: dict[str, str]) -> None:
     assert signed(source, headers)
 
 
 @pytest.mark.parametrize(("source", "headers"), GOOD)
-def test_another_body_another_secret_or_none_is_refused(source: Source, headers: dict[str, str]) -> None:
+def test_another_body_another_secret_or_none_is_refused(source: AlertSource, headers: dict[str, str]) -> None:
     assert not signed(source, headers, body=BODY + b" ")
     assert not signed(source, headers, "another-secret-0123")
     assert not is_signed(source, BODY, headers, (), now=NOW)
@@ -108,10 +108,10 @@ def test_a_header_that_is_no_signature_is_refused(header: str) -> None:
 
 @pytest.mark.parametrize("kind", [SenderKind.ALERTMANAGER, SenderKind.UPTIME_KUMA, SenderKind.HEALTHCHECKS])
 def test_a_kind_that_signs_nothing_is_never_signed(kind: SenderKind) -> None:
-    assert not signed(Source(name="x", kind=kind), {"x-claudeops-signature": stamped(STAMP)})
+    assert not signed(AlertSource(name="x", kind=kind), {"x-claudeops-signature": stamped(STAMP)})
 
 
 def test_the_header_may_have_another_name() -> None:
-    source = Source(name="g", kind=SenderKind.GRAFANA, signature_header="X-Ours")
+    source = AlertSource(name="g", kind=SenderKind.GRAFANA, signature_header="X-Ours")
     assert signed(source, {"x-ours": mac(BODY)})
     assert not signed(source, {"x-grafana-alerting-signature": mac(BODY)})

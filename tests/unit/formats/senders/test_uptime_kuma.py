@@ -7,25 +7,25 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Alert, Delivery, Said
-from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import Alert, Said, SenderBody
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
+from claudeops.domain.events import EventLevel
 from claudeops.formats.senders import read
 
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
-KUMA = Source(name="kuma", kind=SenderKind.UPTIME_KUMA, default_severity=Level.CRITICAL)
+KUMA = AlertSource(name="kuma", kind=SenderKind.UPTIME_KUMA, default_severity=EventLevel.CRITICAL)
 F, R = Said.FIRING, Said.RESOLVED
-C = Level.CRITICAL
+C = EventLevel.CRITICAL
 
 
-def delivered(text: str, source: Source = KUMA) -> Delivery:
+def delivered(text: str, source: AlertSource = KUMA) -> SenderBody:
     body = msgspec.json.encode({"heartbeat": None, "monitor": None, "msg": text})
     found = read(source, body, received_at=RECEIVED)
-    assert isinstance(found, Delivery), found
+    assert isinstance(found, SenderBody), found
     return found
 
 
-def only(text: str, source: Source = KUMA) -> Alert:
+def only(text: str, source: AlertSource = KUMA) -> Alert:
     (alert,) = delivered(text, source).alerts
     return alert
 
@@ -75,7 +75,7 @@ def test_a_text_about_a_monitor_fires_and_ends_one_alert(fires: str, over: str) 
 )
 def test_a_text_that_says_no_state_is_a_warning(text: str) -> None:
     alert = only(text)
-    assert (alert.said, alert.name, alert.severity, alert.annotations["summary"]) == (F, text, Level.WARNING, text)
+    assert (alert.said, alert.name, alert.severity, alert.annotations["summary"]) == (F, text, EventLevel.WARNING, text)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_differs_in_more_than_that_is_another_alert(texts: tuple[str, str])
 
 
 def test_the_words_of_the_operator_say_a_state_here_too() -> None:
-    own = Source(name="k", kind=SenderKind.UPTIME_KUMA, firing_words=("Störung",), over_words=("behoben",))
+    own = AlertSource(name="k", kind=SenderKind.UPTIME_KUMA, firing_words=("Störung",), over_words=("behoben",))
     for fires, over in (("shop: Störung", "shop: behoben"), ("[shop] [Störung] timeout", "[shop] [behoben] 200")):
         one, two = only(fires, own), only(over, own)
         assert (one.said, two.said, one.fingerprint, one.name) == (F, R, two.fingerprint, "shop")
@@ -154,7 +154,7 @@ def test_a_name_may_have_brackets_before_a_state(name: str) -> None:
 @pytest.mark.parametrize("url", ["https://shop.example", "http://[2001:db8::1]:8443/a", "https://shop.example/?a[]=1"])
 def test_a_name_may_have_brackets_before_an_address(name: str, url: str) -> None:
     alert = only(f"[{name}][{url}] Server certificate shop.example will expire in 7 days")
-    assert (alert.said, alert.name, alert.url, alert.severity) == (F, name, url, Level.WARNING)
+    assert (alert.said, alert.name, alert.url, alert.severity) == (F, name, url, EventLevel.WARNING)
 
 
 def test_what_a_template_puts_before_a_message_is_no_part_of_the_name() -> None:

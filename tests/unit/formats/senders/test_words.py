@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Alert, Delivery, Said, Unparsed
-from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.events import Level
+from claudeops.domain.alerts.alert import Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.rules import AlertSource, SenderKind
+from claudeops.domain.events import EventLevel
 from claudeops.formats.senders import read
 from claudeops.formats.senders.words import MOST_LOOKED_AT, said_in, status_of, without_state, words_of
 
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 F, R = Said.FIRING, Said.RESOLVED
-USUAL = words_of(Source(name="x"))
+USUAL = words_of(AlertSource(name="x"))
 OWN = words_of(
-    Source(
+    AlertSource(
         name="x",
         firing_words=("Störung", "异常", "closed"),
         over_words=("Behoben", "Spaß ist zurück", "läuft wieder", "恢复", "🎉", "no data"),
@@ -25,10 +25,10 @@ OWN = words_of(
 )
 
 
-def delivered(content: object, kind: SenderKind = SenderKind.GENERIC, **source: object) -> Delivery:
+def delivered(content: object, kind: SenderKind = SenderKind.GENERIC, **source: object) -> SenderBody:
     body = msgspec.json.encode(content)
-    found = read(Source(name="test", kind=kind, **source), body, received_at=RECEIVED)  # type: ignore[arg-type]
-    assert isinstance(found, Delivery), found
+    found = read(AlertSource(name="test", kind=kind, **source), body, received_at=RECEIVED)  # type: ignore[arg-type]
+    assert isinstance(found, SenderBody), found
     return found
 
 
@@ -246,7 +246,7 @@ def test_a_list_that_says_nothing_hides_no_alert_beside_it(body: object, name: s
 
 def test_a_list_of_texts_is_no_list_of_alerts_and_its_reason_is_said() -> None:
     body = msgspec.json.encode({"alerts": ["disk full", "cpu"]})
-    found = read(Source(name="test", kind=SenderKind.GENERIC), body, received_at=RECEIVED)
+    found = read(AlertSource(name="test", kind=SenderKind.GENERIC), body, received_at=RECEIVED)
     assert isinstance(found, Unparsed)
     assert "holds no objects" in found.why
     assert delivered({"alerts": [{"title": "a"}, "b", "c"]}).left_out == 2
@@ -330,9 +330,9 @@ def test_a_kuma_template_without_a_heartbeat_is_read_by_its_text() -> None:
     bodies = [
         {"Title": "Uptime Kuma Alert - Shop", "Body": f"[Shop] [{state}] 200 - OK"} for state in ("🔴 Down", "✅ Up")
     ]
-    down, up = (only(body, SenderKind.UPTIME_KUMA, default_severity=Level.CRITICAL) for body in bodies)
+    down, up = (only(body, SenderKind.UPTIME_KUMA, default_severity=EventLevel.CRITICAL) for body in bodies)
     assert (down.said, up.said, down.fingerprint) == (F, R, up.fingerprint)
-    assert (down.name, down.severity) == ("Shop", Level.CRITICAL)
+    assert (down.name, down.severity) == ("Shop", EventLevel.CRITICAL)
 
 
 @pytest.mark.parametrize(
@@ -346,8 +346,8 @@ def test_a_kuma_template_without_a_heartbeat_is_read_by_its_text() -> None:
 )
 def test_a_warning_about_a_certificate_is_one_about_its_monitor(text: str) -> None:
     body = {"heartbeat": None, "monitor": None, "msg": text}
-    alert = only(body, SenderKind.UPTIME_KUMA, default_severity=Level.CRITICAL)
-    assert (alert.said, alert.name, alert.service, alert.severity) == (F, "Shop", "Shop", Level.WARNING)
+    alert = only(body, SenderKind.UPTIME_KUMA, default_severity=EventLevel.CRITICAL)
+    assert (alert.said, alert.name, alert.service, alert.severity) == (F, "Shop", "Shop", EventLevel.WARNING)
     assert alert.annotations["summary"] == text
 
 
@@ -367,7 +367,7 @@ def test_each_state_of_legacy_alerting_is_known(state: str, said: Said | None) -
     body = {"ruleName": "CPU", "ruleId": 3, "dashboardId": 1, "state": state, "tags": {"severity": "critical"}}
     found = delivered(body, SenderKind.GRAFANA)
     assert [alert.said for alert in found.alerts] == ([] if said is None else [said])
-    assert all(alert.severity is Level.CRITICAL for alert in found.alerts)
+    assert all(alert.severity is EventLevel.CRITICAL for alert in found.alerts)
     assert found.alerts or state in found.remark
 
 

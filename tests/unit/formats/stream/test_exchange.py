@@ -13,12 +13,12 @@ from claudeops.formats.stream import ApiRetried, CliWarned, TextSaid, ToolEnded,
 from claudeops.formats.stream.exchange import (
     INPUT_BYTES,
     NO_USER_FRAME,
+    ExchangeVerdict,
     InputFault,
     InputReader,
     Interrupt,
     Totals,
     UserTurn,
-    Verdict,
     frames_of,
     init_frame,
     prompt_of,
@@ -140,7 +140,7 @@ ALWAYS = {
 @pytest.mark.parametrize(("outcome", "subtype", "exit_status"), ENDS)
 def test_every_outcome_has_its_subtype_and_its_exit_status(outcome: Outcome, subtype: str, exit_status: int) -> None:
     session = running(status=Status.ENDED, outcome=outcome, error="why" if outcome is Outcome.ERROR else None)
-    verdict = Verdict.of(session, "last words")
+    verdict = ExchangeVerdict.of(session, "last words")
     frame = result_frame(verdict, Totals(last_text="last words"), duration_ms=7)
 
     assert (verdict.subtype, verdict.exit_status) == (subtype, exit_status)
@@ -154,12 +154,12 @@ def test_every_outcome_has_its_subtype_and_its_exit_status(outcome: Outcome, sub
 
 def test_a_success_without_a_report_failed_its_schema() -> None:
     session = running(status=Status.ENDED, outcome=Outcome.SUCCESS, decision_reason=DecisionReason.NO_REPORT)
-    verdict = Verdict.of(session, "[EVENT:warning:db] slow")
+    verdict = ExchangeVerdict.of(session, "[EVENT:warning:db] slow")
     assert (verdict.subtype, verdict.exit_status, verdict.text) == ("error", 2, None)
 
 
 def test_what_was_refused_before_it_began_has_every_key_as_well() -> None:
-    frame = result_frame(Verdict.refused("no key", 78), Totals(), duration_ms=0)
+    frame = result_frame(ExchangeVerdict.refused("no key", 78), Totals(), duration_ms=0)
     assert frame.keys() >= ALWAYS
     assert (frame["subtype"], frame["error"], frame["session_id"], frame["total_cost_usd"]) == (
         "error",

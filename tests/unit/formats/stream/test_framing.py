@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.formats.stream import LINE_BYTES, Frame, LineSplitter, Malformed, TranscriptBuilder, decode, dropped_line
+from claudeops.formats.stream import (
+    LINE_BYTES,
+    LineSplitter,
+    Malformed,
+    StreamFrame,
+    TranscriptBuilder,
+    decode,
+    dropped_line,
+)
 
 MIB = 1024 * 1024
 
@@ -23,9 +31,9 @@ def lines_of(*chunks: bytes, limit: int = LINE_BYTES) -> list[bytes]:
     return lines if last is None else [*lines, last]
 
 
-def frame(line: bytes) -> Frame:
+def frame(line: bytes) -> StreamFrame:
     item = decode(line)
-    assert isinstance(item, Frame), item
+    assert isinstance(item, StreamFrame), item
     return item
 
 
@@ -135,7 +143,7 @@ def test_the_longest_line_is_read_within_a_few_times_its_size() -> None:
 
 def test_frame_knows_its_type_subtype_and_size() -> None:
     line = b'{"session_id":"s","subtype":"init","type":"system"}'
-    assert frame(line) == Frame(
+    assert frame(line) == StreamFrame(
         type="system", subtype="init", body={"session_id": "s", "subtype": "init", "type": "system"}, size=len(line)
     )
 
@@ -232,4 +240,4 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=4))
 def test_what_the_standard_library_writes_is_read(body: dict[str, object]) -> None:
-    assert isinstance(decode(json.dumps(body).encode()), Frame)
+    assert isinstance(decode(json.dumps(body).encode()), StreamFrame)

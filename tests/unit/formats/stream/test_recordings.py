@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.domain.chains.outcome import Exit
+from claudeops.domain.chains.outcome import ProcessExit
 from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.formats.stream import Other, ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from support.recorded import GOLDEN, Golden
@@ -78,7 +78,7 @@ def test_tool_call_shows_what_it_asked_and_got() -> None:
 
 def test_killed_while_the_api_refuses_the_key_is_an_auth_failure_also_when_nobody_said_why() -> None:
     transcript = recording("2.1.329/api-401-retrying-killed").transcript
-    judgement = judged(transcript, Exit(code=-9))
+    judgement = judged(transcript, ProcessExit(code=-9))
     assert (judgement.outcome, judgement.failure_kind) == (Outcome.NO_RESULT, FailureKind.AUTH)
     assert judgement.category is None  # a retry is no error
 

@@ -9,8 +9,8 @@ import pytest
 import re2
 
 from claudeops.domain.chains import failure, outcome
-from claudeops.domain.chains.outcome import Exit, ExitReason, StopCause
-from claudeops.domain.events import Level
+from claudeops.domain.chains.outcome import ExitReason, ProcessExit, StopCause
+from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
 from claudeops.engine.session import conversation, files
@@ -18,7 +18,7 @@ from claudeops.engine.session_log import writer
 from claudeops.formats.report.candidate import _LEVELS
 from claudeops.formats.report.markers import read_markers
 from claudeops.formats.stream import RETAINED_BYTES, StreamEvent, Transcript, TranscriptBuilder
-from claudeops.formats.stream.framing import Frame
+from claudeops.formats.stream.framing import StreamFrame
 from claudeops.harness.codex_frames import CodexReader
 from claudeops.text import redact
 from claudeops.text.redact import MASK, Redactor
@@ -97,8 +97,8 @@ def behaviour(kind: str, subtype: str) -> tuple[set[str], set[str]]:
     return asked - COMMON, facts
 
 
-def frame(kind: str, subtype: str, body: Watched) -> Frame:
-    return Frame(type=kind, subtype=subtype, body=body, size=1)
+def frame(kind: str, subtype: str, body: Watched) -> StreamFrame:
+    return StreamFrame(type=kind, subtype=subtype, body=body, size=1)
 
 
 def test_frame_types_are_those_that_the_reader_knows() -> None:
@@ -154,7 +154,7 @@ def test_every_failure_kind_is_told_in_the_order_of_the_words() -> None:
 
 @pytest.mark.parametrize("row", table("stop cause"), ids=lambda row: row[0].strip("`"))
 def test_stop_causes_have_the_outcome_that_is_told(row: list[str]) -> None:
-    judgement = judged(Transcript(), Exit(code=0, stop=StopCause(codes(row[0])[0])))
+    judgement = judged(Transcript(), ProcessExit(code=0, stop=StopCause(codes(row[0])[0])))
 
     if codes(row[0]) == ["result_grace"]:
         assert judgement == judged(Transcript())
@@ -219,10 +219,10 @@ def test_sources_of_a_report_lead_to_the_methods_of_the_code_in_order() -> None:
 
 
 def test_words_of_a_level_are_those_of_the_code() -> None:
-    told = {word: Level(codes(row[0])[0]) for row in table("level") for word in codes(row[1])}
+    told = {word: EventLevel(codes(row[0])[0]) for row in table("level") for word in codes(row[1])}
 
     assert told == _LEVELS
-    assert [codes(row[0])[0] for row in table("level")] == [level.value for level in Level]
+    assert [codes(row[0])[0] for row in table("level")] == [level.value for level in EventLevel]
 
 
 def test_the_marker_grammar_that_is_told_is_read() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.chains.outcome import Exit, Judgement
+from claudeops.domain.chains.outcome import Judgement, ProcessExit
 from claudeops.domain.sessions import Outcome
-from claudeops.formats.stream import CliWarned, Frame, TextSaid, ToolStarted, decode, display_text, tool_results
+from claudeops.formats.stream import CliWarned, StreamFrame, TextSaid, ToolStarted, decode, display_text, tool_results
 from claudeops.wording.live import Viewpoint, live_status, status_line, summaries, tool_summary
 from support.streams import Reading, as_line, ids, judged, read, vectors
 
@@ -20,15 +20,15 @@ ROOT = "/srv/ops"
 VIEW = Viewpoint(root=ROOT, redact=lambda text: text)
 
 
-def exit_of(vector: dict[str, Any]) -> Exit:
+def exit_of(vector: dict[str, Any]) -> ProcessExit:
     if "bin" in vector:
-        return Exit(spawn_error=f"Claude CLI not found: {vector['bin']}")
-    return Exit(code=vector.get("rc", 0), stderr_tail=vector.get("stderr", ""))
+        return ProcessExit(spawn_error=f"Claude CLI not found: {vector['bin']}")
+    return ProcessExit(code=vector.get("rc", 0), stderr_tail=vector.get("stderr", ""))
 
 
-def frame_of(line: Any) -> Frame | None:
+def frame_of(line: Any) -> StreamFrame | None:
     item = decode(as_line(line))
-    assert item is None or isinstance(item, Frame)
+    assert item is None or isinstance(item, StreamFrame)
     return item
 
 
@@ -52,7 +52,7 @@ def test_clauditor(vector: dict[str, Any]) -> None:
         assert_prefixes(judgement.warnings, prefixes)
 
 
-def clauditors_view(reading: Reading, exited: Exit, judgement: Judgement) -> dict[str, Any]:
+def clauditors_view(reading: Reading, exited: ProcessExit, judgement: Judgement) -> dict[str, Any]:
     transcript = reading.transcript
     return {
         "output": transcript.text,
@@ -105,7 +105,7 @@ def parse(vector: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def links(frame: Frame) -> dict[str, Any]:
+def links(frame: StreamFrame) -> dict[str, Any]:
     """Read erk's pull-request metadata from the text that we take from a tool result; its use is not ours."""
     for found in tool_results(frame.body):
         if found.text:

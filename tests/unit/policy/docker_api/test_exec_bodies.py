@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from claudeops.policy.docker_api.requests import (
     EXEC_START,
+    DockerRefusal,
     ExecCommand,
-    Refused,
     exec_body,
     read_act_body,
     read_exec,
@@ -69,7 +69,7 @@ def test_what_makes_more_of_an_exec_is_refused_with_the_option_to_leave_out(
 ) -> None:
     refused = read_exec(body(**fields))
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, DockerRefusal)
     assert refused.status == 403
     assert remedy in refused.sentence
 
@@ -104,7 +104,7 @@ def test_what_makes_more_of_an_exec_is_refused_with_the_option_to_leave_out(
     ],
 )
 def test_a_field_that_engines_could_read_in_another_way_is_refused(fields: dict[str, object]) -> None:
-    assert isinstance(read_exec(body(**fields)), Refused)
+    assert isinstance(read_exec(body(**fields)), DockerRefusal)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_field_that_engines_could_read_in_another_way_is_refused(fields: dict[
     ],
 )
 def test_a_body_that_is_no_plain_object_is_refused(raw: bytes) -> None:
-    assert isinstance(read_exec(raw), Refused)
-    assert isinstance(read_exec_start(raw), Refused) or raw == b"{}"
+    assert isinstance(read_exec(raw), DockerRefusal)
+    assert isinstance(read_exec_start(raw), DockerRefusal) or raw == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_every_body_is_read_or_refused(raw: bytes) -> None:
     command = read_exec(raw)
     start = read_exec_start(raw)
 
-    assert isinstance(command, Refused) or read_exec(exec_body(command)) == command
-    assert start is None or isinstance(start, Refused)
+    assert isinstance(command, DockerRefusal) or read_exec(exec_body(command)) == command
+    assert start is None or isinstance(start, DockerRefusal)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_an_exec_starts_with_its_output_on_the_line(raw: bytes) -> None:
     "raw", [b'{"Detach":true}', b'{"Tty":true}', b'{"detach":true}', b'{"Tty":false,"tty":true}', b'{"X":1}', b""]
 )
 def test_an_exec_does_not_start_in_another_way(raw: bytes) -> None:
-    assert isinstance(read_exec_start(raw), Refused)
+    assert isinstance(read_exec_start(raw), DockerRefusal)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b" {}\n", b"\n"])
@@ -201,4 +201,4 @@ def test_an_act_says_nothing_in_its_body(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", [b'{"Binds":["/:/h"]}', b'{"Privileged":true}', b"null", b"t=0", b"[]", b"{ }x"])
 def test_an_act_with_a_body_is_refused(raw: bytes) -> None:
-    assert isinstance(read_act_body(raw), Refused)
+    assert isinstance(read_act_body(raw), DockerRefusal)

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from claudeops.policy.docker_api import masks
-from claudeops.policy.docker_api.requests import Kind
+from claudeops.policy.docker_api.requests import DockerAnswerKind
 from claudeops.text.redact import Redactor
 
 NOTHING = Redactor([])
-CONTAINER = Kind.CONTAINER
+CONTAINER = DockerAnswerKind.CONTAINER
 
 
-def shown(field: str, value: object, kind: Kind = CONTAINER) -> object:
+def shown(field: str, value: object, kind: DockerAnswerKind = CONTAINER) -> object:
     """Return what is shown of a field."""
     document = masks.masked(kind, {field: value})
     assert isinstance(document, dict)
@@ -118,7 +118,7 @@ def test_a_plugin_shows_the_names_of_its_settings() -> None:
         },
     }
 
-    assert masks.masked(Kind.PLUGIN, plugin) == {
+    assert masks.masked(DockerAnswerKind.PLUGIN, plugin) == {
         "Name": "vieux/sshfs:latest",
         "Settings": {"Env": ["PASSWORD=[redacted]"], "Args": ["[redacted]"], "Mounts": [{"Source": "/var"}]},
         "Config": {
@@ -152,7 +152,7 @@ def test_a_plugin_shows_the_names_of_its_settings() -> None:
     ],
 )
 def test_of_a_command_line_the_program_stays(titles: list[object], row: list[object], expected: list[object]) -> None:
-    document = masks.masked(Kind.TOP, {"Titles": titles, "Processes": [row]})
+    document = masks.masked(DockerAnswerKind.TOP, {"Titles": titles, "Processes": [row]})
 
     assert document == {"Titles": titles, "Processes": [expected]}
 
@@ -169,7 +169,7 @@ def test_of_a_command_line_the_program_stays(titles: list[object], row: list[obj
     ],
 )
 def test_another_form_of_top_shows_no_text(document: object) -> None:
-    assert "sh x" not in json.dumps(masks.masked(Kind.TOP, document))
+    assert "sh x" not in json.dumps(masks.masked(DockerAnswerKind.TOP, document))
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -193,7 +193,10 @@ def test_another_form_of_top_shows_no_text(document: object) -> None:
     ],
 )
 def test_the_name_of_an_event_stays_and_what_follows_goes(action: object, expected: object) -> None:
-    assert masks.masked(Kind.EVENTS, {"Action": action, "status": action}) == {"Action": expected, "status": expected}
+    assert masks.masked(DockerAnswerKind.EVENTS, {"Action": action, "status": action}) == {
+        "Action": expected,
+        "status": expected,
+    }
 
 
 @pytest.mark.parametrize(
@@ -217,7 +220,7 @@ def test_the_name_of_an_event_stays_and_what_follows_goes(action: object, expect
 def test_attributes_of_an_event_are_those_of_its_type(
     type_of: object, attributes: dict[str, str], expected: dict[str, str]
 ) -> None:
-    event = masks.masked(Kind.EVENTS, {"Type": type_of, "Actor": {"ID": "1", "Attributes": attributes}})
+    event = masks.masked(DockerAnswerKind.EVENTS, {"Type": type_of, "Actor": {"ID": "1", "Attributes": attributes}})
 
     assert event == {"Type": type_of, "Actor": {"ID": "1", "Attributes": expected}}
 
@@ -226,14 +229,19 @@ def test_attributes_of_an_event_are_those_of_its_type(
     "event", [["secret"], "secret", {"Actor": "secret"}, {"Actor": ["secret"]}, {"Actor": {"Attributes": "secret"}}]
 )
 def test_another_form_of_an_event_shows_no_text(event: object) -> None:
-    assert "secret" not in json.dumps(masks.masked(Kind.EVENTS, event))
+    assert "secret" not in json.dumps(masks.masked(DockerAnswerKind.EVENTS, event))
 
 
 def test_changed_files_are_shown_whatever_their_names() -> None:
     changes = [{"Path": "/srv/my file", "Kind": 0}, {"Path": ["no path"]}, "x", {}]
 
-    assert masks.masked(Kind.CHANGES, changes) == [{"Path": "/srv/my file", "Kind": 0}, {}, "[redacted]", {}]
-    assert masks.masked(Kind.CHANGES, None) is None
+    assert masks.masked(DockerAnswerKind.CHANGES, changes) == [
+        {"Path": "/srv/my file", "Kind": 0},
+        {},
+        "[redacted]",
+        {},
+    ]
+    assert masks.masked(DockerAnswerKind.CHANGES, None) is None
 
 
 # --- bodies and lines ---------------------------------------------------------------------------------
@@ -247,7 +255,9 @@ def deep(levels: int, field: str) -> object:
     return document
 
 
-@pytest.mark.parametrize("kind", [Kind.CONTAINER, Kind.TOP, Kind.EVENTS, Kind.CHANGES])
+@pytest.mark.parametrize(
+    "kind", [DockerAnswerKind.CONTAINER, DockerAnswerKind.TOP, DockerAnswerKind.EVENTS, DockerAnswerKind.CHANGES]
+)
 @pytest.mark.parametrize(
     "field",
     [
@@ -265,7 +275,7 @@ def deep(levels: int, field: str) -> object:
         "Description",
     ],
 )
-def test_a_document_may_be_as_deep_as_it_likes(kind: Kind, field: str) -> None:
+def test_a_document_may_be_as_deep_as_it_likes(kind: DockerAnswerKind, field: str) -> None:
     document = deep(10_000, field)
 
     assert masks.masked(kind, document) is not None
@@ -285,14 +295,14 @@ def test_what_is_no_json_is_not_shown(body: bytes) -> None:
     "line", [b"", b"\n", b"[1]\n", b'"x"\n', b"5\n", b"{\n", b'{"a":1}{"b":2}\n', b"\x1e{}\n", b"null\n"]
 )
 def test_a_line_that_is_no_object_becomes_nothing(line: bytes) -> None:
-    assert masks.masked_line(Kind.EVENTS, line, NOTHING) == b""
+    assert masks.masked_line(DockerAnswerKind.EVENTS, line, NOTHING) == b""
 
 
 def test_a_line_keeps_its_end() -> None:
-    assert masks.masked_line(Kind.STATS, b' {"read":"x","n":18446744073709551615}\r\n', NOTHING) == (
+    assert masks.masked_line(DockerAnswerKind.STATS, b' {"read":"x","n":18446744073709551615}\r\n', NOTHING) == (
         b'{"read":"x","n":18446744073709551615}\n'
     )
-    assert masks.masked_line(Kind.STATS, b"{}", NOTHING) == b"{}"
+    assert masks.masked_line(DockerAnswerKind.STATS, b"{}", NOTHING) == b"{}"
 
 
 def test_of_a_key_that_stands_there_twice_one_is_shown() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.policy.docker_api import masks
-from claudeops.policy.docker_api.requests import Kind, Read, ReadExec, read_request
+from claudeops.policy.docker_api.requests import DockerAnswerKind, DockerRead, ReadExec, read_request
 from claudeops.text.redact import MASK, Redactor
 from support.checkout import ROOT
 
@@ -25,7 +25,7 @@ RECORDED: Final = [
     for line in (ROOT / "tests/data/recordings/docker-engine-answers.jsonl").read_text(encoding="utf-8").splitlines()
 ]
 DOCUMENTS: Final = [
-    pytest.param(Kind(call["kind"]), json.loads(line), id=f"{call['kind']}-{number}-{index}")
+    pytest.param(DockerAnswerKind(call["kind"]), json.loads(line), id=f"{call['kind']}-{number}-{index}")
     for number, call in enumerate(RECORDED)
     for index, line in enumerate(call["answer"].splitlines())
 ]
@@ -71,12 +71,12 @@ def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
         yield path, value
 
 
-def is_secret(kind: Kind, path: Path) -> bool:
+def is_secret(kind: DockerAnswerKind, path: Path) -> bool:
     """Tell whether a text at a place may be a secret."""
     last = str(path[-1])
-    if kind is Kind.TOP:
+    if kind is DockerAnswerKind.TOP:
         return path[0] == "Processes" and path[-1] in {2, 7, 10}  # the last columns of the three recorded forms
-    if kind is Kind.EVENTS and path in {("Action",), ("status",)}:
+    if kind is DockerAnswerKind.EVENTS and path in {("Action",), ("status",)}:
         return True
     if path[-2:-1] == ("Config",) and path[-3:-2] == ("LogConfig",):
         return last not in PUBLIC
@@ -110,7 +110,12 @@ def test_the_recordings_hold_the_secrets_that_are_looked_for() -> None:
         "comment",
     ):
         assert f"hunter2-{place}" in text
-    assert {call["kind"] for call in RECORDED} == {kind.value for kind in Kind} - {"ping", "logs", "wait", "plugin"}
+    assert {call["kind"] for call in RECORDED} == {kind.value for kind in DockerAnswerKind} - {
+        "ping",
+        "logs",
+        "wait",
+        "plugin",
+    }
 
 
 @pytest.mark.parametrize("call", RECORDED, ids=lambda call: f"{call['kind']} {call['path']}")
@@ -118,19 +123,19 @@ def test_the_kind_of_an_answer_is_that_of_its_request(call: dict[str, str]) -> N
     request = read_request(call["method"], call["path"])
 
     if isinstance(request, ReadExec):
-        assert call["kind"] == Kind.EXEC
-    elif call["kind"] != Kind.REPLY:
-        assert isinstance(request, Read)
+        assert call["kind"] == DockerAnswerKind.EXEC
+    elif call["kind"] != DockerAnswerKind.REPLY:
+        assert isinstance(request, DockerRead)
         assert request.kind == call["kind"]
 
 
 @pytest.mark.parametrize(("kind", "document"), DOCUMENTS)
-def test_no_planted_secret_is_left(kind: Kind, document: object) -> None:
+def test_no_planted_secret_is_left(kind: DockerAnswerKind, document: object) -> None:
     assert "hunter2" not in json.dumps(masks.masked(kind, document))
 
 
 @pytest.mark.parametrize(("kind", "document"), DOCUMENTS)
-def test_all_else_stays_as_it_was(kind: Kind, document: object) -> None:
+def test_all_else_stays_as_it_was(kind: DockerAnswerKind, document: object) -> None:
     before, after = dict(leaves(document)), dict(leaves(masks.masked(kind, document)))
 
     assert before.keys() == after.keys()
@@ -141,7 +146,7 @@ def test_all_else_stays_as_it_was(kind: Kind, document: object) -> None:
 
 
 @pytest.mark.parametrize(("kind", "document"), DOCUMENTS)
-def test_a_secret_in_any_place_for_secrets_is_masked(kind: Kind, document: object) -> None:
+def test_a_secret_in_any_place_for_secrets_is_masked(kind: DockerAnswerKind, document: object) -> None:
     """Each text in turn becomes a secret that no redactor knows, with and without the form of a variable."""
     places = [path for path, leaf in leaves(document) if isinstance(leaf, str) and is_secret(kind, path)]
 
@@ -154,11 +159,14 @@ def test_a_secret_in_any_place_for_secrets_is_masked(kind: Kind, document: objec
             if secret == "pl4nted=x":
                 assert "=x" not in shown, (path, secret)
             else:
-                assert "pl4nted" not in shown or (kind is Kind.TOP and secret == "pl4nted one"), (path, secret)
+                assert "pl4nted" not in shown or (kind is DockerAnswerKind.TOP and secret == "pl4nted one"), (
+                    path,
+                    secret,
+                )
 
 
 @pytest.mark.parametrize(("kind", "document"), DOCUMENTS)
-def test_masking_twice_is_masking_once(kind: Kind, document: object) -> None:
+def test_masking_twice_is_masking_once(kind: DockerAnswerKind, document: object) -> None:
     once = masks.masked(kind, document)
 
     assert masks.masked(kind, once) == once
@@ -166,8 +174,8 @@ def test_masking_twice_is_masking_once(kind: Kind, document: object) -> None:
 
 @pytest.mark.parametrize("call", RECORDED, ids=lambda call: f"{call['kind']} {call['path']}")
 def test_the_body_is_the_masked_document(call: dict[str, str]) -> None:
-    kind, body = Kind(call["kind"]), call["answer"].encode()
-    if kind is Kind.EVENTS:
+    kind, body = DockerAnswerKind(call["kind"]), call["answer"].encode()
+    if kind is DockerAnswerKind.EVENTS:
         lines = [masks.masked_line(kind, line, NOTHING) for line in body.splitlines(keepends=True)]
         assert all(line.endswith(b"}\n") for line in lines)
         assert [json.loads(line) for line in lines] == [
@@ -192,7 +200,7 @@ def test_the_redactor_sees_every_name_and_text() -> None:
         ["http://user:passw0rd@host/"],
     ]
     for document in documents:
-        shown = masks.masked_body(Kind.CONTAINER, json.dumps(document).encode(), redactor)
+        shown = masks.masked_body(DockerAnswerKind.CONTAINER, json.dumps(document).encode(), redactor)
         assert shown is not None
         assert b"s3cret" not in shown
         assert b"passw0rd" not in shown
@@ -232,8 +240,8 @@ json_values = st.recursive(
 )
 
 
-@given(kind=st.sampled_from(Kind), document=json_values)
-def test_any_document_keeps_its_form_and_is_masked_once(kind: Kind, document: object) -> None:
+@given(kind=st.sampled_from(DockerAnswerKind), document=json_values)
+def test_any_document_keeps_its_form_and_is_masked_once(kind: DockerAnswerKind, document: object) -> None:
     shown = masks.masked(kind, document)
 
     assert {path for path, _ in leaves(shown)} == {path for path, _ in leaves(document)}
@@ -241,8 +249,8 @@ def test_any_document_keeps_its_form_and_is_masked_once(kind: Kind, document: ob
     assert masks.masked_body(kind, json.dumps(document).encode(), NOTHING) is not None
 
 
-@given(kind=st.sampled_from(Kind), body=st.binary(max_size=30))
-def test_any_body_is_shown_as_json_or_not_at_all(kind: Kind, body: bytes) -> None:
+@given(kind=st.sampled_from(DockerAnswerKind), body=st.binary(max_size=30))
+def test_any_body_is_shown_as_json_or_not_at_all(kind: DockerAnswerKind, body: bytes) -> None:
     shown, line = masks.masked_body(kind, body, NOTHING), masks.masked_line(kind, body, NOTHING)
 
     assert shown is None or json.loads(shown) is not Ellipsis

@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 
 from claudeops.policy.docker_api.requests import (
-    Act,
     CreateExec,
-    Read,
+    DockerAct,
+    DockerRead,
+    DockerRefusal,
     ReadExec,
-    Refused,
     StartExec,
     read_exec,
     read_exec_start,
@@ -60,10 +60,10 @@ def test_a_look_passes_as_it_came(call: dict[str, str]) -> None:
 
     path = call["path"].split("?")[0].removeprefix("/v1.41/")
     if (call["method"], path) in ELSEWHERE:
-        assert isinstance(read, Refused)
+        assert isinstance(read, DockerRefusal)
         assert read.status == ELSEWHERE[call["method"], path]
         return
-    assert isinstance(read, Read), read
+    assert isinstance(read, DockerRead), read
     details = "/containers/" in call["path"] and "details=1&" in call["path"]
     sent = call["path"].replace("details=1&", "") if details else call["path"]
     assert read.target == sent.replace("=true", "=1").replace("=false", "=0")
@@ -81,7 +81,7 @@ def test_of_all_that_changes_something_four_verbs_and_an_exec_are_left(call: dic
 
     verb = call["path"].split("?")[0].rsplit("/", 1)[-1]
     if call["path"].startswith("/v1.41/containers/") and verb in {"restart", "start", "stop", "unpause"}:
-        assert isinstance(request, Act)
+        assert isinstance(request, DockerAct)
         assert request.verb == verb
         assert f"/{request.container}/" in call["path"]
         assert request.version == "/v1.41"
@@ -90,10 +90,10 @@ def test_of_all_that_changes_something_four_verbs_and_an_exec_are_left(call: dic
     elif verb == "start":
         assert isinstance(request, StartExec)
     elif verb == "wait":
-        assert isinstance(request, Read)
+        assert isinstance(request, DockerRead)
         assert request.stream
     else:
-        assert isinstance(request, Refused), request
+        assert isinstance(request, DockerRefusal), request
         assert request.status == 403
 
 
@@ -107,7 +107,7 @@ DANGERS: Final = ("archive", "export", "images/get", "attach", "/swarm", "/secre
 def test_reads_that_carry_secrets_or_files_are_refused(path: str) -> None:
     refused = read_request("GET", path)
 
-    assert isinstance(refused, Refused), path
+    assert isinstance(refused, DockerRefusal), path
     assert refused.status == (404 if path.count("/") == 3 and path.split("/")[2] in {"secrets", "configs"} else 403)
 
 
@@ -124,7 +124,7 @@ def test_of_the_recorded_execs_those_that_run_no_more_than_a_command_are_read() 
         if call["path"].endswith("/exec")
     }
 
-    taken = {command: one.command for command, one in commands.items() if not isinstance(one, Refused)}
+    taken = {command: one.command for command, one in commands.items() if not isinstance(one, DockerRefusal)}
     assert taken == {
         "exec web cat /etc/passwd": ("cat", "/etc/passwd"),
         "exec -i web cat < /etc/hostname": ("cat",),
@@ -144,7 +144,7 @@ def test_what_runs_in_the_background_does_not_start() -> None:
     }
 
     assert starts.pop('{"Detach":false,"Tty":false}') is None
-    assert isinstance(starts.pop('{"Detach":true,"Tty":false}'), Refused)
+    assert isinstance(starts.pop('{"Detach":true,"Tty":false}'), DockerRefusal)
     assert starts == {}
 
 

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from claudeops.policy.docker_api.requests import (
-    Act,
     CreateExec,
-    Kind,
-    Read,
+    DockerAct,
+    DockerAnswerKind,
+    DockerRead,
+    DockerRefusal,
     ReadExec,
-    Refused,
     Request,
     StartExec,
     read_request,
@@ -27,7 +27,7 @@ EXEC_ID = "9649b511de678c7b3b9dcf68fa62cc05a6cdaa4ee90c61ae1f2b77bb102d6df2"
 def refused(method: str, target: str) -> int:
     """Return the status with which a request is refused, 0 if it is not."""
     request = read_request(method, target)
-    if not isinstance(request, Refused):
+    if not isinstance(request, DockerRefusal):
         return 0
     assert request.sentence.isprintable()
     assert len(request.sentence) < 600
@@ -137,7 +137,7 @@ def test_what_is_not_in_the_tables_is_refused_with_what_to_do(method: str, targe
 def test_the_sentence_names_the_request_and_a_remedy() -> None:
     request = read_request("GET", "/v1.41/containers/web/archive?path=/etc")
 
-    assert isinstance(request, Refused)
+    assert isinstance(request, DockerRefusal)
     assert request.sentence == (
         "GET /containers/web/archive is not reached through the filter of the Docker API, which passes looks, and"
         " restart, start, stop, unpause and exec where the policy allows them: read a file with docker exec CONTAINER"
@@ -150,8 +150,12 @@ def test_a_version_goes_where_the_request_goes(prefix: str) -> None:
     read = read_request("GET", f"{prefix}/containers/web/json")
     act = read_request("POST", f"{prefix}/containers/web/restart?t=1&signal=SIGTERM")
 
-    assert read == Read(target=f"{prefix}/containers/web/json", kind=Kind.CONTAINER, stream=False, dropped=())
-    assert act == Act(verb="restart", container="web", parameters=(("signal", "SIGTERM"), ("t", "1")), version=prefix)
+    assert read == DockerRead(
+        target=f"{prefix}/containers/web/json", kind=DockerAnswerKind.CONTAINER, stream=False, dropped=()
+    )
+    assert act == DockerAct(
+        verb="restart", container="web", parameters=(("signal", "SIGTERM"), ("t", "1")), version=prefix
+    )
     assert read_request("POST", f"{prefix}/containers/web/exec") == CreateExec(container="web", version=prefix)
     assert read_request("POST", f"{prefix}/exec/{EXEC_ID}/start") == StartExec(exec_id=EXEC_ID, version=prefix)
     assert read_request("GET", f"{prefix}/exec/{EXEC_ID}/json") == ReadExec(exec_id=EXEC_ID, version=prefix)
@@ -159,8 +163,8 @@ def test_a_version_goes_where_the_request_goes(prefix: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_ping_passes_with_its_method(method: str) -> None:
-    assert read_request(method, "/_ping") == Read(
-        target="/_ping", kind=Kind.PING, stream=False, dropped=(), method=method
+    assert read_request(method, "/_ping") == DockerRead(
+        target="/_ping", kind=DockerAnswerKind.PING, stream=False, dropped=(), method=method
     )
 
 
@@ -183,7 +187,7 @@ def test_a_name_that_cannot_be_one_is_not_found_so_that_docker_looks_on(path: st
 def test_what_is_not_served_is_not_found_by_its_name_alone(path: str) -> None:
     request = read_request("GET", path)
 
-    assert isinstance(request, Refused)
+    assert isinstance(request, DockerRefusal)
     assert request.status == 404
     assert "stays with the services" in request.sentence
 
@@ -192,8 +196,8 @@ def test_what_is_not_served_is_not_found_by_its_name_alone(path: str) -> None:
 def test_images_and_plugins_have_longer_names(name: str) -> None:
     image, plugin = (read_request("GET", f"/{collection}/{name}/json") for collection in ("images", "plugins"))
 
-    assert image == Read(target=f"/images/{name}/json", kind=Kind.IMAGE, stream=False, dropped=())
-    assert plugin == Read(target=f"/plugins/{name}/json", kind=Kind.PLUGIN, stream=False, dropped=())
+    assert image == DockerRead(target=f"/images/{name}/json", kind=DockerAnswerKind.IMAGE, stream=False, dropped=())
+    assert plugin == DockerRead(target=f"/plugins/{name}/json", kind=DockerAnswerKind.PLUGIN, stream=False, dropped=())
 
 
 @pytest.mark.parametrize("path", ["/containers/a:b/top", "/containers/a:b/logs", "/images/_x/history"])
@@ -224,7 +228,7 @@ def test_a_name_that_cannot_be_one_is_refused_where_docker_does_not_guess(path: 
 def test_a_known_parameter_is_sent_in_one_spelling(given: str, sent: str) -> None:
     read = read_request("GET", given)
 
-    assert isinstance(read, Read), read
+    assert isinstance(read, DockerRead), read
     assert read.target == sent
     assert read.dropped == ()
 
@@ -233,8 +237,8 @@ def test_an_unknown_parameter_of_a_read_is_named_and_not_sent() -> None:
     read = read_request("GET", "/containers/json?trunc_cmd=0&all=1&trunc_cmd=1&x=%0")
     dropped = read_request("GET", "/containers/json?trunc_cmd=0&all=1&trunc_cmd=1&decorate=a%26b")
 
-    assert isinstance(read, Refused)
-    assert isinstance(dropped, Read)
+    assert isinstance(read, DockerRefusal)
+    assert isinstance(dropped, DockerRead)
     assert dropped.target == "/containers/json?all=1"
     assert dropped.dropped == ("trunc_cmd", "decorate")
 
@@ -244,8 +248,12 @@ def test_the_lines_of_a_container_come_without_its_variables() -> None:
         read_request("GET", f"/{collection}/x/logs?stdout=1&details=1") for collection in ("containers", "services")
     )
 
-    assert container == Read(target="/containers/x/logs?stdout=1", kind=Kind.LOGS, stream=True, dropped=("details",))
-    assert service == Read(target="/services/x/logs?stdout=1&details=1", kind=Kind.LOGS, stream=True, dropped=())
+    assert container == DockerRead(
+        target="/containers/x/logs?stdout=1", kind=DockerAnswerKind.LOGS, stream=True, dropped=("details",)
+    )
+    assert service == DockerRead(
+        target="/services/x/logs?stdout=1&details=1", kind=DockerAnswerKind.LOGS, stream=True, dropped=()
+    )
 
 
 @pytest.mark.parametrize(
@@ -349,7 +357,7 @@ def test_ps_shows_no_environment_and_no_command_line_but_at_the_end(arguments: s
 def test_an_answer_without_an_end_is_a_stream(target: str, stream: bool) -> None:
     read = read_request("GET", target)
 
-    assert isinstance(read, Read)
+    assert isinstance(read, DockerRead)
     assert read.stream is stream
 
 
@@ -361,7 +369,7 @@ def test_an_answer_without_an_end_is_a_stream(target: str, stream: bool) -> None
 def test_a_container_gets_time_to_stop(verb: str, value: str) -> None:
     act = read_request("POST", f"/containers/web/{verb}?t={value}")
 
-    assert act == Act(verb=verb, container="web", parameters=(("t", value),), version="")
+    assert act == DockerAct(verb=verb, container="web", parameters=(("t", value),), version="")
 
 
 @pytest.mark.parametrize(
@@ -398,9 +406,9 @@ def test_an_exec_has_an_id_and_no_name(exec_id: str) -> None:
 
 
 def test_a_wait_changes_nothing_and_comes_when_it_comes() -> None:
-    assert read_request("POST", "/v1.41/containers/job/wait?condition=next-exit&x=1") == Read(
+    assert read_request("POST", "/v1.41/containers/job/wait?condition=next-exit&x=1") == DockerRead(
         target="/v1.41/containers/job/wait?condition=next-exit",
-        kind=Kind.WAIT,
+        kind=DockerAnswerKind.WAIT,
         stream=True,
         dropped=("x",),
         method="POST",
@@ -441,19 +449,19 @@ def test_every_first_line_is_one_thing_and_what_is_sent_reads_as_it_was_read(met
     request: Request = read_request(method, target)
 
     match request:
-        case Read():
+        case DockerRead():
             again = read_request(request.method, request.target)
-            assert again == Read(
+            assert again == DockerRead(
                 target=request.target, kind=request.kind, stream=request.stream, dropped=(), method=request.method
             )
             assert request.target.isascii()
             assert request.target.split("?")[0] == target.split("?", maxsplit=1)[0]
             sent = [name for name, _ in parse_qsl(request.target.partition("?")[2], keep_blank_values=True)]
             assert not set(sent) & set(request.dropped)
-        case Refused():
+        case DockerRefusal():
             assert request.status in {400, 403, 404}
             assert request.sentence.isprintable()
-        case Act():
+        case DockerAct():
             assert method == "POST"
             assert (
                 target.split("?", maxsplit=1)[0] == f"{request.version}/containers/{request.container}/{request.verb}"

@@ -19,7 +19,7 @@ from claudeops.policy.kubernetes_api.bodies import (
     read_body,
     refuse_review,
 )
-from claudeops.policy.kubernetes_api.requests import DeletePod, ObjectName, Refused, Restart, Scale
+from claudeops.policy.kubernetes_api.requests import ClusterRefusal, DeletePod, ObjectName, Restart, Scale
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -48,10 +48,10 @@ def whole(**changed: object) -> bytes:
     return json.dumps(scale | {"status": {"replicas": 2, "selector": "app=web"}} | changed).encode()
 
 
-def sent(change: Change | Refused, uid: str = "u-1") -> object:
-    assert not isinstance(change, Refused), change
+def sent(change: Change | ClusterRefusal, uid: str = "u-1") -> object:
+    assert not isinstance(change, ClusterRefusal), change
     body = bound_body(change, uid)
-    return body if isinstance(body, Refused) else json.loads(body)
+    return body if isinstance(body, ClusterRefusal) else json.loads(body)
 
 
 @pytest.mark.parametrize("media", [MERGE, STRATEGIC, f"{STRATEGIC}; charset=utf-8"])
@@ -92,7 +92,7 @@ def test_a_restart_sends_the_time_and_the_uid(media: str) -> None:
     ],
 )
 def test_a_patch_that_is_no_restart_is_refused(body: bytes) -> None:
-    assert isinstance(read_body(RESTART, body, STRATEGIC), Refused)
+    assert isinstance(read_body(RESTART, body, STRATEGIC), ClusterRefusal)
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -102,7 +102,7 @@ def test_a_patch_that_is_no_restart_is_refused(body: bytes) -> None:
 def test_a_body_of_another_type_is_refused(act: Restart | Scale | DeletePod, media: str) -> None:
     for body in (RESTARTS, b'{"spec":{"replicas":1}}', whole(), b'{"propagationPolicy":"Background"}'):
         refused = read_body(act, body, media)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, ClusterRefusal)
         assert refused.status == 415
 
 
@@ -118,7 +118,7 @@ def test_a_whole_scale_object_is_sent_as_a_patch_of_what_was_read() -> None:
     assert change == Scaled(replicas=4, uid="u-1", resource_version="7")
     assert sent(change) == {"metadata": {"uid": "u-1", "resourceVersion": "7"}, "spec": {"replicas": 4}}
     refused = sent(change, "u-2")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ClusterRefusal)
     assert refused.status == 409
 
 
@@ -145,7 +145,7 @@ def test_a_whole_scale_object_is_sent_as_a_patch_of_what_was_read() -> None:
     ],
 )
 def test_a_scaling_of_more_than_the_number_is_refused(act: Scale, body: bytes) -> None:
-    assert isinstance(read_body(act, body, JSON if act.whole else MERGE), Refused)
+    assert isinstance(read_body(act, body, JSON if act.whole else MERGE), ClusterRefusal)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_deletion_sends_the_uid_as_its_precondition(body: bytes, change: Delet
     ],
 )
 def test_a_deletion_by_force_or_with_other_options_is_refused(body: bytes) -> None:
-    assert isinstance(read_body(DELETE, body, JSON), Refused)
+    assert isinstance(read_body(DELETE, body, JSON), ClusterRefusal)
 
 
 def test_no_change_goes_out_for_whatever_object_there_is() -> None:
@@ -229,5 +229,5 @@ PLAIN: Final = st.recursive(
 )
 def test_no_body_breaks_the_reader(act: Restart | Scale | DeletePod, body: bytes, media: str) -> None:
     change = read_body(act, body, media)
-    if not isinstance(change, Refused):
-        assert not isinstance(bound_body(change, getattr(change, "uid", "") or "u-1"), Refused)
+    if not isinstance(change, ClusterRefusal):
+        assert not isinstance(bound_body(change, getattr(change, "uid", "") or "u-1"), ClusterRefusal)

@@ -12,27 +12,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.policy.kubernetes_api.masks import WatchMask, holds_mask, masked, masked_line
-from claudeops.policy.kubernetes_api.requests import Kind
+from claudeops.policy.kubernetes_api.requests import ClusterAnswerKind
 from claudeops.text.redact import MASK, Redactor
 from support.planted_cluster import CONFIG_MAP, CUSTOM, DEPLOYMENT, HELM, NODE, POD, SECRET, metadata
 
 Json = dict[str, Any]
 OBJECTS: Final = {
-    "pod": (Kind.OBJECTS, POD),
-    "deployment": (Kind.OBJECTS, DEPLOYMENT),
-    "revision": (Kind.OBJECTS, {"kind": "ControllerRevision", "data": {"spec": {"template": DEPLOYMENT["spec"]}}}),
-    "cron job": (Kind.OBJECTS, {"kind": "CronJob", "spec": {"jobTemplate": {"spec": DEPLOYMENT["spec"]}}}),
-    "node": (Kind.OBJECTS, NODE),
-    "config map": (Kind.CONFIG_MAPS, CONFIG_MAP),
-    "release of helm": (Kind.CONFIG_MAPS, HELM),
-    "custom": (Kind.CUSTOM, CUSTOM),
-    "pod as a custom resource": (Kind.CUSTOM, POD),
+    "pod": (ClusterAnswerKind.OBJECTS, POD),
+    "deployment": (ClusterAnswerKind.OBJECTS, DEPLOYMENT),
+    "revision": (
+        ClusterAnswerKind.OBJECTS,
+        {"kind": "ControllerRevision", "data": {"spec": {"template": DEPLOYMENT["spec"]}}},
+    ),
+    "cron job": (ClusterAnswerKind.OBJECTS, {"kind": "CronJob", "spec": {"jobTemplate": {"spec": DEPLOYMENT["spec"]}}}),
+    "node": (ClusterAnswerKind.OBJECTS, NODE),
+    "config map": (ClusterAnswerKind.CONFIG_MAPS, CONFIG_MAP),
+    "release of helm": (ClusterAnswerKind.CONFIG_MAPS, HELM),
+    "custom": (ClusterAnswerKind.CUSTOM, CUSTOM),
+    "pod as a custom resource": (ClusterAnswerKind.CUSTOM, POD),
     "storage class": (
-        Kind.OBJECTS,
+        ClusterAnswerKind.OBJECTS,
         {"kind": "StorageClass", "parameters": {"restuserkey": "a", "adminPassword": "x-hunter2", "type": "ssd"}},
     ),
-    "review": (Kind.OBJECTS, {"kind": "SelfSubjectReview", "status": {"userInfo": {"extra": {"a": ["x-hunter2"]}}}}),
-    "definition": (Kind.SCHEMAS, {"kind": "CustomResourceDefinition", "metadata": metadata("shops"), "spec": {}}),
+    "review": (
+        ClusterAnswerKind.OBJECTS,
+        {"kind": "SelfSubjectReview", "status": {"userInfo": {"extra": {"a": ["x-hunter2"]}}}},
+    ),
+    "definition": (
+        ClusterAnswerKind.SCHEMAS,
+        {"kind": "CustomResourceDefinition", "metadata": metadata("shops"), "spec": {}},
+    ),
 }
 
 
@@ -46,7 +55,7 @@ def table(one: Json, *, columns: bool = True) -> Json:
     }
 
 
-def seen(kind: Kind, document: object) -> str:
+def seen(kind: ClusterAnswerKind, document: object) -> str:
     """Return what a client gets: masked, and redacted as bytes."""
     return Redactor([]).line(msgspec.json.encode(masked(kind, document))).decode()
 
@@ -69,7 +78,7 @@ def test_no_planted_secret_survives(name: str) -> None:
     for document in (one, table(one), table(one, columns=False)):
         line = masked_line(kind, msgspec.json.encode({"type": "MODIFIED", "object": document}) + b"\n")
         shown = Redactor([]).line(line).decode()
-        if document is not one and kind is not Kind.CUSTOM and document["columnDefinitions"] is None:
+        if document is not one and kind is not ClusterAnswerKind.CUSTOM and document["columnDefinitions"] is None:
             shown = shown.replace("cell-hunter2", "")  # Kubernetes' own tables have no such column
         assert SECRET not in shown
         assert shown.endswith("\n")
@@ -77,7 +86,7 @@ def test_no_planted_secret_survives(name: str) -> None:
 
 
 def test_what_an_operator_looks_for_stays() -> None:
-    shown = masked(Kind.OBJECTS, POD)
+    shown = masked(ClusterAnswerKind.OBJECTS, POD)
     assert isinstance(shown, dict)
     assert shown["metadata"]["labels"] == POD["metadata"]["labels"]
     assert shown["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
@@ -106,13 +115,13 @@ def test_what_an_operator_looks_for_stays() -> None:
     }
     assert shown["status"]["conditions"] == POD["status"]["conditions"]
 
-    node = masked(Kind.OBJECTS, NODE)
+    node = masked(ClusterAnswerKind.OBJECTS, NODE)
     assert isinstance(node, dict)
     assert (node["spec"], node["status"]) == (NODE["spec"], NODE["status"])
 
 
 def test_a_config_map_shows_what_is_no_secret() -> None:
-    shown = masked(Kind.CONFIG_MAPS, CONFIG_MAP)
+    shown = masked(ClusterAnswerKind.CONFIG_MAPS, CONFIG_MAP)
     assert isinstance(shown, dict)
     assert shown["data"] == {
         "LOG_LEVEL": "debug",
@@ -132,7 +141,7 @@ def test_a_config_map_shows_what_is_no_secret() -> None:
 
 
 def test_a_custom_resource_shows_its_state() -> None:
-    shown = masked(Kind.CUSTOM, CUSTOM)
+    shown = masked(ClusterAnswerKind.CUSTOM, CUSTOM)
     assert isinstance(shown, dict)
     assert shown["status"] == CUSTOM["status"]
     spec = shown["spec"]
@@ -161,25 +170,27 @@ def test_a_custom_resource_shows_its_state() -> None:
     ids=str,
 )
 def test_a_custom_resource_hides_secrets_in_every_form(spec: Json) -> None:
-    assert SECRET not in seen(Kind.CUSTOM, {"kind": "Shop", "spec": spec})
+    assert SECRET not in seen(ClusterAnswerKind.CUSTOM, {"kind": "Shop", "spec": spec})
 
 
 def test_an_object_that_is_named_like_a_table_is_none() -> None:
     named = {"kind": "Table", "apiVersion": "example.org/v1", "columnDefinitions": [{"password": "a-hunter2"}]}
-    assert SECRET not in seen(Kind.CUSTOM, named)
+    assert SECRET not in seen(ClusterAnswerKind.CUSTOM, named)
 
 
 def test_a_schema_keeps_the_names_of_its_fields() -> None:
     properties = {"env": {"type": "array"}, "command": {"type": "string"}, "annotations": {"type": "object"}}
     definition = {"kind": "CustomResourceDefinition", "metadata": metadata("a"), "spec": {"properties": properties}}
-    shown = masked(Kind.SCHEMAS, {"kind": "List", "items": [definition]})
+    shown = masked(ClusterAnswerKind.SCHEMAS, {"kind": "List", "items": [definition]})
     assert isinstance(shown, dict)
     assert shown["items"][0]["spec"] == definition["spec"]
     assert SECRET not in json.dumps(shown)
 
 
-@pytest.mark.parametrize("kind", [Kind.TEXT, Kind.LOG, Kind.DISCOVERY, Kind.OPENAPI])
-def test_what_the_server_says_of_itself_and_raw_text_stay(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [ClusterAnswerKind.TEXT, ClusterAnswerKind.LOG, ClusterAnswerKind.DISCOVERY, ClusterAnswerKind.OPENAPI]
+)
+def test_what_the_server_says_of_itself_and_raw_text_stay(kind: ClusterAnswerKind) -> None:
     document = {"env": [{"name": "a", "value": "b"}]}
     assert masked(kind, document) == document
     assert masked_line(kind, b"any text") == b"any text"
@@ -204,16 +215,18 @@ def test_what_the_server_says_of_itself_and_raw_text_stay(kind: Kind) -> None:
         b'{"type":"ADDED","object":{"a":' + b"[" * 100_000,
     ],
 )
-@pytest.mark.parametrize("kind", [Kind.OBJECTS, Kind.CUSTOM])
-def test_nothing_is_left_of_a_line_that_is_no_event(kind: Kind, line: bytes) -> None:
+@pytest.mark.parametrize("kind", [ClusterAnswerKind.OBJECTS, ClusterAnswerKind.CUSTOM])
+def test_nothing_is_left_of_a_line_that_is_no_event(kind: ClusterAnswerKind, line: bytes) -> None:
     assert masked_line(kind, line) == b""
 
 
 def test_a_watch_remembers_its_columns() -> None:
-    watch = WatchMask(Kind.CUSTOM)
+    watch = WatchMask(ClusterAnswerKind.CUSTOM)
     first = json.loads(watch.line(msgspec.json.encode({"type": "ADDED", "object": table({})})))
     later = json.loads(watch.line(msgspec.json.encode({"type": "ADDED", "object": table({}, columns=False)})))
-    alone = json.loads(masked_line(Kind.CUSTOM, msgspec.json.encode({"type": "A", "object": table({}, columns=False)})))
+    alone = json.loads(
+        masked_line(ClusterAnswerKind.CUSTOM, msgspec.json.encode({"type": "A", "object": table({}, columns=False)}))
+    )
     assert first["object"]["rows"][0]["cells"] == ["web-1", MASK, "5m"]
     assert later["object"]["rows"][0]["cells"] == ["web-1", MASK, "5m"]
     assert alone["object"]["rows"][0]["cells"] == ["web-1", MASK, MASK]
@@ -221,7 +234,7 @@ def test_a_watch_remembers_its_columns() -> None:
 
 def test_the_end_of_the_first_events_is_seen() -> None:
     bookmark = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    line = masked_line(Kind.OBJECTS, msgspec.json.encode({"type": "BOOKMARK", "object": bookmark}))
+    line = masked_line(ClusterAnswerKind.OBJECTS, msgspec.json.encode({"type": "BOOKMARK", "object": bookmark}))
     assert json.loads(line)["object"] == bookmark
 
 
@@ -229,12 +242,16 @@ def test_a_document_that_is_nested_too_deeply_is_cut() -> None:
     document: object = "x-hunter2"
     for _ in range(400):
         document = {"a": [document]}
-    for kind in Kind:
-        assert kind in {Kind.TEXT, Kind.LOG, Kind.DISCOVERY, Kind.OPENAPI, Kind.SCHEMAS} or SECRET not in seen(
-            kind, document
-        )
+    for kind in ClusterAnswerKind:
+        assert kind in {
+            ClusterAnswerKind.TEXT,
+            ClusterAnswerKind.LOG,
+            ClusterAnswerKind.DISCOVERY,
+            ClusterAnswerKind.OPENAPI,
+            ClusterAnswerKind.SCHEMAS,
+        } or SECRET not in seen(kind, document)
     for key in ("env", "annotations", "values", "data"):
-        assert SECRET not in seen(Kind.CUSTOM, {key: document})
+        assert SECRET not in seen(ClusterAnswerKind.CUSTOM, {key: document})
 
 
 @pytest.mark.parametrize(
@@ -277,17 +294,21 @@ PLAIN: Final = st.recursive(
 )
 
 
-@given(kind=st.sampled_from(Kind), document=PLAIN, line=st.binary(max_size=40))
-def test_no_answer_breaks_the_masks(kind: Kind, document: object, line: bytes) -> None:
+@given(kind=st.sampled_from(ClusterAnswerKind), document=PLAIN, line=st.binary(max_size=40))
+def test_no_answer_breaks_the_masks(kind: ClusterAnswerKind, document: object, line: bytes) -> None:
     masked(kind, document)
     masked_line(kind, line)
     holds_mask(line)
     raw = json.dumps({"type": "ADDED", "object": document}).encode()
     shown = masked_line(kind, raw)
-    assert shown == b"" or isinstance(msgspec.json.decode(shown), dict) or kind in {Kind.TEXT, Kind.LOG}
+    assert (
+        shown == b""
+        or isinstance(msgspec.json.decode(shown), dict)
+        or kind in {ClusterAnswerKind.TEXT, ClusterAnswerKind.LOG}
+    )
 
 
 @given(text=st.text(st.sampled_from("ab \n:='\"|{passwordtoken-/@.")))
 def test_no_text_breaks_the_masks(text: str) -> None:
-    for kind in (Kind.CONFIG_MAPS, Kind.CUSTOM):
+    for kind in (ClusterAnswerKind.CONFIG_MAPS, ClusterAnswerKind.CUSTOM):
         masked(kind, {"data": {"a": text}, "b": text})

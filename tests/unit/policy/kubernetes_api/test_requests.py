@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from claudeops.policy.kubernetes_api.bodies import read_body
 from claudeops.policy.kubernetes_api.requests import (
+    ClusterAnswerKind,
+    ClusterRead,
+    ClusterRefusal,
     DeletePod,
     Exec,
     Judged,
-    Kind,
     ObjectName,
-    Read,
-    Refused,
     Restart,
     Scale,
     accepted,
@@ -70,7 +70,7 @@ def is_look(call: dict[str, Any]) -> bool:
 def test_every_recorded_look_passes_as_it_was(call: dict[str, Any]) -> None:
     read = of_recorded(call)
 
-    assert isinstance(read, Read), read
+    assert isinstance(read, ClusterRead), read
     assert (read.method, read.target, read.dropped) == ("GET", call["path"], ())
     assert read.stream is ("watch=true" in call["path"] or "follow=true" in call["path"])
     assert "protobuf" not in read.accept
@@ -91,13 +91,13 @@ def test_every_other_recorded_call_is_a_change_that_was_meant_or_refused(call: d
     found = of_recorded(call)
     wanted = next((act for command, act in CHANGES.items() if call["command"].startswith(command)), None)
     if "review" in call["path"]:
-        assert isinstance(found, Read)
+        assert isinstance(found, ClusterRead)
         assert found.method == "POST"
     elif wanted is not None:
         assert isinstance(found, wanted)
-        assert "body" not in call or not isinstance(whole(found, call), Refused)
+        assert "body" not in call or not isinstance(whole(found, call), ClusterRefusal)
     else:
-        assert isinstance(found, Refused) or isinstance(whole(found, call), Refused)
+        assert isinstance(found, ClusterRefusal) or isinstance(whole(found, call), ClusterRefusal)
 
 
 def whole(found: Judged, call: dict[str, Any]) -> object:
@@ -110,25 +110,25 @@ def whole(found: Judged, call: dict[str, Any]) -> object:
 @pytest.mark.parametrize(
     ("target", "kind"),
     [
-        ("/version", Kind.DISCOVERY),
-        ("/readyz/poststarthook/rbac/bootstrap-roles?verbose=true", Kind.TEXT),
-        ("/livez?exclude=etcd&exclude=ping", Kind.TEXT),
-        ("/openapi/v2", Kind.OPENAPI),
-        ("/apis/example.org", Kind.DISCOVERY),
-        ("/apis/example.org/v1alpha1/shops", Kind.CUSTOM),
-        ("/apis/example.org/v1/namespaces/a/shops/b/status", Kind.CUSTOM),
-        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", Kind.SCHEMAS),
-        ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", Kind.OBJECTS),
-        ("/apis/metrics.k8s.io/v1beta1/nodes", Kind.OBJECTS),
-        ("/api/v1/namespaces/a/status", Kind.OBJECTS),
-        (f"{APPS}/deployments/web/scale", Kind.OBJECTS),
-        (f"{CORE}/configmaps", Kind.CONFIG_MAPS),
-        (f"{CORE}/pods/web-1/log?follow=false", Kind.LOG),
+        ("/version", ClusterAnswerKind.DISCOVERY),
+        ("/readyz/poststarthook/rbac/bootstrap-roles?verbose=true", ClusterAnswerKind.TEXT),
+        ("/livez?exclude=etcd&exclude=ping", ClusterAnswerKind.TEXT),
+        ("/openapi/v2", ClusterAnswerKind.OPENAPI),
+        ("/apis/example.org", ClusterAnswerKind.DISCOVERY),
+        ("/apis/example.org/v1alpha1/shops", ClusterAnswerKind.CUSTOM),
+        ("/apis/example.org/v1/namespaces/a/shops/b/status", ClusterAnswerKind.CUSTOM),
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ClusterAnswerKind.SCHEMAS),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", ClusterAnswerKind.OBJECTS),
+        ("/apis/metrics.k8s.io/v1beta1/nodes", ClusterAnswerKind.OBJECTS),
+        ("/api/v1/namespaces/a/status", ClusterAnswerKind.OBJECTS),
+        (f"{APPS}/deployments/web/scale", ClusterAnswerKind.OBJECTS),
+        (f"{CORE}/configmaps", ClusterAnswerKind.CONFIG_MAPS),
+        (f"{CORE}/pods/web-1/log?follow=false", ClusterAnswerKind.LOG),
     ],
 )
-def test_what_shows_no_secret_is_read(target: str, kind: Kind) -> None:
+def test_what_shows_no_secret_is_read(target: str, kind: ClusterAnswerKind) -> None:
     read = judged("GET", target)
-    assert isinstance(read, Read)
+    assert isinstance(read, ClusterRead)
     assert (read.target, read.kind, read.stream) == (target, kind, False)
 
 
@@ -194,7 +194,7 @@ def test_what_shows_no_secret_is_read(target: str, kind: Kind) -> None:
 def test_what_may_show_a_secret_or_is_not_known_is_refused(target: str) -> None:
     for headers in ({}, WEBSOCKET, SPDY):
         refused = judged("GET", target, headers)
-        assert isinstance(refused, Refused), refused
+        assert isinstance(refused, ClusterRefusal), refused
         assert 400 <= refused.status < 500
         assert json.loads(refused.document)["message"] == refused.sentence
 
@@ -213,23 +213,23 @@ def test_what_may_show_a_secret_or_is_not_known_is_refused(target: str) -> None:
 )
 def test_nothing_is_asked_as_another_or_in_another_protocol(name: str, value: str) -> None:
     for target in ("/version", "/api", f"{CORE}/pods", f"{CORE}/pods/web-1/log"):
-        assert isinstance(judged("GET", target, {name: value}), Refused)
-    assert isinstance(judged("DELETE", f"{CORE}/pods/web-1", {name: value}), Refused)
+        assert isinstance(judged("GET", target, {name: value}), ClusterRefusal)
+    assert isinstance(judged("DELETE", f"{CORE}/pods/web-1", {name: value}), ClusterRefusal)
 
 
 def test_unknown_parameters_of_a_read_are_left_out_and_named() -> None:
     read = judged("GET", f"{CORE}/pods?limit=5&pretty=true&labelSelector=a%3Db%2Cc&export=1&pretty=x&watch=1")
-    assert isinstance(read, Read)
+    assert isinstance(read, ClusterRead)
     assert read.target == f"{CORE}/pods?limit=5&labelSelector=a%3Db%2Cc&watch=true"
     assert read.dropped == ("pretty", "export")
     assert read.stream
 
     log = judged("GET", f"{CORE}/pods/web-1/log?insecureSkipTLSVerifyBackend=true&follow=1")
-    assert isinstance(log, Read)
+    assert isinstance(log, ClusterRead)
     assert (log.target, log.dropped) == (f"{CORE}/pods/web-1/log?follow=true", ("insecureSkipTLSVerifyBackend",))
 
     one = judged("GET", f"{CORE}/pods/web-1?watch=true")
-    assert isinstance(one, Read)
+    assert isinstance(one, ClusterRead)
     assert (one.stream, one.dropped) == (False, ("watch",))
 
 
@@ -239,7 +239,7 @@ def test_unknown_parameters_of_a_read_are_left_out_and_named() -> None:
     ["/version", "/api", "/healthz", "/openapi/v3", f"{CORE}/pods", f"{CORE}/configmaps/a", "/apis/a.b/v1/c/d"],
 )
 def test_what_is_read_can_only_be_read(method: str, target: str) -> None:
-    assert isinstance(judged(method, target), Refused)
+    assert isinstance(judged(method, target), ClusterRefusal)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_what_is_read_can_only_be_read(method: str, target: str) -> None:
     ],
 )
 def test_a_change_that_is_not_known_is_refused(method: str, target: str) -> None:
-    assert isinstance(judged(method, target), Refused)
+    assert isinstance(judged(method, target), ClusterRefusal)
 
 
 def test_a_change_names_its_object() -> None:
@@ -319,7 +319,7 @@ def test_an_exec_has_its_command_word_by_word(method: str, headers: dict[str, st
 )
 def test_an_exec_with_input_or_in_another_way_is_refused(target: str, headers: dict[str, str]) -> None:
     assert isinstance(judged("GET", EXEC, WEBSOCKET), Exec)
-    assert isinstance(judged("GET", target, headers), Refused)
+    assert isinstance(judged("GET", target, headers), ClusterRefusal)
 
 
 def test_a_token_among_the_protocols_is_left_out() -> None:
@@ -388,10 +388,10 @@ PARTS: Final = st.sampled_from(
 @example(method="GET", target="/api/v1", headers={"accept": ";,;g"})
 def test_no_request_breaks_the_reader(method: str, target: str, headers: dict[str, str]) -> None:
     found = judged(method, target, headers)
-    if not isinstance(found, Refused):
+    if not isinstance(found, ClusterRefusal):
         assert "secrets" not in found.target.split("?")[0].split("/")[4:]
         assert found.target.isascii()
-        again = judged(found.method if isinstance(found, Read | Exec) else method, found.target, headers)
+        again = judged(found.method if isinstance(found, ClusterRead | Exec) else method, found.target, headers)
         assert getattr(again, "target", None) == found.target
     else:
         json.loads(found.document)

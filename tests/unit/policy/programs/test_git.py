@@ -7,8 +7,8 @@ import pytest
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.looks import InRepository
 from claudeops.policy.programs.git import read_git
-from claudeops.policy.rules import RefusedError
-from claudeops.policy.shell.language import Literal, Status, Text
+from claudeops.policy.rules import RuleRefusedError
+from claudeops.policy.shell.language import LastStatus, Literal, Text
 from support.policy_cases import judged
 
 PLAIN = "--no-color --no-ext-diff --no-textconv --ignore-submodules"
@@ -91,7 +91,7 @@ def test_a_look_has_one_list_of_arguments(given: str, runs: str) -> None:
 
 @pytest.mark.parametrize(("given", "named"), REFUSED)
 def test_everything_else_is_refused_and_the_sentence_names_it(given: str, named: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RuleRefusedError) as refused:
         read_git(words(given), "/repos/app")
     assert named in str(refused.value)
 
@@ -116,8 +116,8 @@ def test_a_look_goes_where_git_would(given: str, directory: str) -> None:
 
 
 def test_a_word_that_is_not_known_before_it_runs_is_refused() -> None:
-    with pytest.raises(RefusedError, match="not known before it runs"):
-        read_git((Literal("log"), Text((Status(),))), "/repos/app")
+    with pytest.raises(RuleRefusedError, match="not known before it runs"):
+        read_git((Literal("log"), Text((LastStatus(),))), "/repos/app")
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3])

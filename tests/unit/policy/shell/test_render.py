@@ -19,10 +19,10 @@ from claudeops.policy.shell.language import (
     Redirection,
     Run,
     SimpleCommand,
+    StoredVariable,
     Subshell,
     Text,
     UnclearError,
-    Variable,
     Word,
 )
 from claudeops.policy.shell.lexical import LONGEST_COMMAND
@@ -162,13 +162,13 @@ def test_words_arrive_as_they_are_in_every_shell() -> None:
     [
         (one(Glob("*.log")), "write the names out"),
         (one(Given(())), "write the names out"),
-        ((Run(SimpleCommand(argv=(Text((Variable("x"),)),))),), "is not known before it runs"),
+        ((Run(SimpleCommand(argv=(Text((StoredVariable("x"),)),))),), "is not known before it runs"),
         ((Run(SimpleCommand(argv=())),), "is not known before it runs"),
         ((Run(SimpleCommand(argv=(Literal("LD_PRELOAD=x"), Literal("/bin/a")))),), "is not the name of a program"),
         ((Run(SimpleCommand(argv=(Literal(""),))),), "is not the name of a program"),
-        ((Run(SimpleCommand(argv=(Literal("cd"), Text((Variable("x"),))))),), "cd takes literal words"),
+        ((Run(SimpleCommand(argv=(Literal("cd"), Text((StoredVariable("x"),))))),), "cd takes literal words"),
         ((Run(SimpleCommand(argv=(Literal("cd"), Literal("/a")), environment=(("A", "b"),))),), "cd takes literal words"),
-        ((Run(SimpleCommand(argv=(Literal("exit"), Text((Variable("x"),))))),), "exit takes literal words"),
+        ((Run(SimpleCommand(argv=(Literal("exit"), Text((StoredVariable("x"),))))),), "exit takes literal words"),
         ((Run(SimpleCommand(argv=(Literal("command"), Literal("id")))),), "write that without command"),
         (one(Literal("a" * LONGEST_COMMAND)), "more than"),
         (one(Literal("\x01")), "reads differently"),

@@ -13,14 +13,14 @@ from claudeops.policy.shell import Certainty, SimpleCommand, parse
 from claudeops.policy.shell.language import (
     MOST_COMMANDS,
     Glob,
+    LastStatus,
     Literal,
     Output,
     Parsed,
     Set,
-    Status,
-    Stream,
+    StoredVariable,
+    StreamFile,
     Text,
-    Variable,
     Word,
     steps,
 )
@@ -308,11 +308,11 @@ def test_a_text_that_grows_when_it_is_read_costs_little(text: str) -> None:
         ("d='/a b'; x \"$d\"/*", Glob("/a b/*")),
         ("x [", Literal("[")),
         ("x a[b", Literal("a[b")),
-        ('x "$?"', Text((Status(),))),
-        ("x $?", Text((Status(),))),
-        ('x "a$?b"', Text(("a", Status(), "b"))),
-        ('v=$(y); x "a$v"', Text(("a", Variable("v")))),
-        ('v=$(y); w="$v b"; x "$w"', Text((Variable("w"),))),
+        ('x "$?"', Text((LastStatus(),))),
+        ("x $?", Text((LastStatus(),))),
+        ('x "a$?b"', Text(("a", LastStatus(), "b"))),
+        ('v=$(y); x "a$v"', Text(("a", StoredVariable("v")))),
+        ('v=$(y); w="$v b"; x "$w"', Text((StoredVariable("w"),))),
         ('v=$(y); v=1; x "$v"', Literal("1")),
     ],
 )
@@ -326,7 +326,7 @@ def test_the_output_of_a_look_is_in_its_word_and_its_commands_before_the_one_tha
     _, text, stream = parsed.commands[-1].argv
     assert isinstance(text, Text)
     assert [part if isinstance(part, str) else type(part) for part in text.parts] == ["a ", Output, " d"]
-    assert isinstance(stream, Stream)
+    assert isinstance(stream, StreamFile)
 
 
 def test_what_a_look_prints_is_stored_under_its_name() -> None:

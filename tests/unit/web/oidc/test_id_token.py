@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
-from claudeops.formats.oidc import Expected, TokenFault
+from claudeops.formats.oidc import ExpectedToken, TokenFault
 from claudeops.web.oidc.id_token import ALGORITHMS, LEEWAY_SECONDS, Keys, challenge_of, claims_of, keys_of
 from support.identity_provider import by_secret, ec_key, jwks, rsa_key, signed, unsigned
 from support.listening import NOON
@@ -20,7 +20,7 @@ from support.listening import NOON
 ISSUER: Final = "https://id.example.com"
 CLIENT: Final = "claudeops"
 AT: Final = int(NOON.timestamp())
-EXPECTED: Final = Expected(issuer=ISSUER, client_id=CLIENT, nonce="n" * 43, at=NOON)
+EXPECTED: Final = ExpectedToken(issuer=ISSUER, client_id=CLIENT, nonce="n" * 43, at=NOON)
 GOOD: Final[dict[str, Any]] = {
     "iss": ISSUER,
     "aud": CLIENT,

@@ -18,10 +18,10 @@ from claudeops.wording.notices.approving import (
     NO,
     REFUSALS,
     YES,
-    Asked,
+    ButtonTap,
     Card,
-    Refused,
-    Tap,
+    QuestionRow,
+    TapRefusal,
     button_data,
     card,
     digest_of,
@@ -102,7 +102,7 @@ def test_an_id_of_nobody_is_nobody(sender: str) -> None:
 
 # --- a tap ----------------------------------------------------------------------------------------------------
 
-ASKED = Asked(
+ASKED = QuestionRow(
     id=1,
     approval_id=7,
     call_hash="0123",
@@ -112,32 +112,32 @@ ASKED = Asked(
     used_at=None,
     says=YES,
 )
-TAP = Tap(
+TAP = ButtonTap(
     kind=TargetKind.TELEGRAM, sender="11", chat="-100", message="77", data="approve:x", targets=frozenset({"ops"})
 )
 REFUSED = {
-    "nobody listed": (replace(TAP, sender="99"), ASKED, APPROVAL, Refused.NOT_LISTED),
-    "a token of nobody": (TAP, None, None, Refused.UNKNOWN_TOKEN),
-    "another message": (replace(TAP, message="78"), ASKED, APPROVAL, Refused.OTHER_MESSAGE),
-    "another chat": (replace(TAP, chat="-101"), ASKED, APPROVAL, Refused.OTHER_MESSAGE),
-    "another bot": (replace(TAP, targets=frozenset({"boss"})), ASKED, APPROVAL, Refused.OTHER_MESSAGE),
-    "another call": (TAP, replace(ASKED, call_hash="4567"), APPROVAL, Refused.OTHER_MESSAGE),
-    "used": (TAP, replace(ASKED, used_at=NOW), APPROVAL, Refused.USED_TOKEN),
-    "answered": (TAP, ASKED, replace(APPROVAL, status=ApprovalStatus.DENIED), Refused.OVER),
-    "too late": (TAP, ASKED, replace(APPROVAL, expires_at=NOW), Refused.OVER),
+    "nobody listed": (replace(TAP, sender="99"), ASKED, APPROVAL, TapRefusal.NOT_LISTED),
+    "a token of nobody": (TAP, None, None, TapRefusal.UNKNOWN_TOKEN),
+    "another message": (replace(TAP, message="78"), ASKED, APPROVAL, TapRefusal.OTHER_MESSAGE),
+    "another chat": (replace(TAP, chat="-101"), ASKED, APPROVAL, TapRefusal.OTHER_MESSAGE),
+    "another bot": (replace(TAP, targets=frozenset({"boss"})), ASKED, APPROVAL, TapRefusal.OTHER_MESSAGE),
+    "another call": (TAP, replace(ASKED, call_hash="4567"), APPROVAL, TapRefusal.OTHER_MESSAGE),
+    "used": (TAP, replace(ASKED, used_at=NOW), APPROVAL, TapRefusal.USED_TOKEN),
+    "answered": (TAP, ASKED, replace(APPROVAL, status=ApprovalStatus.DENIED), TapRefusal.OVER),
+    "too late": (TAP, ASKED, replace(APPROVAL, expires_at=NOW), TapRefusal.OVER),
 }
 
 
 @pytest.mark.parametrize(("tap", "asked", "approval", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_tap_that_is_no_answer_says_why(
-    tap: Tap, asked: Asked | None, approval: Approval | None, why: Refused
+    tap: ButtonTap, asked: QuestionRow | None, approval: Approval | None, why: TapRefusal
 ) -> None:
     assert refusal(tap, asked, approval, [ALICE], now=NOW) is why
     assert refusal(TAP, ASKED, APPROVAL, [ALICE], now=NOW) is None
 
 
 def test_every_refusal_is_told_in_a_text_that_a_chat_takes() -> None:
-    assert set(REFUSALS) == set(Refused)
+    assert set(REFUSALS) == set(TapRefusal)
     assert all(0 < units(text) <= 200 for text in REFUSALS.values())
 
 

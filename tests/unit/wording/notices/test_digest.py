@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Target, Topic
 from claudeops.domain.notices.routing import wants
 from claudeops.domain.schedules import Cron
@@ -39,7 +39,7 @@ def test_of_a_day_everything_is_said() -> None:
         " 1 failed); 3 calls denied; $4.50 spent, the daily budget is $25.00; memories: 2 gained, 1 lost;"
         " 1 critical events open; 1 notice not delivered."
     )
-    assert (told.topic, told.level) == (Topic.DIGEST, Level.INFO)
+    assert (told.topic, told.level) == (Topic.DIGEST, EventLevel.INFO)
 
 
 def test_of_a_bad_day_the_incidents_the_noise_and_our_own_health_are_said() -> None:
@@ -100,7 +100,7 @@ def test_of_a_day_without_anything_that_is_said() -> None:
 def test_it_reaches_those_who_want_it_whatever_their_level() -> None:
     told = digest(Sums(since=BEFORE), at=AT, daily_budget_usd=25)
 
-    assert wants(Target(name="team", min_level=Level.CRITICAL), told)
+    assert wants(Target(name="team", min_level=EventLevel.CRITICAL), told)
     assert not wants(Target(name="phone", topics=frozenset({Topic.INCIDENT})), told)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.events import Level, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.notice import Notice, Topic, decoded, encoded
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.texts import (
@@ -30,7 +30,7 @@ WORDING = Wording(redact=Redactor([SECRET]).text, public_url="https://ops.exampl
 
 
 def notice(text: str = "shop is down", **more: object) -> Notice:
-    fields = {"topic": Topic.EVENT, "level": Level.CRITICAL, "text": text, "key": "event:1", **more}
+    fields = {"topic": Topic.EVENT, "level": EventLevel.CRITICAL, "text": text, "key": "event:1", **more}
     return Notice(**fields)  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ def test_a_stored_notice_is_read_as_it_was_written_and_others_are_none() -> None
 
 
 def test_an_event_of_nothing_in_particular_is_the_daemons_own() -> None:
-    event = NewEvent(level=Level.WARNING, message="the disk is full")
+    event = NewEvent(level=EventLevel.WARNING, message="the disk is full")
 
     assert of_event(event, event_id=3, session_id=None).topic is Topic.SELF
     assert of_event(event, event_id=3, session_id=7).topic is Topic.EVENT
@@ -114,14 +114,14 @@ def test_an_event_of_nothing_in_particular_is_the_daemons_own() -> None:
 
 
 def test_an_incident_is_told_when_it_opens_and_when_it_is_over_each_time_anew() -> None:
-    incident = incidents.opened(7, group_key="shop", services=["shop"], severity=Level.CRITICAL, at=AT)
+    incident = incidents.opened(7, group_key="shop", services=["shop"], severity=EventLevel.CRITICAL, at=AT)
 
     began = incident_opened(incident, "ShopDown fires.")
     over = incident_resolved(incident, now=AT + timedelta(hours=2, minutes=5), cost_usd=1.5, done=("restart shop",))
 
     assert (began.text, began.key) == ("incident 7: ShopDown fires.", "incident:7:opened:0")
     assert (over.text, over.key) == ("incident 7 is resolved after 2 h 5 min.", "incident:7:resolved:0")
-    assert over.level is Level.CRITICAL  # it reaches whoever has heard of the beginning
+    assert over.level is EventLevel.CRITICAL  # it reaches whoever has heard of the beginning
 
 
 def test_a_duration_is_said_by_its_two_largest_units() -> None:
@@ -136,7 +136,7 @@ def test_a_duration_is_said_by_its_two_largest_units() -> None:
 def question(command: str, *, tool: str = "Bash") -> Notice:
     text = "approval 3 is needed: see `claudeops list-approvals`, then `claudeops approve 3` or `claudeops deny 3`."
     call = call_in_words(tool, json.dumps({"command": command}))
-    return notice(text, topic=Topic.APPROVAL, level=Level.WARNING, tier=3, session_id=12, approval_id=3, call=call)
+    return notice(text, topic=Topic.APPROVAL, level=EventLevel.WARNING, tier=3, session_id=12, approval_id=3, call=call)
 
 
 def test_a_question_shows_the_call_how_to_answer_and_where_to_look() -> None:

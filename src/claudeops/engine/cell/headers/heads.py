@@ -36,7 +36,7 @@ _MISDIRECTED, _FORBIDDEN, _NOT_IMPLEMENTED, _BAD = 421, 403, 501, 400
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HeaderRefusal:
     """Why a request is not sent on."""
 
     status: int
@@ -44,7 +44,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hosts:
+class HeaderHosts:
     """The hosts at one address and port."""
 
     headers: tuple[SecretHeader, ...]
@@ -72,32 +72,34 @@ def tokens(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> set[bytes]:
     return {token.strip().lower() for value in values(fields, name) for token in value.split(b",") if token.strip()}
 
 
-def refusal(request: h11.Request, hosts: Hosts, connected_to: str | None) -> Refusal | str:
+def refusal(request: h11.Request, hosts: HeaderHosts, connected_to: str | None) -> HeaderRefusal | str:
     """Return why a request is not sent on, else the host that it is for.
 
     ``connected_to``: the host that the session began TLS with; None without TLS.
     """
     if request.method in _NO_METHODS:
-        return Refusal(_NOT_IMPLEMENTED, f"the method {request.method.decode('ascii', 'replace')} does not work here")
+        return HeaderRefusal(
+            _NOT_IMPLEMENTED, f"the method {request.method.decode('ascii', 'replace')} does not work here"
+        )
     if not (request.target.startswith(b"/") or request.target == b"*"):
-        return Refusal(_BAD, "write the path alone as the target of a request: this is no proxy")
+        return HeaderRefusal(_BAD, "write the path alone as the target of a request: this is no proxy")
     upgrade = tokens(request.headers, b"upgrade") - {b"h2c"}
     if upgrade:
-        return Refusal(_NOT_IMPLEMENTED, "a connection to this host cannot be upgraded to another protocol")
+        return HeaderRefusal(_NOT_IMPLEMENTED, "a connection to this host cannot be upgraded to another protocol")
     codings = tokens(request.headers, b"transfer-encoding")
     if codings and (codings != {b"chunked"} or values(request.headers, b"content-length")):
-        return Refusal(_BAD, "the length of the body can be read in two ways")
+        return HeaderRefusal(_BAD, "the length of the body can be read in two ways")
     host = _host(values(request.headers, b"host"), hosts)
     if host is None or (connected_to is not None and host != connected_to):
-        return Refusal(_MISDIRECTED, f"the Host of a request here must be {connected_to or _known(hosts)}")
+        return HeaderRefusal(_MISDIRECTED, f"the Host of a request here must be {connected_to or _known(hosts)}")
     return host
 
 
-def _known(hosts: Hosts) -> str:
+def _known(hosts: HeaderHosts) -> str:
     return " or ".join((*hosts.names, *sorted(hosts.others)))
 
 
-def _host(written: Sequence[bytes], hosts: Hosts) -> str | None:
+def _host(written: Sequence[bytes], hosts: HeaderHosts) -> str | None:
     """Return which of the hosts here a request names, as its one ``Host`` header; None: none of them."""
     if len(written) != 1:
         return None

@@ -27,8 +27,8 @@ from claudeops.domain.network.destination import LOCALHOST
 from claudeops.engine.cell.headers.authority import ALPN, Authority
 from claudeops.engine.cell.headers.heads import (
     Fields,
-    Hosts,
-    Refusal,
+    HeaderHosts,
+    HeaderRefusal,
     ends_connection,
     is_unreadable,
     refusal,
@@ -77,7 +77,7 @@ class Trouble:
 class Relays:
     """The places of a session at which headers are added. Made before its forwarder runs, and used on its thread."""
 
-    places: Mapping[Place, Hosts]  # by address and port
+    places: Mapping[Place, HeaderHosts]  # by address and port
     authority: Authority
     secrets: KnownSecrets
     trouble: Callable[[Trouble], None]
@@ -85,7 +85,7 @@ class Relays:
     _say_again: dict[Trouble, float] = field(default_factory=dict)  # when
     _outside: dict[tuple[str, int], ssl.SSLContext] = field(default_factory=dict)
 
-    async def serve(self, hosts: Hosts, connection: socket.socket, outside: socket.socket) -> bytes | None:
+    async def serve(self, hosts: HeaderHosts, connection: socket.socket, outside: socket.socket) -> bytes | None:
         """Relay one connection to its end, or return what has been read of one that is to be copied as it is."""
         ahead, tls = b"", None
         if hosts.tls:
@@ -120,7 +120,7 @@ class Relays:
         return self._outside[place]
 
     @staticmethod
-    def _meant(hosts: Hosts, named: str | None) -> str | None:
+    def _meant(hosts: HeaderHosts, named: str | None) -> str | None:
         """Return which host a session begins TLS with, if something is added there."""
         if named is None:
             return None
@@ -161,7 +161,7 @@ def relays_for(
         tls = any(header.tls for header in here)
         kept = tuple(header for header in here if header.tls == tls)
         others = hosts_at.get((address, port), set()) - {header.host for header in kept}
-        places[address, port] = Hosts(headers=kept, others=frozenset(others), port=port, tls=tls)
+        places[address, port] = HeaderHosts(headers=kept, others=frozenset(others), port=port, tls=tls)
     secrets = KnownSecrets(dict.fromkeys(secret for header in given for secret in (header.value, *header.secrets)))
     return Relays(places=places, authority=Authority(), secrets=secrets, trouble=trouble)
 
@@ -171,7 +171,7 @@ class _Exchange:
     """One connection of a session, with the one outside."""
 
     relays: Relays
-    hosts: Hosts
+    hosts: HeaderHosts
     tls: str | None  # the host that the session begins TLS with
     outside: socket.socket
     _inner: Wire = field(init=False)
@@ -213,12 +213,12 @@ class _Exchange:
         try:
             request = await self._request()
         except h11.RemoteProtocolError as error:
-            await self._refuse_request(Refusal(_BAD_REQUEST, f"this is no request of HTTP/1.1: {error}"))
+            await self._refuse_request(HeaderRefusal(_BAD_REQUEST, f"this is no request of HTTP/1.1: {error}"))
             return False
         if request is None:
             return False
         host = refusal(request, self.hosts, self.tls)
-        if isinstance(host, Refusal):
+        if isinstance(host, HeaderRefusal):
             await self._refuse_request(host)
             return False
         added = self.hosts.of(host)
@@ -227,7 +227,7 @@ class _Exchange:
         except (OSError, ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
             why = f"no TLS with {host}: {_why(error)}"
             self._failed(host, why)
-            await self._refuse(Refusal(_BAD_GATEWAY, f"{why}; its operator finds more in the daemon's log"))
+            await self._refuse(HeaderRefusal(_BAD_GATEWAY, f"{why}; its operator finds more in the daemon's log"))
             return False
         self._outer = outer
         await outer.send(sent(request, added))
@@ -310,7 +310,9 @@ class _Exchange:
             raise GoneError
         if is_unreadable(answer, method):
             self._failed(self.tls or self.hosts.names[0], "it answers in a coding that was not asked for")
-            await self._refuse(Refusal(_BAD_GATEWAY, "the host answers compressed, in which no secret could be found"))
+            await self._refuse(
+                HeaderRefusal(_BAD_GATEWAY, "the host answers compressed, in which no secret could be found")
+            )
             return
         secrets = self.relays.secrets
         fields: Fields = [(name, secrets.masked(value)) for name, value in answer.headers]
@@ -332,12 +334,12 @@ class _Exchange:
         self.relays.tally.failed += 1
         self.relays.report(host, self.hosts.port, why)
 
-    async def _refuse_request(self, why: Refusal) -> None:
+    async def _refuse_request(self, why: HeaderRefusal) -> None:
         self.relays.tally.refused += 1
         self.relays.report(self.tls or self.hosts.names[0], self.hosts.port, why.sentence)
         await self._refuse(why)
 
-    async def _refuse(self, why: Refusal) -> None:
+    async def _refuse(self, why: HeaderRefusal) -> None:
         """Answer with a sentence, and end the connection."""
         content = f"claudeops: {why.sentence}.\n".encode()
         headers = [

@@ -7,9 +7,9 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection, select
 
-from claudeops.domain.events import Level
+from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page
-from claudeops.domain.notices.notice import UNROUTED, Delivery, Topic, decoded
+from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Topic, decoded
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import outbox
@@ -21,7 +21,7 @@ class NoticeEntry(msgspec.Struct, frozen=True, kw_only=True):
     notice_id: int
     target: str | None  # None: no target has been chosen yet
     topic: Topic
-    level: Level | None  # None: the row cannot be read
+    level: EventLevel | None  # None: the row cannot be read
     text: str  # one sentence
     service: str | None
     incident: int | None  # that it is about
@@ -30,7 +30,7 @@ class NoticeEntry(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     not_before: datetime | None  # it waits until then
     attempts: int
-    result: Delivery | None  # of the last attempt; None: there was none, or one is under way
+    result: DeliveryOutcome | None  # of the last attempt; None: there was none, or one is under way
     error: str | None  # of the last attempt that failed, or why no target was sent it
     settled_at: datetime | None  # None: it waits
 
@@ -62,7 +62,7 @@ def _entry(row: TableRow) -> NoticeEntry:
         created_at=row.created_at,
         not_before=row.not_before,
         attempts=row.attempts,
-        result=None if row.result is None else Delivery(row.result),
+        result=None if row.result is None else DeliveryOutcome(row.result),
         error=row.error,
         settled_at=row.delivered_at,
     )

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.schedules import Cadence, Cron
-from claudeops.domain.schedules.plan import Overlap, Plan, SkipReason
+from claudeops.domain.schedules.plan import Overlap, SchedulePlan, SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import schedule_fires, sessions
@@ -46,14 +46,14 @@ class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed(
-    connection: Connection, next_fires: Mapping[str, datetime | None], plans: Sequence[Plan]
+    connection: Connection, next_fires: Mapping[str, datetime | None], plans: Sequence[SchedulePlan]
 ) -> Sequence[ScheduleEntry]:
     """Return the schedules that the daemon keeps, in their order."""
     by_name = {plan.name: plan for plan in plans}
     return tuple(_entry(connection, name, at, by_name.get(name)) for name, at in next_fires.items())
 
 
-def _entry(connection: Connection, name: str, next_fire: datetime | None, plan: Plan | None) -> ScheduleEntry:
+def _entry(connection: Connection, name: str, next_fire: datetime | None, plan: SchedulePlan | None) -> ScheduleEntry:
     return ScheduleEntry(
         name=name,
         next_fire=next_fire,

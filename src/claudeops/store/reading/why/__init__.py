@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from claudeops.domain.why import Reason, Why, WhyKind
 from claudeops.store.reading.why import beside_sessions
 from claudeops.store.reading.why import sessions as of_sessions
-from claudeops.store.reading.why.beside_sessions import Asked
+from claudeops.store.reading.why.beside_sessions import OpenQuestion
 
 _BEFORE: Final = (timedelta(days=1), timedelta(days=7), timedelta(days=30))
 """How far back the last thing on record is looked for, each time further."""
@@ -27,7 +27,7 @@ def reasons(connection: Connection, *, service: str | None, since: datetime, unt
 
     Of more, the latest are returned, after all that began before the time and held in it.
     """
-    asked = Asked(connection=connection, service=service, since=since, until=until, limit=limit)
+    asked = OpenQuestion(connection=connection, service=service, since=since, until=until, limit=limit)
     seen = of_sessions.sessions_of(asked)
     own = list(_own(asked, seen))
     found = [*_common(asked, seen), *own]
@@ -43,7 +43,7 @@ def reasons(connection: Connection, *, service: str | None, since: datetime, unt
     )
 
 
-def _own(asked: Asked, seen: of_sessions.Sessions) -> Iterator[Reason]:
+def _own(asked: OpenQuestion, seen: of_sessions.Sessions) -> Iterator[Reason]:
     """Yield what is about the service itself; of one moment, what comes first leads to the rest."""
     alerted = list(beside_sessions.alerted(asked))
     yield from alerted
@@ -59,7 +59,7 @@ def _own(asked: Asked, seen: of_sessions.Sessions) -> Iterator[Reason]:
     yield from beside_sessions.raised(asked, [number for number in numbers if number is not None])
 
 
-def _common(asked: Asked, seen: of_sessions.Sessions) -> Iterator[Reason]:
+def _common(asked: OpenQuestion, seen: of_sessions.Sessions) -> Iterator[Reason]:
     """Yield what concerns every service."""
     yield from beside_sessions.fires(asked)
     yield from beside_sessions.holds(asked)
@@ -69,7 +69,7 @@ def _common(asked: Asked, seen: of_sessions.Sessions) -> Iterator[Reason]:
     yield from of_sessions.ended(asked, seen.rounds)
 
 
-def _latest(found: Iterable[Reason], asked: Asked) -> tuple[Reason, ...]:
+def _latest(found: Iterable[Reason], asked: OpenQuestion) -> tuple[Reason, ...]:
     """Return the reasons in order: of those within the time the latest, all others if there is room."""
     ordered = sorted(found, key=lambda one: one.at)
     held = [one for one in ordered if one.at < asked.since][-asked.limit :]
@@ -78,7 +78,7 @@ def _latest(found: Iterable[Reason], asked: Asked) -> tuple[Reason, ...]:
     return (*held, *within[len(within) - room if len(within) > room else 0 :])
 
 
-def _before(asked: Asked) -> Reason | None:
+def _before(asked: OpenQuestion) -> Reason | None:
     """Return what is last on record about the service before the time."""
     for age in _BEFORE:
         earlier = msgspec.structs.replace(asked, since=asked.since - age, until=asked.since, limit=1)

@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, and_, case, func, or_, select
 
-from claudeops.domain.alerts.alert import Decision, Silence
+from claudeops.domain.alerts.alert import AlertDecision, Silence
 from claudeops.domain.alerts.matchers import PLAIN, SERVICE
-from claudeops.domain.calls import Held
-from claudeops.domain.events import Level
+from claudeops.domain.calls import Rechecked
+from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import Hold, HoldKind, event_name
 from claudeops.domain.probes.history import BUCKET
 from claudeops.domain.report.report import CheckSource, ServiceStatus
@@ -50,7 +50,7 @@ _HOLDS: Final = {event_name(kind): kind for kind in HoldKind}
 _CHAIN: Final = sessions.c.root_session_id.label("chain")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question, and where it is answered."""
 
     connection: Connection
@@ -84,7 +84,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 # --- what concerns every service ------------------------------------------------------------------------------
 
 
-def fires(asked: Asked) -> Iterator[Reason]:
+def fires(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield the due times of schedules, with what came of them."""
     fired = schedule_fires.c
     query = select(schedule_fires).where(asked.within(fired.fired_at)).order_by(fired.fired_at.desc())
@@ -96,7 +96,7 @@ def fires(asked: Asked) -> Iterator[Reason]:
         )
 
 
-def holds(asked: Asked) -> Iterator[Reason]:
+def holds(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield what kept sessions in the queue at any moment of the time."""
     is_hold = and_(events.c.fingerprint.in_(list(_HOLDS)), events.c.first_seen < asked.until)
     still = select(events).where(is_hold, events.c.resolved_at.is_(None)).order_by(events.c.id)
@@ -116,15 +116,15 @@ def holds(asked: Asked) -> Iterator[Reason]:
         yield Reason(at=row.first_seen, kind=WhyKind.HOLD, text=text, level=level, event_id=row.id)
 
 
-def faults(asked: Asked) -> Iterator[Reason]:
+def faults(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield what the daemon found wrong with itself, where a service is named; else `raised` has that too."""
     if asked.service is None:
         return
-    own = and_(events.c.service.is_(None), events.c.session_id.is_(None), events.c.level != Level.INFO.value)
+    own = and_(events.c.service.is_(None), events.c.session_id.is_(None), events.c.level != EventLevel.INFO.value)
     yield from _events(asked, own)
 
 
-def probes_standing(asked: Asked) -> Iterator[Reason]:
+def probes_standing(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield how the probes of the service stand that did not change."""
     if asked.service is None:
         return
@@ -137,17 +137,17 @@ def probes_standing(asked: Asked) -> Iterator[Reason]:
 # --- what concerns the service --------------------------------------------------------------------------------
 
 
-def alerted(asked: Asked) -> Iterator[Reason]:
+def alerted(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield the decisions about alerts; repetitions of one alert, of which there may be thousands, together."""
     decided = alert_decisions.c
-    repeats = decided.decision == Decision.DUPLICATE.value
+    repeats = decided.decision == AlertDecision.DUPLICATE.value
     which = asked.within(decided.at)
     if asked.service is not None:
         named_so = select(alerts.c.service).select_from(alert_decisions).join(alerts, alerts.c.id == decided.alert_id)
         which = and_(which, alerts.c.service.in_(asked.spellings(named_so.where(which))))
     query = select(alert_decisions, alerts.c.name, alerts.c.service).outerjoin(alerts, alerts.c.id == decided.alert_id)
     for row in asked.rows(query.where(which, ~repeats).order_by(decided.at.desc(), decided.id.desc())):
-        said = why.alert(row.name, row.service, Decision(row.decision), row.because)
+        said = why.alert(row.name, row.service, AlertDecision(row.decision), row.because)
         yield _alert(row, said, chain=row.session_id)
     latest = func.max(decided.at).label("at")
     query = (
@@ -160,7 +160,7 @@ def alerted(asked: Asked) -> Iterator[Reason]:
         yield _alert(row, why.repeated(row.name, row.service, row.times))
 
 
-def silenced(asked: Asked) -> Iterator[Reason]:
+def silenced(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield the silences that held, and may have silenced an alert of the service."""
     query = select(silences).where(silences.c.ends_at > asked.since, silences.c.starts_at < asked.until)
     for one in map(to_silence, asked.rows(query.order_by(silences.c.ends_at.desc(), silences.c.id), most=MOST)):
@@ -169,7 +169,7 @@ def silenced(asked: Asked) -> Iterator[Reason]:
             yield Reason(at=one.starts_at, kind=WhyKind.SILENCE, text=text, level=level, silence=one.id)
 
 
-def checked(asked: Asked) -> Iterator[Reason]:
+def checked(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield how probes and sessions found the service; without one, which services they found unwell."""
     checks = service_checks.c
     query = select(service_checks, _CHAIN).outerjoin(sessions, sessions.c.id == checks.session_id)
@@ -185,7 +185,7 @@ def checked(asked: Asked) -> Iterator[Reason]:
         yield Reason(at=row.checked_at, kind=kind, text=text, level=level, session_id=row.session_id, chain=row.chain)
 
 
-def probes_failed(asked: Asked) -> Iterator[Reason]:
+def probes_failed(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield how often the probes failed, which is no change as long as it is too rare."""
     known = asked.rows(select(probes.c.name, probes.c.service).order_by(probes.c.name), most=MOST)
     names = [row.name for row in known if asked.is_about([row.service])]
@@ -210,7 +210,7 @@ def probes_failed(asked: Asked) -> Iterator[Reason]:
         yield Reason(at=row.first, kind=WhyKind.PROBE, text=text, level=level)
 
 
-def acted(asked: Asked) -> Iterator[Reason]:
+def acted(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield what was done, and whether it held."""
     done = cooldown_actions.c
     joined = select(cooldown_actions, _CHAIN).join(sessions, sessions.c.id == done.session_id)
@@ -224,11 +224,11 @@ def acted(asked: Asked) -> Iterator[Reason]:
     later = joined.where(asked.within(done.held_checked_at)).order_by(done.held_checked_at.desc())
     for row in asked.rows(later, most=MOST):
         if asked.is_about([row.service]) and row.held is not None:
-            said = why.action_held(row.action_type, row.service, row.session_id, Held(row.held))
+            said = why.action_held(row.action_type, row.service, row.session_id, Rechecked(row.held))
             yield _action(row, row.held_checked_at, said)
 
 
-def raised(asked: Asked, incidents: Iterable[int] = ()) -> Iterator[Reason]:
+def raised(asked: OpenQuestion, incidents: Iterable[int] = ()) -> Iterator[Reason]:
     """Yield the events that name the service, or belong to one of its incidents; without one, all that were seen."""
     if asked.service is None:
         yield from _events(asked, events.c.last_seen >= asked.since)
@@ -243,7 +243,7 @@ def raised(asked: Asked, incidents: Iterable[int] = ()) -> Iterator[Reason]:
         yield from (_event(row, asked) for row in found)
 
 
-def _events(asked: Asked, which: ColumnElement[bool]) -> Iterator[Reason]:
+def _events(asked: OpenQuestion, which: ColumnElement[bool]) -> Iterator[Reason]:
     # A row has a method `count`, hence the other name.
     query = select(events, events.c.count.label("times")).where(
         which, events.c.first_seen < asked.until, events.c.fingerprint.not_in(list(_HOLDS))
@@ -256,8 +256,8 @@ def _events(asked: Asked, which: ColumnElement[bool]) -> Iterator[Reason]:
         yield _event(row, asked)
 
 
-def _event(row: TableRow, asked: Asked) -> Reason:
-    text, level = why.event(Level(row.level), row.service, row.message, times=row.times, over_at=row.resolved_at)
+def _event(row: TableRow, asked: OpenQuestion) -> Reason:
+    text, level = why.event(EventLevel(row.level), row.service, row.message, times=row.times, over_at=row.resolved_at)
     again = row.first_seen < asked.since and asked.has(row.last_seen)
     return Reason(
         at=row.last_seen if again else row.first_seen,

@@ -14,7 +14,7 @@ from claudeops.domain.chains.escalation import handover_services
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.domain.why import Reason, WhyKind
-from claudeops.store.reading.why.beside_sessions import LINGERS, MOST, Asked
+from claudeops.store.reading.why.beside_sessions import LINGERS, MOST, OpenQuestion
 from claudeops.store.rows import TableRow, to_handover, to_names
 from claudeops.store.tables import approvals, cooldown_actions, incidents, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key
@@ -38,7 +38,7 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True):
     rounds: Mapping[int, TableRow]  # that were asked to look at everything, and say nothing of the service
 
 
-def sessions_of(asked: Asked) -> Sessions:
+def sessions_of(asked: OpenQuestion) -> Sessions:
     """Return the sessions that concern the service, and those that might have."""
     joined = (
         select(*_COLUMNS)
@@ -63,7 +63,7 @@ def sessions_of(asked: Asked) -> Sessions:
     return Sessions(own=own, rounds=rounds)
 
 
-def begun(asked: Asked, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
+def begun(asked: OpenQuestion, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
     """Yield when sessions were queued, if they waited, and when they started."""
     for row in rows.values():
         name = why.session_name(row.id, row.tier, row.trigger)
@@ -74,7 +74,7 @@ def begun(asked: Asked, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
             yield _reason(row, row.started_at, why.session_started(name, waited))
 
 
-def ended(asked: Asked, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
+def ended(asked: OpenQuestion, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
     """Yield how sessions ended."""
     for row in rows.values():
         if row.outcome is not None and asked.has(row.ended_at):
@@ -83,7 +83,7 @@ def ended(asked: Asked, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
             yield _reason(row, row.ended_at, why.session_ended(name, Outcome(row.outcome), decided, row.error))
 
 
-def refused(asked: Asked, found: Sessions) -> Iterator[Reason]:
+def refused(asked: OpenQuestion, found: Sessions) -> Iterator[Reason]:
     """Yield the calls that the gate let not run; of a round, those that name the service."""
     calls, of = tool_calls.c, {**found.rounds, **found.own}
     query = (
@@ -104,7 +104,7 @@ def refused(asked: Asked, found: Sessions) -> Iterator[Reason]:
         yield _reason(of[row.session_id], row.requested_at, said, kind=kind)
 
 
-def unanswered(asked: Asked, found: Sessions) -> Iterator[Reason]:
+def unanswered(asked: OpenQuestion, found: Sessions) -> Iterator[Reason]:
     """Yield the questions to people that brought no yes."""
     of = approvals.c
     query = (
@@ -135,7 +135,7 @@ def _question(row: TableRow) -> why.Said:
             return why.question_expired(row.id, call, in_time=row.expires_at, at=at)
 
 
-def _touched(asked: Asked, numbers: Sequence[int]) -> frozenset[int]:
+def _touched(asked: OpenQuestion, numbers: Sequence[int]) -> frozenset[int]:
     """Return those of some sessions that have looked at the service, or acted on it."""
     if not numbers:
         return frozenset()
@@ -154,7 +154,7 @@ def _named_by(row: TableRow) -> tuple[str, ...]:
     return (*to_names(row.asked_for), *to_names(row.alerted), *handed)
 
 
-def _mentions(asked: Asked, row: TableRow) -> bool:
+def _mentions(asked: OpenQuestion, row: TableRow) -> bool:
     if asked.service is None:
         return True
     return asked.is_about([row.held_service]) or casefold_key(asked.service) in row.input.casefold()

@@ -13,7 +13,7 @@ from claudeops.store.reading import approvals, services
 from claudeops.store.reading.approvals import ApprovalStory
 from claudeops.tasks import Threads
 from claudeops.web.api.answers import single
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.site import Reach, Site
 from claudeops.web.problems import RefusedError
 
@@ -24,18 +24,18 @@ _MOST: Final = 200  # simple commands, and questions whose reach is kept
 _THREADS: Final = Threads(most=2)
 
 
-async def approval_page(site: Site, call: Call) -> Response:
+async def approval_page(site: Site, call: WebCall) -> Response:
     """Answer with one question to a person."""
     found = await _story(site, call)
     return await site.page(call, "approval.html", title=f"Approval {found.approval_id}", values={"one": found})
 
 
-async def approval_answer(site: Site, call: Call) -> Response:
+async def approval_answer(site: Site, call: WebCall) -> Response:
     """Answer with the same for programs."""
     return single(call, await _story(site, call))
 
 
-async def _story(site: Site, call: Call) -> ApprovalStory:
+async def _story(site: Site, call: WebCall) -> ApprovalStory:
     number = call.number("id")
     found = await site.database.read(partial(approvals.story, approval_id=number))
     if found is None:

@@ -7,13 +7,13 @@ from functools import partial
 from starlette.responses import Response
 
 from claudeops.store.reading import memories
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import OfMemories, listing, older
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError
 
 
-async def memory_list(site: Site, call: Call) -> Response:
+async def memory_list(site: Site, call: WebCall) -> Response:
     """Answer with the memories that are believed or in quarantine, or all of them."""
     query = call.asked(OfMemories)
     wanted = listing(query, call.at)
@@ -23,7 +23,7 @@ async def memory_list(site: Site, call: Call) -> Response:
     return await site.page(call, "memories.html", title="Memories", values=values)
 
 
-async def memory_page(site: Site, call: Call) -> Response:
+async def memory_page(site: Site, call: WebCall) -> Response:
     """Answer with one memory, and what it has to do with others."""
     number = call.number("id")
     found = await site.database.read(partial(memories.story, memory_id=number, now=call.at))

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from claudeops.web.api.answers import whole
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.site import Site
 
 
@@ -22,7 +22,7 @@ class PasskeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None
 
 
-async def passkey_answer(site: Site, call: Call) -> Response:
+async def passkey_answer(site: Site, call: WebCall) -> Response:
     """Answer programs with the person's passkeys; a token has none."""
     passkeys = None if site.acting is None else site.acting.passkeys
     found = () if passkeys is None else await passkeys.listed(call)
@@ -40,7 +40,7 @@ async def passkey_answer(site: Site, call: Call) -> Response:
     )
 
 
-async def passkey_list(site: Site, call: Call) -> Response:
+async def passkey_list(site: Site, call: WebCall) -> Response:
     """Answer with the person's passkeys, and the form that adds one."""
     passkeys = None if site.acting is None else site.acting.passkeys
     values = {

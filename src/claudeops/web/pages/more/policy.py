@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from claudeops.policy.judge import TierVerdict
 from claudeops.web.api.answers import single
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import Tier
 from claudeops.web.pages.site import Site
 from claudeops.web.ports import PolicyInForce
@@ -32,7 +32,7 @@ class PolicyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     not_judged: str | None  # why there is no verdict on the command
 
 
-async def policy_answer(site: Site, call: Call) -> Response:
+async def policy_answer(site: Site, call: WebCall) -> Response:
     """Answer programs with the policy, and the verdict on a command. Raises `RefusedError` as the page does."""
     query, policy = call.asked(OfPolicy), site.policy
     if policy is None:
@@ -56,7 +56,7 @@ async def _judged(policy: PolicyInForce, query: OfPolicy) -> TierVerdict | str |
     return await policy.judged(query.command, query.tier) if query.command.strip() else None
 
 
-async def policy_page(site: Site, call: Call) -> Response:
+async def policy_page(site: Site, call: WebCall) -> Response:
     """Answer with the policy in force, and with the verdict on a command. Raises `RefusedError` for an unknown tier."""
     query, policy = call.asked(OfPolicy), site.policy
     values: dict[str, object] = {"asked": query, "tiers": (), "text": "", "verdict": None, "reason": ""}

@@ -16,7 +16,7 @@ from claudeops.domain.listing import moment
 from claudeops.errors import ConfigurationError
 from claudeops.policy.replay import PolicyReplay, RecordedCall, ReplayCount
 from claudeops.store.reading import calls_made
-from claudeops.web.endpoints import Call
+from claudeops.web.endpoints import WebCall
 from claudeops.web.listings import Moment
 from claudeops.web.pages.site import Site
 from claudeops.web.problems import RefusedError, answer, later
@@ -39,19 +39,19 @@ class ReplayBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     since: Moment = "30d"
 
 
-async def replay_page(site: Site, call: Call) -> Response:
+async def replay_page(site: Site, call: WebCall) -> Response:
     """Answer a form with what its policy would have said."""
     body = call.filled(call.form(), ReplayBody)
     found = await _replay(site, call, body)
     return await site.page(call, "policy_replay.html", title="Policy, tried out", values={"found": found, "body": body})
 
 
-async def replay_answer(site: Site, call: Call) -> Response:
+async def replay_answer(site: Site, call: WebCall) -> Response:
     """Answer with the same for programs."""
     return answer(document(await _replay(site, call, call.sent(ReplayBody))), status=HTTPStatus.OK)
 
 
-async def _replay(site: Site, call: Call, body: ReplayBody) -> PolicyReplay:
+async def _replay(site: Site, call: WebCall, body: ReplayBody) -> PolicyReplay:
     """Replay the calls on record. Raises `RefusedError` for a wrong file, and while another replay runs."""
     since, policy, count = _since(body.since, call.at), site.policy, ReplayCount()
     if policy is None:
