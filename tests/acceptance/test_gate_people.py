@@ -139,7 +139,7 @@ async def answered_in_a_chat(node: Operator) -> Answered:
     try:
         key = read_key(node.root / "state")
         said = await answer_question(
-            store.verdicts, key, 1, status=ApprovalStatus.APPROVED, decided_by="telegram:alice", at=datetime.now(UTC)
+            store.approvals, key, 1, status=ApprovalStatus.APPROVED, decided_by="telegram:alice", at=datetime.now(UTC)
         )
     finally:
         await store.close()

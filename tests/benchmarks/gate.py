@@ -204,7 +204,7 @@ async def _gate(store: Store, judging: Judging) -> Gate:
         session=session,
         judge=judging,
         rules=rules,
-        verdicts=store.verdicts,
+        calls=store.calls,
         clock=clock,
         display_input=shown,
         log=logs.get_logger(),

@@ -36,7 +36,7 @@ async def _run(directory: Path, url: str) -> None:
     rules = EscalationRules(max_tier=1, dry_run=False, tiers=tiers, budgets=budgets)
     clock, owner = Clock(), this_owner()
     store = open_store(database)
-    await store.housekeeping.make_room()  # as the daemon does
+    await store.retention.make_room()  # as the daemon does
     await store.recovery.reconcile(owner, now=clock.now(), alive=lambda _: True)
     await store.queue.enqueue(NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku"), rules=rules, now=clock.now())
     (session,) = await store.queue.claim(

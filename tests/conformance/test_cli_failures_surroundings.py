@@ -18,7 +18,7 @@ from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.store.verdicts import Verdicts
+from claudeops.store.calls import Calls
 from support.aftermath import assert_settled
 from support.caged import caged
 from support.estate import Estate, deliver, look, report
@@ -119,7 +119,7 @@ async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> N
     async with caged(tmp_path, IsolationLevel.NONE, f"touch {ran}") as cage:
         estate = cage.estate
 
-        class Stuck(Verdicts):
+        class Stuck(Calls):
             """Its write never comes back for calls of Bash."""
 
             async def record_call(self, session: Session, call: ToolCall, *given: Any, **more: Any) -> Verdict:
@@ -128,7 +128,7 @@ async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> N
                 return await super().record_call(session, call, *given, **more)
 
         harnesses = {**estate.context.clis.harnesses, "claude": ClaudeHarness(hook_timeout_seconds=1)}
-        estate.with_context(store=replace(estate.store, verdicts=Stuck(estate.store.database)), harnesses=harnesses)
+        estate.with_context(store=replace(estate.store, calls=Stuck(estate.store.database)), harnesses=harnesses)
         ending = await cage.run()
         await estate.store.queue.finish(ending, rules=estate.context.rules)
         row = estate.row(ending.session_id)

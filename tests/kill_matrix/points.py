@@ -81,7 +81,7 @@ class Point:
 
 _ENGINE: Final = "claudeops.engine"
 _STORE: Final = "claudeops.store"
-_RECORD_CALL: Final = f"{_STORE}.verdicts:Verdicts.record_call"
+_RECORD_CALL: Final = f"{_STORE}.calls:Calls.record_call"
 _BEGIN_CALL: Final = f"{_STORE}.spend:ModelCalls.begin_model_call"
 _OBSERVED: Final = f"{_STORE}.probes:Probes.observed"
 _START_CHAIN: Final = f"{_STORE}.alerts.desk:Alerts.probes_failed"

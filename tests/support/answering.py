@@ -22,4 +22,4 @@ async def asked_of_people(store: Store, needed: int = 2) -> Approval:
         expires_at=after(minutes=15),
         needed=needed,
     )
-    return await store.verdicts.request_approval(new)
+    return await store.approvals.request_approval(new)

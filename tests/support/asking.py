@@ -62,8 +62,8 @@ class Talk:
 
     async def say(self, status: ApprovalStatus, key: bytes = KEY, who: str = "ada") -> Answered:
         asked, now = await self.question(), self.estate.context.clock.now()
-        verdicts = self.estate.store.verdicts
-        result = await answer_question(verdicts, key, asked.id, status=status, decided_by=who, at=now)
+        approvals = self.estate.store.approvals
+        result = await answer_question(approvals, key, asked.id, status=status, decided_by=who, at=now)
         return result.answered
 
     async def permitted(self, status: ApprovalStatus, key: bytes = KEY, call: ToolCall = CALL) -> dict[str, object]:
@@ -96,7 +96,7 @@ async def talking(
     workdir.mkdir(exist_ok=True)
     desk = ApprovalService(
         session=session,
-        verdicts=estate.store.verdicts,
+        approvals=estate.store.approvals,
         clock=context.clock,
         key=KEY,
         timeout_seconds=seconds,
@@ -115,7 +115,7 @@ async def talking(
             session=session,
             judge=here(judge),
             rules=context.rules,
-            verdicts=estate.store.verdicts,
+            calls=estate.store.calls,
             clock=context.clock,
             display_input=lambda call: json.dumps(dict(call.input)),
             approvals=desk,

@@ -96,7 +96,7 @@ class Chat:
         return self.telegram.answers[query]
 
     async def approval(self, approval: Approval) -> Approval:
-        found = await self.store.verdicts.approval(approval.id)
+        found = await self.store.approvals.approval(approval.id)
         assert found is not None
         return found
 
@@ -117,7 +117,7 @@ async def ask(
 ) -> Approval:
     """Write a question, as the gate does."""
     escaped = command.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return await store.verdicts.request_approval(
+    return await store.approvals.request_approval(
         NewApproval(
             session=session,
             call=call(tool_use_id),
@@ -156,7 +156,7 @@ async def chatting(
     async with serve_telegram(token=TOKEN, chats=(ROOM, OTHER_ROOM)) as telegram:
         asking = Asking(
             questions=store.questions,
-            verdicts=store.verdicts,
+            approvals=store.approvals,
             key=KEY,
             approvers=approvers,
             wording=wording,

@@ -11,7 +11,7 @@ import ast
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -135,6 +135,36 @@ def protocols(module: Module) -> Iterator[str]:
             yield f"{module.name}.{node.name}"
 
 
+def classes(modules: Iterable[Module]) -> dict[str, list[str]]:
+    """Return the modules that define a public class, by its name."""
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module.name)
+    return found
+
+
+def small_types(module: Module) -> Iterator[str]:
+    """Return the dataclasses, Structs and named tuples of a module that have one or two fields."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and _is_value(node) and len(_fields(node)) in {1, 2}:
+            yield f"{module.name}.{node.name}"
+
+
+def _is_value(node: ast.ClassDef) -> bool:
+    decorated = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return decorated or any(ast.unparse(base).split(".")[-1] in {"Struct", "NamedTuple"} for base in node.bases)
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    return [
+        statement.target.id
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    ]
+
+
 def forwarding(module: Module) -> Iterator[str]:
     """Return the methods that do nothing but call another function with their own arguments."""
     for holder in ast.walk(module.tree):
@@ -206,6 +236,8 @@ def figures(house: House) -> list[str]:
         f"import circles             {len(house.circles)}",
         f"type imports in blocks     {sum(module.has_type_block for module in files)} files",
         f"methods that only forward  {sum(1 for module in files for _ in forwarding(module))}",
+        f"class names that repeat    {sum(len(where) > 1 for where in classes(house.modules.values()).values())}",
+        f"types of 1 or 2 fields     {sum(1 for module in files for _ in small_types(module))}",
         f"functions                  {len(every)}, 90th percentile {every[9 * len(every) // 10]} lines",
         f"functions over {FUNCTION_LINES} lines    {sum(lines > FUNCTION_LINES for lines in every)}",
     ]

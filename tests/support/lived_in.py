@@ -45,13 +45,13 @@ async def something_of_everything(store: Store) -> Session:
     """Write something into most tables; return the first session."""
     session = await started(store)
     await recorded(store, session, "toolu_1", allow(restart()))
-    await store.verdicts.request_approval(question(session))
+    await store.approvals.request_approval(question(session))
     said = report(check("web", ServiceStatus.DEGRADED, "slow"), events=alarm().events)
     await store.queue.finish(ending(session, said, cost_usd=0.01, num_turns=3), rules=RULES)
     other = await started(store)
     await store.queue.finish(ending(other, alarm()), rules=RULES)
     waiting = await started(store)
-    await store.verdicts.request_approval(question(waiting))
+    await store.approvals.request_approval(question(waiting))
     for text in ("web starts within 30 s", "the proxy restarts at noon", "the disk of nas is slow"):
         memory = ReportedMemory(category="timing", observation=text, service="web")
         assert not isinstance(await store.memories.add(memory, by="ada", now=NOW), Declined)

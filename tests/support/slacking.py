@@ -98,7 +98,7 @@ class Slacking:
         return [str(said["text"]) for said in self.server.ephemeral if said["user"] == user]
 
     async def approval(self, approval: Approval) -> Approval:
-        found = await self.store.verdicts.approval(approval.id)
+        found = await self.store.approvals.approval(approval.id)
         assert found is not None
         return found
 
@@ -125,7 +125,7 @@ async def slacking(
     with slack(channels=(CHANNEL, OTHER_CHANNEL)) as server:
         asking = Asking(
             questions=store.questions,
-            verdicts=store.verdicts,
+            approvals=store.approvals,
             key=KEY,
             approvers=approvers,
             wording=wording,

@@ -170,7 +170,7 @@ async def recorded(
     store: Store, session: Session, tool_use_id: str, verdict: Verdict, *, at: datetime = NOW
 ) -> Verdict:
     """Record a call with the usual rules."""
-    return await store.verdicts.record_call(
+    return await store.calls.record_call(
         session, call(tool_use_id), verdict, redacted_input="{}", rules=RULES, requested_at=at, now=at
     )
 

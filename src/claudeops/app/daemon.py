@@ -204,7 +204,7 @@ async def run_housekeeping(
 ) -> None:
     """Watch the disks, remove what is old and send pings until cancelled; started after the first look at the disks."""
     housekeeping = Housekeeping(
-        database=node.store.housekeeping,
+        database=node.store.retention,
         records=node.store.records,
         clock=node.clock,
         results_dir=node.settings.places.results_dir,

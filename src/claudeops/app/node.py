@@ -165,7 +165,7 @@ async def open_node(
                 settings.places.database_url, raised=hub.from_threads(), answered=waker.wake, wrote=metrics.wrote
             )
             try:
-                await store.housekeeping.make_room()
+                await store.retention.make_room()
                 await stages.enter("leftovers")
                 await end_leftovers(settings.places.state_dir / SESSIONS, metrics, log)
                 await stages.enter("meter")

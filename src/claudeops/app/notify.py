@@ -239,7 +239,7 @@ def asking_of(node: Node) -> Asking | None:
         return None
     return Asking(
         questions=node.store.questions,
-        verdicts=node.store.verdicts,
+        approvals=node.store.approvals,
         key=key,
         approvers=node.settings.notices.approvers,
         wording=_wording(node.settings, node.context.redactor),

@@ -161,7 +161,7 @@ async def _decide(
         return not_done(_VERBS[status], done)
     if isinstance(done, Unseen):
         return _not_whole(done.approval, at)
-    found = await store.verdicts.approval(approval_id)
+    found = await store.approvals.approval(approval_id)
     counted = done.status is ApprovalStatus.PENDING
     base = pages_url(() if found is None else (found,))
     said = f"{done.answers} of {done.needed} people have said yes" if counted else f"{done.status.value} by {who}"

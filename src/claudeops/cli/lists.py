@@ -12,7 +12,7 @@ from typing import Final
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, more, present
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, length_of, status_cell, table
 from claudeops.domain.answers import plain
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page
@@ -217,11 +217,11 @@ def result_cell(action: ActionEntry) -> TableCell:
 def held_cell(action: ActionEntry, looks: Layout) -> TableCell:
     """Return whether what an action was for still holds, as somebody saw later."""
     match action.held:
-        case Rechecked.HELD:
+        case Recheck.HELD:
             return TableCell("held", Style.GOOD)
-        case Rechecked.RELAPSED:
+        case Recheck.RELAPSED:
             return TableCell("relapsed", Style.BAD)
-        case Rechecked.UNKNOWN:
+        case Recheck.UNKNOWN:
             return TableCell("unknown", Style.WARN)
         case None if action.follow_up_at is not None:
             return TableCell(f"looks {looks.time(action.follow_up_at)}", Style.QUIET)

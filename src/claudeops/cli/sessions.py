@@ -19,7 +19,7 @@ from claudeops.domain.listing import Listing, Page
 from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
 from claudeops.settings.where import results_dir
-from claudeops.store.housekeeping import Deletion, NotDeleted
+from claudeops.store.deletion import Deletion, NotDeleted
 from claudeops.store.reading import opened
 from claudeops.store.reading.session_rows import ListedSession, WholeSession, listed, whole
 from claudeops.store.store import Store

@@ -22,7 +22,7 @@ class VerdictKind(StrEnum):
     ASK = "ask"
 
 
-class Rechecked(StrEnum):
+class Recheck(StrEnum):
     """Whether what an action was for still held when somebody looked again."""
 
     HELD = "held"

@@ -22,7 +22,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.text import one_line
 
@@ -50,7 +50,7 @@ class LedgerEntry:
     kind: str
     at: datetime
     success: bool | None  # None: no result yet
-    held: Rechecked | None = None  # by the follow-up
+    held: Recheck | None = None  # by the follow-up
     held_at: datetime | None = None  # when that was found
 
 
@@ -147,9 +147,9 @@ def _remedy(
     after = [check for check in own if check.at > entry.at and (until is None or check.at < until)]
     if follower is not None or (after and after[-1].status is not ServiceStatus.HEALTHY):
         return replace(remedy, result=Result.DID_NOT_HELP)
-    if entry.held is Rechecked.RELAPSED and entry.held_at is not None:
+    if entry.held is Recheck.RELAPSED and entry.held_at is not None:
         return replace(remedy, result=Result.RELAPSED, lasted=max(timedelta(), min(entry.held_at, now) - entry.at))
-    remedy = replace(remedy, followed_up=entry.held is Rechecked.HELD)
+    remedy = replace(remedy, followed_up=entry.held is Recheck.HELD)
     later = [check for check in history.checks if check.chain != entry.chain and check.at > entry.at]
     if not after and not later and not remedy.followed_up:
         return remedy

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.calls import Recheck, VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 
@@ -106,7 +106,7 @@ class ActionFollowedUp(_OfSession, frozen=True, kw_only=True, tag="action_follow
 
     action: str  # its kind
     service: str
-    held: Rechecked | None  # None: nobody has looked yet
+    held: Recheck | None  # None: nobody has looked yet
 
 
 class LinesLost(_Told, frozen=True, kw_only=True, tag="lines_lost"):

@@ -19,8 +19,8 @@ from claudeops.domain.notices.notice import TargetKind
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.acts.approvals import AnswerResult, answer_question
+from claudeops.store.approvals import Approvals
 from claudeops.store.notify.questions import Questions
-from claudeops.store.verdicts import Verdicts
 from claudeops.wording.notices.approving import (
     NO,
     REFUSALS,
@@ -78,7 +78,7 @@ class Asking:
     """Asks people in chats, and takes their answers."""
 
     questions: Questions
-    verdicts: Verdicts
+    approvals: Approvals
     key: bytes = field(repr=False)  # proves answers
     approvers: Sequence[Approver]
     wording: Wording
@@ -97,7 +97,7 @@ class Asking:
         none for yes.
         Raises `StoreError`.
         """
-        approval = await self.verdicts.approval(approval_id)
+        approval = await self.approvals.approval(approval_id)
         now = self.now()
         if approval is None or is_over(approval, now):
             return None
@@ -116,7 +116,7 @@ class Asking:
         ``None``: its question waits no more, or its buttons are not known here. An edit that does not happen changes
         nothing: the buttons in the chat are good for everybody who has not answered yet.
         """
-        approval = await self.verdicts.approval(asked.approval_id)
+        approval = await self.approvals.approval(asked.approval_id)
         buttons = self._buttons_of.get(asked.id)
         if approval is None or buttons is None or is_over(approval, self.now()):
             return None
@@ -145,7 +145,7 @@ class Asking:
             return _refused(TapRefusal.NOT_LISTED, None)
         token = digest_of(tap.data, chat=tap.chat)
         asked = await self.questions.by_token(token)
-        approval = None if asked is None else await self.verdicts.approval(asked.approval_id)
+        approval = None if asked is None else await self.approvals.approval(asked.approval_id)
         why = refusal(tap, asked, approval, self.approvers, now=self.now())
         if why is not None or asked is None or asked.says is None:
             return _refused(why or TapRefusal.UNKNOWN_TOKEN, approval)
@@ -153,7 +153,7 @@ class Asking:
         if asked.external_id is None and not await self.questions.sent(asked.id, tap.message):
             return _refused(TapRefusal.OTHER_MESSAGE, approval)
         result = await self.answer(
-            self.verdicts,
+            self.approvals,
             self.key,
             asked.approval_id,
             status=asked.says,

@@ -2,8 +2,9 @@
 
 Or it says which addresses Apprise does not understand, and why. Its stdin is one JSON object (`Order`); on stdout it
 writes a line when it begins with a message and one when it knows what came of it (`CourierReport`), so that after its
-death its parent knows which single message may have been delivered. The address never stands in its arguments or environment,
-nor in what it writes. Whoever starts it kills it at a deadline: Apprise's own time-out does not end its threads.
+death its parent knows which single message may have been delivered. The address never stands in its arguments or
+environment, nor in what it writes. Whoever starts it kills it at a deadline: the time-out of Apprise does not end its
+threads.
 
 Imports nothing of ours that takes time, and nothing that reads settings: a courier costs what Apprise costs.
 """

@@ -1,8 +1,8 @@
 """The ear at Slack: a process that holds a Socket Mode connection and says what people press.
 
 Slack's SDK needs threads, and ends only when its process does. Its stdin begins with one line of JSON (`SlackRequest`)
-and then says nothing; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for whatever
-happens (`SlackLine`). The token never stands in its arguments or environment, nor in what it writes.
+and then says nothing; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for
+whatever happens (`SlackLine`). The token never stands in its arguments or environment, nor in what it writes.
 
 Whatever is heard is written before Slack is told that it was heard: should the process die in between, Slack says it
 once more to the next one.

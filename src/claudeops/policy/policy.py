@@ -28,7 +28,7 @@ _PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Approvals:
+class ApprovalRules:
     """What needs a person's yes first."""
 
     commands: tuple[str, ...] = ()  # beginnings of commands: ``docker compose up``
@@ -86,7 +86,7 @@ class TierRules:
     network: tuple[Destination, ...]  # hosts and ports that are on the list whatever the estate names
     asks_when_unclear: bool  # a call that cannot be understood waits for a person instead of being denied
     asks_about_strangers: bool  # so does a call to a host or compose directory that the estate does not name
-    approvals: Approvals
+    approvals: ApprovalRules
 
     @property
     def read_only(self) -> bool:

@@ -16,7 +16,7 @@ from claudeops.domain.network.destination import merged
 from claudeops.policy.judge import PolicyJudgement, explain, judge
 from claudeops.policy.policy import (
     ActionRule,
-    Approvals,
+    ApprovalRules,
     NamedTool,
     Never,
     Policy,
@@ -139,7 +139,7 @@ def _tier(entry: TierEntry) -> TierRules:
         network=merged(map(parse_entry, entry.network)),
         asks_when_unclear=entry.not_understood == "ask",
         asks_about_strangers=entry.not_in_estate == "ask",
-        approvals=Approvals(
+        approvals=ApprovalRules(
             commands=entry.ask.commands,
             actions=entry.ask.actions,
             services=entry.ask.services,

@@ -1,8 +1,8 @@
-"""The trail of a session's tool calls, beside the verdicts: refusals of the CLI, the seal, the tombstones.
+"""Tool calls: verdicts, refusals of the CLI, the seal, the tombstones.
 
-Calls are only ever removed through `bury` (by retention, or with a deleted session), in the transaction that removes
-the rest. A tombstone keeps the head of the calls, their number and the reason, so that `verify` can tell their removal
-from tampering; tombstones form a hash chain of their own.
+A verdict is written before its answer goes out. Calls are only ever removed through `bury` (by retention, or with a
+deleted session), in the transaction that removes the rest. A tombstone keeps the head of the calls, their number and
+the reason, so that `verify` can tell their removal from tampering; tombstones form a hash chain of their own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,27 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from claudeops.domain.calls import CliRefusal, Verdict, VerdictKind
-from claudeops.policy.audit import link, seal, tombstone_hash
-from claudeops.store.database import ADD_CALL, CHANGE_SESSION
-from claudeops.store.tables import audit_tombstones, sessions, tool_calls
+from claudeops.domain.calls import Action, CliRefusal, ToolCall, Verdict, VerdictKind
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.gate.approval import (
+    Approval,
+)
+from claudeops.domain.sessions import Session, Status
+from claudeops.errors import StaleAttemptError
+from claudeops.policy.audit import TOO_LATE, link, seal, tombstone_hash
+from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant
+from claudeops.store import queries
+from claudeops.store.approvals import use_approval
+from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
+from claudeops.store.events import raise_event
+from claudeops.store.tables import (
+    audit_tombstones,
+    cooldown_actions,
+    sessions,
+    tool_calls,
+)
 from claudeops.text import clip
 
 RETENTION: Final = "retention"
@@ -27,6 +42,154 @@ _OF_SESSION: Final = sessions.c.id == bindparam("session")
 _HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)
 _MARKS: Final = select(sessions.c.audit_head, sessions.c.audit_results).where(_OF_SESSION)
 _CALLS: Final = select(tool_calls).where(tool_calls.c.session_id == bindparam("session")).order_by(tool_calls.c.id)
+
+_CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
+    sessions.c.id == bindparam("session"),
+    sessions.c.attempt == bindparam("seen_attempt"),
+    sessions.c.status == bindparam("seen_status"),
+)
+
+
+class Calls:
+    """Tool calls with the gate's answers. Calls wait for these writes, so most overtake others queued."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record_call(
+        self,
+        session: Session,
+        call: ToolCall,
+        verdict: Verdict,
+        *,
+        redacted_input: str,
+        rules: EscalationRules,
+        requested_at: datetime,
+        now: datetime,
+        redacted_ran: str | None = None,
+        approval: Approval | None = None,
+    ) -> Verdict:
+        """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
+
+        An allow or ask that carries actions is checked in the same transaction, against the chain's findings and the
+        cooldown ledger: an action that is not granted makes it a deny (recorded as such; over a limit with a warning
+        event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
+        ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs instead, if it
+        differs. With an ``approval``, whose proof the caller has checked, the allow uses it up; it becomes a deny if
+        the row is no longer approved.
+        """
+
+        def record(connection: Connection) -> Verdict:
+            current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
+            head = connection.execute(_CURRENT_HEAD, current).scalar_one_or_none()
+            if head is None:
+                raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
+            granted = _granted(connection, session, verdict, approval, rules=rules, now=now)
+            row = link(
+                head,
+                session_id=session.id,
+                call=call,
+                verdict=granted.verdict,
+                redacted_input=redacted_input,
+                redacted_ran=redacted_ran,
+                requested_at=requested_at,
+                decided_at=now,
+            )
+            connection.execute(ADD_CALL, {**asdict(row), "held_service": granted.held_service})
+            connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
+            if granted.verdict.kind is VerdictKind.ALLOW:
+                for action in granted.verdict.actions:
+                    _reserve(connection, session, row.tool_use_id, action, now=now)
+            if granted.event is not None:
+                raise_event(connection, granted.event, session_id=session.id, at=now)
+            return granted.verdict
+
+        def undo(connection: Connection, _verdict: Verdict) -> None:
+            deny_late(connection, session, call, redacted_input=redacted_input, requested_at=requested_at, now=now)
+
+        return await self._database.write(record, urgent=True, undo=undo)
+
+    async def allowed_calls(self, session_id: int) -> frozenset[str]:
+        """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
+        calls = tool_calls.c
+        of_session = select(calls.tool_use_id).where(calls.session_id == session_id)
+
+        def find(connection: Connection) -> frozenset[str]:
+            allowed = connection.execute(of_session.where(calls.verdict == VerdictKind.ALLOW.value)).scalars()
+            late = connection.execute(of_session.where(calls.reason == TOO_LATE)).scalars()
+            return frozenset(allowed) - frozenset(late)
+
+        return await self._database.read(find)
+
+
+def deny_late(
+    connection: Connection,
+    session: Session,
+    call: ToolCall,
+    *,
+    redacted_input: str,
+    requested_at: datetime,
+    now: datetime,
+) -> None:
+    """Take back a verdict that came too late: the call was denied meanwhile, so its actions never happened.
+
+    The first row stays, as the trail only grows; a second row says what became of the call.
+    """
+    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
+    denied = link(
+        row.audit_head,
+        session_id=session.id,
+        call=call,
+        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
+        redacted_input=redacted_input,
+        requested_at=requested_at,
+        decided_at=now,
+    )
+    connection.execute(ADD_CALL, asdict(denied))
+    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
+    if row.status == Status.ENDED.value:
+        seal_results(connection, session.id)
+    actions = cooldown_actions.c
+    connection.execute(
+        update(cooldown_actions)
+        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
+        .values(success=False, error=TOO_LATE, cleared_at=now)
+    )
+
+
+def _granted(
+    connection: Connection,
+    session: Session,
+    verdict: Verdict,
+    approval: Approval | None,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+) -> GrantedVerdict:
+    if approval is not None and not use_approval(connection, approval, at=now):
+        return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
+    if not verdict.actions:
+        return GrantedVerdict(verdict=verdict)
+    return grant(
+        verdict,
+        session=session,
+        findings=queries.findings(connection, session),
+        ledger=queries.ledger(connection, rules, now),
+        rules=rules,
+        now=now,
+    )
+
+
+def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:
+    reserved = {
+        "session_id": session.id,
+        "tool_use_id": tool_use_id,
+        "service": action.service,
+        "action_type": action.kind,
+        "timestamp": now,
+        "tier": session.tier,
+    }
+    connection.execute(ADD_ACTION, reserved)
 
 
 def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.chains import follow_up
 from claudeops.domain.chains.consequences import NO_RESULT_SEEN
 from claudeops.domain.chains.escalation import EscalationRules
@@ -81,7 +81,7 @@ def followed(connection: Connection, chain: int) -> tuple[ActedOn, ...]:
     return tuple(map(to_acted_on, connection.execute(_FOLLOWED, {"chain": chain})))
 
 
-def write_held(connection: Connection, held: Mapping[int, Rechecked], *, at: datetime) -> None:
+def write_held(connection: Connection, held: Mapping[int, Recheck], *, at: datetime) -> None:
     """Write what a follow-up has found, by the ids of the actions."""
     for action, answer in held.items():
         connection.execute(_HOLD, {"action": action, "held": answer.value, "held_checked_at": at})
@@ -98,7 +98,7 @@ def plan_follow_up(
     chain = ended.root_session_id
     if connection.execute(_UNFINISHED, {"chain": chain}).first() is not None:
         return (), None
-    write_held(connection, {action.id: Rechecked.UNKNOWN for action in followed(connection, chain)}, at=at)
+    write_held(connection, {action.id: Recheck.UNKNOWN for action in followed(connection, chain)}, at=at)
     if rules.follow_up_seconds is None or rules.dry_run:
         return (), None
     changed = tuple(map(to_acted_on, connection.execute(_OF_CHAIN, {"chain": chain})))
@@ -182,6 +182,6 @@ def to_acted_on(row: TableRow) -> ActedOn:
         session_id=row.session_id,
         at=row.timestamp,
         is_certain=bool(row.success),
-        held=None if row.held is None else Rechecked(row.held),
+        held=None if row.held is None else Recheck(row.held),
         follow_up_at=row.follow_up_at,
     )

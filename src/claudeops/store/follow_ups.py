@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.chains import escalation, follow_up
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import ActedOn, FollowedUp, ProbeStanding
@@ -65,14 +65,14 @@ def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) ->
 def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) -> FollowedUp:
     actions = tuple(map(changes.to_acted_on, connection.execute(changes.due(now))))
     probes, names = changes.probed_services(connection), changes.names_by(rules)
-    found: dict[ActedOn, Rechecked | None] = dict.fromkeys(_fell_back(connection, rules, now), Rechecked.RELAPSED)
+    found: dict[ActedOn, Recheck | None] = dict.fromkeys(_fell_back(connection, rules, now), Recheck.RELAPSED)
     for action in actions:
         answer = follow_up.by_probes(action, probes, due_at=action.follow_up_at or now, names=names)
         found.setdefault(action, answer)
-    relapsed = tuple(action for action, held in found.items() if held is Rechecked.RELAPSED)
+    relapsed = tuple(action for action, held in found.items() if held is Recheck.RELAPSED)
     if relapsed and connection.execute(_ALARMED).first() is not None:
         # A chain that a probe's change has started looks at it already, and says what became of it. Asked again later.
-        found = {action: held for action, held in found.items() if held is not Rechecked.RELAPSED}
+        found = {action: held for action, held in found.items() if held is not Recheck.RELAPSED}
         relapsed = ()
     answers = {action: held for action, held in found.items() if held is not None}
     changes.write_held(connection, {action.id: held for action, held in answers.items()}, at=now)

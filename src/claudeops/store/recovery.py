@@ -32,6 +32,7 @@ from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
 from claudeops.store.alerts import announcements
+from claudeops.store.approvals import deny_approvals
 from claudeops.store.calls import seal_results
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_events
@@ -40,7 +41,6 @@ from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, end_chain, existing, note_life
 from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
-from claudeops.store.verdicts import deny_approvals
 from claudeops.wording.notices.texts import End
 
 _MOST_LOST: Final = 500

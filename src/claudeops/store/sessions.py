@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy import Connection, Table, case, or_, select
 
-from claudeops.domain.calls import Rechecked, Verdict, VerdictKind
+from claudeops.domain.calls import Recheck, Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import (
     ChainRecord,
     Judged,
@@ -148,7 +148,7 @@ def _to_action(row: TableRow) -> KnownAction:
         kind=row.action_type,
         service=row.service,
         success=row.success,
-        held=None if row.held is None else Rechecked(row.held),
+        held=None if row.held is None else Recheck(row.held),
         held_at=row.held_checked_at,
         follow_up_at=row.follow_up_at,
     )

@@ -16,11 +16,13 @@ from claudeops.store.access.passkeys import PasskeyStore
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.alerts.desk import Alerts
+from claudeops.store.approvals import Approvals
+from claudeops.store.calls import Calls
 from claudeops.store.commands import Commands
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
+from claudeops.store.deletion import Deletions
 from claudeops.store.follow_ups import FollowUps
 from claudeops.store.holds import Holds
-from claudeops.store.housekeeping import Deletions, Retention
 from claudeops.store.knowledge.briefings import Briefings
 from claudeops.store.knowledge.memories import Memories
 from claudeops.store.migrate import require_head
@@ -30,10 +32,10 @@ from claudeops.store.probes import Probes
 from claudeops.store.queue import Queue
 from claudeops.store.reading.scraped import FiguresReader
 from claudeops.store.recovery import Recovery
+from claudeops.store.retention import Retention
 from claudeops.store.schedules import Schedules
 from claudeops.store.sessions import Records
 from claudeops.store.spend import ModelCalls
-from claudeops.store.verdicts import Verdicts
 from claudeops.store.verify import AuditTrail
 
 _wall_clock: Final = partial(datetime.now, UTC)
@@ -67,14 +69,15 @@ class Store:
     schedules: Schedules
     follow_ups: FollowUps
     holds: Holds
-    verdicts: Verdicts
+    calls: Calls
+    approvals: Approvals
     spending: ModelCalls
     recovery: Recovery
     probes: Probes
     alerts: Alerts
     records: Records
     briefings: Briefings
-    housekeeping: Retention
+    retention: Retention
     outbox: Outbox
     questions: Questions
     audit: AuditTrail  # for operators
@@ -127,14 +130,15 @@ def open_store(
         schedules=Schedules(database),
         follow_ups=FollowUps(database),
         holds=Holds(database),
-        verdicts=Verdicts(database, answered=answered),
+        calls=Calls(database),
+        approvals=Approvals(database, answered=answered),
         spending=ModelCalls(database),
         recovery=Recovery(database),
         probes=Probes(database),
         alerts=Alerts(database, monotonic=monotonic),
         records=Records(database),
         briefings=Briefings(database),
-        housekeeping=Retention(database),
+        retention=Retention(database),
         outbox=Outbox(database, unheard=answered),
         questions=Questions(database),
         audit=AuditTrail(database),

@@ -229,7 +229,7 @@ async def answer(acting: Acting, call: WebCall, body: AnswerBody) -> AnswerAct |
 async def ask_signature(acting: Acting, call: WebCall, body: SignatureBody) -> SignatureChallenge:
     """Return what a passkey is to sign for a yes."""
     number = call.number("id")
-    asked = await acting.store.verdicts.approval(number)
+    asked = await acting.store.approvals.approval(number)
     if asked is None or (body.call_hash and body.call_hash != asked.call_hash):
         raise RefusedError(404, f"There is no approval {number} of this call.")
     return await acting.passkeys.ask_signature(call, asked)

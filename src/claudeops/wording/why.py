@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from claudeops.domain.alerts.alert import AlertDecision, Silence
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.report.report import ServiceStatus
@@ -82,11 +82,11 @@ _GOOD_ALERTS: Final = frozenset({AlertDecision.RESOLVED_FIRST, AlertDecision.WAT
 _BAD_ALERTS: Final = frozenset(
     {AlertDecision.COOLDOWN, AlertDecision.BUDGET, AlertDecision.PAUSED, AlertDecision.UNPARSED, AlertDecision.STALE}
 )
-_HELD: Final[Mapping[Rechecked, tuple[str, ReasonTone]]] = MappingProxyType(
+_HELD: Final[Mapping[Recheck, tuple[str, ReasonTone]]] = MappingProxyType(
     {
-        Rechecked.HELD: ("held", ReasonTone.GOOD),
-        Rechecked.RELAPSED: ("did not hold", ReasonTone.BAD),
-        Rechecked.UNKNOWN: ("was looked at again, without an answer whether it held", ReasonTone.BAD),
+        Recheck.HELD: ("held", ReasonTone.GOOD),
+        Recheck.RELAPSED: ("did not hold", ReasonTone.BAD),
+        Recheck.UNKNOWN: ("was looked at again, without an answer whether it held", ReasonTone.BAD),
     }
 )
 _ABSENT: Final = MappingProxyType(
@@ -273,7 +273,7 @@ def action(kind: str, service: str, session_id: int, *, success: bool | None, er
     return (f"{what}.", ReasonTone.GOOD) if success else (_ended(f"{what}, which failed{because}"), ReasonTone.BAD)
 
 
-def action_held(kind: str, service: str, session_id: int, held: Rechecked) -> Said:
+def action_held(kind: str, service: str, session_id: int, held: Recheck) -> Said:
     """Say whether what was done held."""
     words, tone = _HELD[held]
     return f"The {kind} of {one_line(service)} by session {session_id} {words}.", tone

@@ -133,7 +133,7 @@ async def test_a_body_that_is_set_aside_has_a_decision_and_the_next_ones_turn_ha
 async def test_a_body_that_waits_is_not_cleared_away(store: Store, database: Database) -> None:
     await store.alerts.receive([body("a", "Down")], now=NOW)
     late = after(days=60)
-    await store.housekeeping.expire(Aged.BODIES, cutoffs(late, retention_days=30), now=late, rows=100)
+    await store.retention.expire(Aged.BODIES, cutoffs(late, retention_days=30), now=late, rows=100)
     assert len(database.rows("alert_deliveries")) == 1
 
 

@@ -369,9 +369,9 @@ async def test_old_decisions_go_and_then_their_bodies(store: Store, database: Da
     late = after(days=60)
     bounds = cutoffs(late, retention_days=30)
 
-    assert not (await store.housekeeping.expire(Aged.BODIES, bounds, now=late, rows=100)).done
-    await store.housekeeping.expire(Aged.DECISIONS, bounds, now=late, rows=100)
-    await store.housekeeping.expire(Aged.BODIES, bounds, now=late, rows=100)
+    assert not (await store.retention.expire(Aged.BODIES, bounds, now=late, rows=100)).done
+    await store.retention.expire(Aged.DECISIONS, bounds, now=late, rows=100)
+    await store.retention.expire(Aged.BODIES, bounds, now=late, rows=100)
 
     assert (database.rows("alert_decisions"), database.rows("alert_deliveries")) == ([], [])
     assert len(database.rows("alerts")) == 1

@@ -26,11 +26,11 @@ YES, NO = ApprovalStatus.APPROVED, ApprovalStatus.DENIED
 async def say(
     store: Store, question: Approval, who: str, status: ApprovalStatus = YES, *, at: datetime = NOW
 ) -> AnswerResult:
-    return await answer_question(store.verdicts, KEY, question.id, status=status, decided_by=who, at=at)
+    return await answer_question(store.approvals, KEY, question.id, status=status, decided_by=who, at=at)
 
 
 async def now(store: Store, question: Approval) -> Approval:
-    row = await store.verdicts.approval(question.id)
+    row = await store.approvals.approval(question.id)
     assert row is not None
     return row
 
@@ -88,10 +88,10 @@ async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(stor
     question = await asked_of_people(store)
 
     wrong = await answer_question(
-        store.verdicts, KEY, question.id, status=YES, decided_by="ada", at=NOW, call_hash="4567"
+        store.approvals, KEY, question.id, status=YES, decided_by="ada", at=NOW, call_hash="4567"
     )
     right = await answer_question(
-        store.verdicts, KEY, question.id, status=YES, decided_by="ada", at=NOW, call_hash="0123"
+        store.approvals, KEY, question.id, status=YES, decided_by="ada", at=NOW, call_hash="0123"
     )
 
     assert (wrong.answered, wrong.approval) == (Answered.UNKNOWN, None)
@@ -105,7 +105,7 @@ async def test_an_answer_that_comes_too_late_is_not_written(store: Store, databa
     await say(store, question, "ada")
 
     assert (await say(store, question, "bob", at=after(minutes=15))).answered is Answered.EXPIRED
-    await store.verdicts.close_approval(question.id, now=after(minutes=15))
+    await store.approvals.close_approval(question.id, now=after(minutes=15))
     assert (await say(store, question, "bob")).answered is Answered.EXPIRED
     assert len(database.rows("approval_answers")) == 1
 
@@ -202,7 +202,7 @@ async def test_the_call_is_let_through_once_by_what_two_people_have_decided(stor
 
     kinds = [
         (
-            await store.verdicts.record_call(
+            await store.calls.record_call(
                 session, call(name), allow(), redacted_input="{}", rules=RULES, requested_at=NOW, now=NOW, approval=row
             )
         ).kind

@@ -50,9 +50,9 @@ def yes(at: datetime = NOW, status: ApprovalStatus = ApprovalStatus.APPROVED) ->
 
 
 async def approved(store: Store, session: Session) -> Approval:
-    asked = await store.verdicts.request_approval(question(session))
-    assert await store.verdicts.answer_approval(asked.id, yes()) is Answered.DECIDED
-    row = await store.verdicts.approval(asked.id)
+    asked = await store.approvals.request_approval(question(session))
+    assert await store.approvals.answer_approval(asked.id, yes()) is Answered.DECIDED
+    row = await store.approvals.approval(asked.id)
     assert row is not None
     return row
 
@@ -60,7 +60,7 @@ async def approved(store: Store, session: Session) -> Approval:
 async def test_question_waits_and_tells_of_itself(store: Store, database: Database) -> None:
     session = await started(store, wanted(3))
 
-    asked = await store.verdicts.request_approval(question(session))
+    asked = await store.approvals.request_approval(question(session))
 
     assert (asked.status, asked.tier, asked.workdir, asked.tool_name) == (ApprovalStatus.PENDING, 3, "/work", "Bash")
     assert await approvals_of(store) == (asked,)
@@ -70,25 +70,25 @@ async def test_question_waits_and_tells_of_itself(store: Store, database: Databa
 
 
 async def test_question_that_does_not_exist_is_none_and_takes_no_answer(store: Store) -> None:
-    assert await store.verdicts.approval(7) is None
-    assert await store.verdicts.answer_approval(7, yes()) is Answered.UNKNOWN
+    assert await store.approvals.approval(7) is None
+    assert await store.approvals.answer_approval(7, yes()) is Answered.UNKNOWN
 
 
 async def test_second_answer_changes_nothing(store: Store) -> None:
     asked = await approved(store, await started(store))
 
-    assert await store.verdicts.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED)) is Answered.ALREADY
-    assert await store.verdicts.approval(asked.id) == asked
+    assert await store.approvals.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED)) is Answered.ALREADY
+    assert await store.approvals.approval(asked.id) == asked
     assert await approvals_of(store) == ()
     assert await approvals_of(store, everything=True) == (asked,)
 
 
 async def test_answer_after_the_time_counts_for_nothing(store: Store) -> None:
-    asked = await store.verdicts.request_approval(question(await started(store)))
+    asked = await store.approvals.request_approval(question(await started(store)))
 
-    assert await store.verdicts.answer_approval(asked.id, yes(at=after(minutes=15))) is Answered.EXPIRED
-    await store.verdicts.close_approval(asked.id, now=after(minutes=15))
-    assert await store.verdicts.answer_approval(asked.id, yes()) is Answered.EXPIRED
+    assert await store.approvals.answer_approval(asked.id, yes(at=after(minutes=15))) is Answered.EXPIRED
+    await store.approvals.close_approval(asked.id, now=after(minutes=15))
+    assert await store.approvals.answer_approval(asked.id, yes()) is Answered.EXPIRED
 
 
 @pytest.mark.dialect
@@ -98,7 +98,7 @@ async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, dat
 
     kinds = [
         (
-            await store.verdicts.record_call(
+            await store.calls.record_call(
                 session,
                 call(f"toolu_{number}"),
                 allow(restart()),
@@ -114,7 +114,7 @@ async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, dat
 
     assert kinds == [VerdictKind.ALLOW, VerdictKind.DENY]
     assert len(database.rows("cooldown_actions")) == 1
-    row = await store.verdicts.approval(asked.id)
+    row = await store.approvals.approval(asked.id)
     assert row == replace(asked, status=ApprovalStatus.USED)
     assert [event["resolved_at"] for event in database.rows("events")] == [NOW]
 
@@ -124,7 +124,7 @@ async def test_row_that_is_not_what_was_proven_lets_nothing_through(store: Store
     session = await started(store)
     asked = replace(await approved(store, session), **change)  # type: ignore[arg-type]  # the test names its fields
 
-    verdict = await store.verdicts.record_call(
+    verdict = await store.calls.record_call(
         session, call(), allow(), redacted_input="{}", rules=RULES, requested_at=NOW, now=NOW, approval=asked
     )
 
@@ -136,17 +136,17 @@ async def test_question_that_waited_in_vain_expires_and_an_answered_one_does_not
     store: Store, database: Database
 ) -> None:
     session = await started(store)
-    in_vain = await store.verdicts.request_approval(question(session))
+    in_vain = await store.approvals.request_approval(question(session))
     answered = await approved(store, session)
 
-    assert (await store.verdicts.close_approval(in_vain.id, now=after(minutes=15))).status is ApprovalStatus.EXPIRED
-    assert (await store.verdicts.close_approval(answered.id, now=after(minutes=15))).status is ApprovalStatus.APPROVED
+    assert (await store.approvals.close_approval(in_vain.id, now=after(minutes=15))).status is ApprovalStatus.EXPIRED
+    assert (await store.approvals.close_approval(answered.id, now=after(minutes=15))).status is ApprovalStatus.APPROVED
     assert [event["resolved_at"] for event in database.rows("events")] == [after(minutes=15), None]
 
 
 async def test_questions_of_a_session_end_with_it(store: Store, database: Database) -> None:
     session = await started(store)
-    await store.verdicts.request_approval(question(session))
+    await store.approvals.request_approval(question(session))
     await approved(store, session)
 
     await store.queue.finish(ending(session, report()), rules=RULES)
@@ -158,7 +158,7 @@ async def test_questions_of_a_session_end_with_it(store: Store, database: Databa
 
 async def test_daemon_that_starts_denies_what_was_asked_before(store: Store, database: Database) -> None:
     session = await started(store)
-    await store.verdicts.request_approval(question(session))
+    await store.approvals.request_approval(question(session))
     await approved(store, session)
 
     await store.recovery.reconcile(OTHER_OWNER, now=after(minutes=1), alive=lambda _: False)
@@ -183,7 +183,7 @@ async def test_ask_is_held_to_the_limits_and_reserves_nothing(store: Store, data
 async def test_people_are_asked_and_reminded_once_and_never_after_the_answer(store: Store) -> None:
     everybody = [Target(name="phone")]
     session = await started(store, wanted(3))
-    asked = await store.verdicts.request_approval(question(session))
+    asked = await store.approvals.request_approval(question(session))
     half = NOW + (asked.expires_at - NOW) / 2
 
     await store.outbox.route(everybody, now=NOW, most=100)
@@ -194,6 +194,6 @@ async def test_people_are_asked_and_reminded_once_and_never_after_the_answer(sto
 
     assert (first.notice.topic, first.notice.key) == ("approval", f"approval:{asked.id}")
     assert reminder.notice.text.startswith("still nobody has answered: ")
-    assert await store.verdicts.answer_approval(asked.id, yes(half)) is Answered.DECIDED
+    assert await store.approvals.answer_approval(asked.id, yes(half)) is Answered.DECIDED
     assert await store.outbox.claim("phone", now=half, until=half, most=10) == []
     assert await store.outbox.waiting(after(hours=1)) == frozenset()

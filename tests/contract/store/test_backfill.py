@@ -338,5 +338,5 @@ async def test_allowed_calls_are_those_with_our_yes(store: Store) -> None:
     await recorded(store, session, "toolu_2", replace(allow(), kind=VerdictKind.DENY))
     await recorded(store, other, "toolu_3", allow())
 
-    assert await store.verdicts.allowed_calls(session.id) == {"toolu_1"}
-    assert await store.verdicts.allowed_calls(99) == frozenset()
+    assert await store.calls.allowed_calls(session.id) == {"toolu_1"}
+    assert await store.calls.allowed_calls(99) == frozenset()

@@ -80,7 +80,7 @@ async def test_records_go_with_their_session_and_memories_stay(store: Store, dat
     await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
     old = cutoffs(LATER, retention_days=30)
-    while (await store.housekeeping.expire(Aged.CHAINS, old, now=LATER, rows=500)).more:
+    while (await store.retention.expire(Aged.CHAINS, old, now=LATER, rows=500)).more:
         pass
 
     assert database.rows("sessions") == []

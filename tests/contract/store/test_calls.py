@@ -41,7 +41,7 @@ async def test_call_is_written_with_its_verdict(store: Store, database: Database
     session = await started(store)
     asked = ToolCall(tool_use_id="toolu_9", tool_name="Bash", input={"command": "ls"}, agent_id="agent-1")
 
-    verdict = await store.verdicts.record_call(
+    verdict = await store.calls.record_call(
         session, asked, DENY, redacted_input='{"command":"ls"}', rules=RULES, requested_at=NOW, now=after(minutes=1)
     )
 
@@ -84,7 +84,7 @@ async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database:
     session = await started(store)
     verdicts = (ALLOW, Verdict(kind=VerdictKind.ASK, reason="restarts the database"), DENY)
     for number, verdict in enumerate(verdicts):
-        await store.verdicts.record_call(
+        await store.calls.record_call(
             session,
             call(f"toolu_{number}"),
             verdict,
@@ -106,7 +106,7 @@ async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database:
 async def test_calls_of_a_session_form_a_chain_that_anybody_can_compute_again(store: Store, database: Database) -> None:
     session = await started(store)
     for number in range(3):
-        await store.verdicts.record_call(
+        await store.calls.record_call(
             session,
             replace(call(f"toolu_{number}"), agent_id=None if number else "agent-1"),
             DENY,

@@ -51,7 +51,7 @@ NAMES = ("web", "WEB", "media-web-1", "Media-Web-1", "web1/web", "WEB1/media-web
 
 
 async def acted(store: Store, session: Session, service: str, name: str, *, hours: float = 0) -> VerdictKind:
-    verdict = await store.verdicts.record_call(
+    verdict = await store.calls.record_call(
         session,
         call(name),
         allow(restart(service)),

@@ -12,8 +12,8 @@ from claudeops.domain.looks import EvidenceLook, address_of
 from claudeops.domain.report.report import Escalation, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, Ending, Outcome, Session, Trigger
 from claudeops.policy.audit import TOO_LATE
+from claudeops.store.calls import deny_late
 from claudeops.store.store import Store
-from claudeops.store.verdicts import deny_late
 from support.store_values import (
     NOW,
     RULES,

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.domain.retention import Aged, RemovalStep, cutoffs
-from claudeops.store.housekeeping import PIECE_ROWS, RetentionStep, among, look, old, references, remove
+from claudeops.store.retention import PIECE_ROWS, RetentionStep, among, look, old, references, remove
 from claudeops.store.store import Store
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
@@ -94,9 +94,9 @@ async def chain(store: Store, *, calls: int = 0) -> tuple[int, int]:
 
 async def steps(store: Store, aged: Aged, *, rows: int = 500) -> list[RemovalStep]:
     """Remove all that is too old of a kind; return what each step did."""
-    done = [await store.housekeeping.expire(aged, OLD, now=LATER, rows=rows)]
+    done = [await store.retention.expire(aged, OLD, now=LATER, rows=rows)]
     while done[-1].more:
-        done.append(await store.housekeeping.expire(aged, OLD, now=LATER, rows=rows))
+        done.append(await store.retention.expire(aged, OLD, now=LATER, rows=rows))
     return done
 
 
@@ -213,7 +213,7 @@ async def test_after_every_step_the_record_can_be_verified(store: Store, databas
     add_events(database, PIECE_ROWS, session_id=first)
     more, rounds = True, 0
     while more:
-        more = (await store.housekeeping.expire(Aged.CHAINS, OLD, now=LATER, rows=1)).more
+        more = (await store.retention.expire(Aged.CHAINS, OLD, now=LATER, rows=1)).more
         rounds += 1
         assert (await store.audit.verify()).faults == ()
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.calls import Action, Rechecked, ToolEnd, VerdictKind
+from claudeops.domain.calls import Action, Recheck, ToolEnd, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import FollowedUp
 from claudeops.domain.probes.probe import ProbeState
@@ -326,7 +326,7 @@ async def test_probes_answer_at_no_cost(store: Store, database: Database) -> Non
     again = await store.follow_ups.answer_due(rules=FOLLOWED, now=after(minutes=17))
 
     assert (early.answers, again.answers) == ({}, {})
-    assert list(done.answers.values()) == [Rechecked.HELD]
+    assert list(done.answers.values()) == [Recheck.HELD]
     (action,) = actions(database)
     assert (action["held"], action["held_checked_at"]) == ("held", DUE)
     assert waiting(database) == []
@@ -344,7 +344,7 @@ async def test_a_relapse_that_a_probe_sees_escalates_at_once(store: Store, datab
     await remedied(store)
     done = await store.follow_ups.answer_due(rules=FOLLOWED, now=DUE)
 
-    assert list(done.answers.values()) == [Rechecked.RELAPSED]
+    assert list(done.answers.values()) == [Recheck.RELAPSED]
     (row,) = waiting(database)
     assert (row["tier"], row["trigger"], row["parent_session_id"]) == (3, "follow_up", None)
     assert "the restart did not hold: web" in str(row["context"])
@@ -388,7 +388,7 @@ async def test_a_relapse_before_the_follow_up_escalates_at_once_and_starts_one_c
 ) -> None:
     done = await fallen_back(store, database)
 
-    assert list(done.answers.values()) == [Rechecked.RELAPSED]
+    assert list(done.answers.values()) == [Recheck.RELAPSED]
     (row,) = waiting(database)
     assert (row["tier"], row["trigger"]) == (3, "follow_up")
     assert "the restart did not hold: web" in str(row["context"])

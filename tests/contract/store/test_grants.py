@@ -121,7 +121,7 @@ async def test_another_name_counts_for_the_place_it_names_alone(store: Store) ->
     rules = replace(RULES, other_names={"web1/web": "shop"})
 
     for service, name, kind in (("shop", "toolu_1", VerdictKind.ALLOW), ("web", "toolu_2", VerdictKind.DENY)):
-        verdict = await store.verdicts.record_call(
+        verdict = await store.calls.record_call(
             session, call(name), allow(restart(service)), redacted_input="{}", rules=rules, requested_at=NOW, now=NOW
         )
         assert verdict.kind is kind
@@ -141,7 +141,7 @@ async def test_a_service_is_found_by_any_of_its_names(store: Store) -> None:
     rules = replace(RULES, other_names={"media-web-1": "web", "media-db-1": "db"})
 
     for service, name, kind in (("web", "toolu_1", VerdictKind.ALLOW), ("db", "toolu_2", VerdictKind.DENY)):
-        verdict = await store.verdicts.record_call(
+        verdict = await store.calls.record_call(
             session, call(name), allow(restart(service)), redacted_input="{}", rules=rules, requested_at=NOW, now=NOW
         )
         assert verdict.kind is kind

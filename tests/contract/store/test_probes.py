@@ -311,7 +311,7 @@ async def test_the_row_outlives_the_chain_that_it_names(store: Store, database: 
     await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
     old = cutoffs(after(days=400), retention_days=30)
-    while (await store.housekeeping.expire(Aged.CHAINS, old, now=after(days=400), rows=500)).more:
+    while (await store.retention.expire(Aged.CHAINS, old, now=after(days=400), rows=500)).more:
         pass
 
     assert database.rows("sessions") == []
@@ -447,7 +447,7 @@ async def test_history_is_kept_for_ninety_days_and_its_hours_for_a_year(store: S
 
     async def removed(days: float, aged: Aged) -> int:
         old = cutoffs(after(days=days), retention_days=30)
-        return (await store.housekeeping.expire(aged, old, now=after(days=days), rows=500)).done
+        return (await store.retention.expire(aged, old, now=after(days=days), rows=500)).done
 
     assert (await removed(89, Aged.STRETCHES), await removed(365, Aged.HOURS)) == (0, 0)
     assert (await removed(105, Aged.STRETCHES), await removed(380, Aged.HOURS)) == (1, 1)

@@ -31,7 +31,7 @@ def tables_of(sqlite: Database) -> list[object]:
 async def test_the_log_has_its_usual_length_before_the_first_write(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         before = tables_of(sqlite)
-        await store.housekeeping.make_room()
+        await store.retention.make_room()
         grown = log_of(sqlite).stat().st_size
         assert grown > USUAL * 0.9
         for _ in range(20):
@@ -50,7 +50,7 @@ async def test_a_log_that_grew_longer_is_cut_to_that_length(sqlite: Database) ->
             other.execute("INSERT INTO other VALUES (zeroblob(12000000))")
         assert log_of(sqlite).stat().st_size > 2 * USUAL
 
-        assert await store.housekeeping.checkpoint()
+        assert await store.retention.checkpoint()
 
         assert USUAL * 0.9 < log_of(sqlite).stat().st_size < USUAL * 1.2
         assert len(sqlite.rows("sessions")) == 1
@@ -60,13 +60,13 @@ async def test_room_is_no_reason_to_fail(sqlite: Database) -> None:
     async with opened(replace(sqlite, busy_seconds=0.1)) as store:
         with closing(sqlite3.connect(sqlite.file)) as other:
             other.execute("BEGIN IMMEDIATE")
-            await store.housekeeping.make_room()
+            await store.retention.make_room()
         await queued(store)
         assert len(sqlite.rows("sessions")) == 1
 
 
 async def test_every_database_takes_the_call(database: Database) -> None:
     async with opened(database) as store:
-        await store.housekeeping.make_room()
+        await store.retention.make_room()
         await queued(store)
         assert len(database.rows("sessions")) == 1

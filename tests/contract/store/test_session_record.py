@@ -48,7 +48,7 @@ async def test_newest_is_the_last_one_when_none_runs(store: Store) -> None:
 async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(store: Store) -> None:
     session = await started(store)
     for tool_use_id, kind in (("a", VerdictKind.ALLOW), ("b", VerdictKind.DENY)):
-        await store.verdicts.record_call(
+        await store.calls.record_call(
             session,
             ToolCall(tool_use_id=tool_use_id, tool_name="Bash", input={}),
             Verdict(kind=kind, reason=f"because of {tool_use_id}"),
@@ -75,7 +75,7 @@ async def test_a_call_that_was_put_to_people_has_both_answers_in_their_order(sto
     session = await started(store)
     said = [(VerdictKind.ASK, NOW), (VerdictKind.ALLOW, after(minutes=5))]
     for kind, at in said:
-        await store.verdicts.record_call(
+        await store.calls.record_call(
             session,
             ToolCall(tool_use_id="a", tool_name="Bash", input={}),
             Verdict(kind=kind, reason="x"),
@@ -116,7 +116,7 @@ async def test_whoever_reads_the_lines_of_a_session_sees_the_last_word_on_each_c
         (other, "b", VerdictKind.DENY, 0),
     )
     for of, tool_use_id, kind, minutes in given:
-        await store.verdicts.record_call(
+        await store.calls.record_call(
             of,
             ToolCall(tool_use_id=tool_use_id, tool_name="Bash", input={}),
             Verdict(kind=kind, reason=f"{kind.value} it"),

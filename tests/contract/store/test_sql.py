@@ -442,7 +442,7 @@ async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqli
                 tasks.cancel_scope.cancel()
             other.execute("ROLLBACK")
         await until(lambda: len(sqlite.rows("tool_calls")) == 2)
-        late = await store.verdicts.allowed_calls(session.id)
+        late = await store.calls.allowed_calls(session.id)
         again = await recorded(store, session, "toolu_2", allow(restart()))
 
     assert late == frozenset()

@@ -39,7 +39,7 @@ async def tried(
 
 
 async def unheard(store: Store) -> str | None:
-    row = await store.verdicts.approval(1)
+    row = await store.approvals.approval(1)
     assert row is not None
     return row.unheard
 
@@ -139,7 +139,7 @@ async def test_a_failed_reminder_takes_back_no_question_that_was_heard(store: St
 async def test_a_question_that_is_over_is_not_said_to_be_unheard(store: Store, database: Database) -> None:
     await asked(store, PHONE)
     claimed = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
-    await store.verdicts.close_approval(1, now=NOW)
+    await store.approvals.close_approval(1, now=NOW)
 
     failed = [Settled(id=each.id, result=DeliveryOutcome.FAILED, again_at=AGAIN) for each in claimed]
     await store.outbox.settle("phone", failed, now=NOW)

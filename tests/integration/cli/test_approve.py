@@ -45,7 +45,7 @@ def question(session: Session, *, hidden: bool, scripts: tuple[CalledScript, ...
 
 def asked(shell: Shell, *, hidden: bool, scripts: tuple[CalledScript, ...] = (), text: str = "x") -> None:
     async def ask(store: Store) -> None:
-        await store.verdicts.request_approval(
+        await store.approvals.request_approval(
             question(await started(store, wanted(3)), hidden=hidden, scripts=scripts, text=text)
         )
 

@@ -291,7 +291,7 @@ async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_t
         assert heard.facts[2].verdict is VerdictKind.ASK  # type: ignore[union-attr]
         (asked,) = await approvals_of(estate.store)
         said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.context.clock.now())
-        assert await estate.store.verdicts.answer_approval(asked.id, said) is Answered.DECIDED
+        assert await estate.store.approvals.answer_approval(asked.id, said) is Answered.DECIDED
         await until(lambda: bool(heard.of(SessionEnded)))
         await supervisor.drain(PATIENCE_SECONDS)
     afterwards = await tailed(estate)

@@ -68,7 +68,7 @@ async def test_a_call_that_people_decide_is_counted_with_both_answers_and_the_wa
         (question,) = await approvals_of(estate.store)
         now = datetime.now(UTC)
         said = answer(KEY, question, status=ApprovalStatus.APPROVED, decided_by="telegram:ada", at=now)
-        await estate.store.verdicts.answer_approval(question.id, said)
+        await estate.store.approvals.answer_approval(question.id, said)
         await until(lambda: not supervisor.running)
         await supervisor.drain(PATIENCE_SECONDS)
     assert [counts.of("tool_calls_total", tier="1", verdict=verdict) for verdict in ("ask", "allow", "deny")] == [

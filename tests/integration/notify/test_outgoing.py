@@ -276,7 +276,7 @@ async def test_a_question_is_tried_twice_within_seconds_at_a_target_that_hangs_f
         send._standings["phone"].due = anyio.Event()
         clock.at += timedelta(seconds=5)
 
-    row = await store.verdicts.approval(1)
+    row = await store.approvals.approval(1)
     assert row is not None
     assert row.unheard == "phone: no end"
     await send.look_once()
@@ -438,6 +438,6 @@ async def test_couriers_that_die_at_once_are_few_and_the_question_counts_as_not_
     await rounds(outgoing, clock, PHONE, 40, seconds=1)
 
     assert started.read_text().count("\n") <= 3  # at once, after 5 s, after 35 s
-    question = await store.verdicts.approval(1)
+    question = await store.approvals.approval(1)
     assert question is not None
     assert question.unheard == "phone: the courier ended before it had begun"

@@ -371,7 +371,7 @@ async def test_an_answer_from_elsewhere_is_shown_as_well(store: Store) -> None:
         answering = place.chat.asking
 
         await answering.answer(
-            store.verdicts, KEY, asked.id, status=ApprovalStatus.DENIED, decided_by="operator", at=NOW
+            store.approvals, KEY, asked.id, status=ApprovalStatus.DENIED, decided_by="operator", at=NOW
         )
 
         await place.until(lambda: all("NO: operator said no" in each.all_text for each in messages))

@@ -349,7 +349,7 @@ async def test_an_answer_by_the_shell_edits_every_message(store: Store) -> None:
         await chat.until(lambda: len(chat.messages) == 2)
 
         result = await answer_question(
-            store.verdicts, KEY, asked.id, status=ApprovalStatus.APPROVED, decided_by="root", at=NOW
+            store.approvals, KEY, asked.id, status=ApprovalStatus.APPROVED, decided_by="root", at=NOW
         )
 
         assert result.answered is Answered.DECIDED
@@ -540,7 +540,7 @@ async def test_an_answer_that_comes_between_the_card_and_its_name_is_shown(store
         asked = await ask(store, session)
         await chat.outgoing.look_once()
         said = Answer(status=ApprovalStatus.DENIED, decided_by="root", decided_at=NOW, mac="")
-        await store.verdicts.answer_approval(asked.id, said)
+        await store.approvals.answer_approval(asked.id, said)
 
         await chat.outgoing.deliver_once(chat.outgoing.targets[0])
 

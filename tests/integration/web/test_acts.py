@@ -256,14 +256,14 @@ async def test_an_incident_is_taken_and_declared_over_by_a_person(site: SiteDoor
 async def test_a_yes_is_proven_and_bound_to_the_call_that_was_shown(site: SiteDoor) -> None:
     cookie = await site.login(Role.APPROVER)
     page = (await site.get("/approvals", cookie)).body.decode()
-    shown = await site.store.verdicts.approval(2)
+    shown = await site.store.approvals.approval(2)
     assert shown is not None
     assert shown.call_hash in page
     wrong = await fill_in(site, "/approvals/2/answer", cookie, answer="approve", call_hash="of another call")
     assert wrong.status == 404
     answer = await fill_in(site, "/approvals/2/answer", cookie, answer="approve", call_hash=shown.call_hash)
     assert (answer.status, answer.headers["location"]) == (303, "/approvals")
-    kept = await site.store.verdicts.approval(2)
+    kept = await site.store.approvals.approval(2)
     assert kept is not None
     assert proven_yes(KEY, kept) == ("web:ada",)
     late = await as_person(site, "POST", "/approvals/2/answer", {"answer": "deny"}, cookie)
@@ -297,7 +297,7 @@ async def test_without_a_key_no_answer_is_taken(tmp_path: Path) -> None:
         await something_of_everything(site.store)
         cookie = await site.login(Role.ADMIN)
         answer = await as_person(site, "POST", "/approvals/2/answer", {"answer": "approve"}, cookie)
-        kept = await site.store.verdicts.approval(2)
+        kept = await site.store.approvals.approval(2)
     assert answer.status == 503
     assert kept is not None
     assert kept.answers == ()

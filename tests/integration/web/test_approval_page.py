@@ -53,7 +53,7 @@ async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:
         session = await started(made.store)
         given = json.dumps({"command": COMMAND})
         asked = replace(question(session), redacted_input=given, services=("web", "nas"), needed=2)
-        await made.store.verdicts.request_approval(asked)
+        await made.store.approvals.request_approval(asked)
         yield made
 
 

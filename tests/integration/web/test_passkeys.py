@@ -94,7 +94,7 @@ async def person(site: SiteDoor, name: str = "ada", role: Role = Role.APPROVER, 
 
 
 async def nothing_is_approved(site: SiteDoor) -> bool:
-    kept = [await site.store.verdicts.approval(number) for number in (1, QUESTION)]
+    kept = [await site.store.approvals.approval(number) for number in (1, QUESTION)]
     return all(one is not None and one.answers == () and one.status is not ApprovalStatus.APPROVED for one in kept)
 
 
@@ -104,7 +104,7 @@ async def nothing_is_approved(site: SiteDoor) -> bool:
 async def test_a_yes_that_the_persons_passkey_signs_counts_and_stays_with_its_signature(site: SiteDoor) -> None:
     ada = await person(site)
     assert await ada.say(ada.key.sign(await ada.challenge())) == (200, "approved")
-    kept = await site.store.verdicts.approval(QUESTION)
+    kept = await site.store.approvals.approval(QUESTION)
     assert kept is not None
     assert proven_yes(KEY, kept, passkey=True) == ("web:ada",)
     for key, unproven in ((KEY, False), (None, True)):
@@ -139,8 +139,8 @@ async def test_a_yes_without_a_signature_is_refused_with_the_page_that_takes_one
 
 @pytest.mark.parametrize("who", ["telegram:ada", "slack:ada", "ada"])
 async def test_no_chat_and_no_shell_gives_a_yes_that_needs_a_passkey(site: SiteDoor, who: str) -> None:
-    verdicts = site.store.verdicts
-    result = await answer_question(verdicts, KEY, QUESTION, status=ApprovalStatus.APPROVED, decided_by=who, at=NOW)
+    approvals = site.store.approvals
+    result = await answer_question(approvals, KEY, QUESTION, status=ApprovalStatus.APPROVED, decided_by=who, at=NOW)
     assert result.answered is Answered.NEEDS_PASSKEY
     assert await nothing_is_approved(site)
 
@@ -284,7 +284,7 @@ async def test_the_audit_notices_a_signature_by_another_key_even_under_a_new_dig
     await site.store.database.write(forge)
     (fault,) = (await site.store.audit.verify()).faults
     assert "does not hold" in fault.message
-    kept = await site.store.verdicts.approval(QUESTION)
+    kept = await site.store.approvals.approval(QUESTION)
     assert kept is not None
     assert proven_yes(KEY, kept, passkey=True) == ()
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.cases import MOST_CASES, Checked, History, LedgerEntry, PastChain, Result, cases_of
 from claudeops.domain.report.report import ServiceStatus
 
@@ -97,20 +97,20 @@ def test_a_probe_that_finds_the_service_down_ends_the_time_for_which_an_action_h
     assert results(history) == [[("restart", Result.HELD, timedelta(days=1))]]
 
 
-def followed(held: Rechecked, at: datetime) -> History:
+def followed(held: Recheck, at: datetime) -> History:
     action = replace(entry(1, ago(days=2)), held=held, held_at=at)
     return History(service="web", chains=(chain(1, ago(days=2)),), entries=(action,))
 
 
 def test_what_a_follow_up_found_counts_though_nobody_else_looked() -> None:
-    assert results(followed(Rechecked.HELD, ago(days=1))) == [[("restart", Result.HOLDS, timedelta(days=2))]]
-    assert results(followed(Rechecked.RELAPSED, ago(days=1))) == [[("restart", Result.RELAPSED, timedelta(days=1))]]
-    assert results(followed(Rechecked.UNKNOWN, ago(days=1))) == [[("restart", Result.UNKNOWN, None)]]
+    assert results(followed(Recheck.HELD, ago(days=1))) == [[("restart", Result.HOLDS, timedelta(days=2))]]
+    assert results(followed(Recheck.RELAPSED, ago(days=1))) == [[("restart", Result.RELAPSED, timedelta(days=1))]]
+    assert results(followed(Recheck.UNKNOWN, ago(days=1))) == [[("restart", Result.UNKNOWN, None)]]
 
 
 def test_a_relapse_is_told_as_one_though_the_chain_itself_saw_the_service_well() -> None:
     history = replace(
-        followed(Rechecked.RELAPSED, ago(days=1)),
+        followed(Recheck.RELAPSED, ago(days=1)),
         checks=(seen(1, HEALTHY, ago(days=2) + timedelta(minutes=1)), seen(2, DOWN, ago(days=1))),
     )
     assert results(history) == [[("restart", Result.RELAPSED, timedelta(days=1))]]
@@ -118,8 +118,8 @@ def test_a_relapse_is_told_as_one_though_the_chain_itself_saw_the_service_well()
 
 def test_an_action_that_another_one_of_its_chain_followed_did_not_help_though_the_service_held() -> None:
     entries = (
-        replace(entry(1, ago(days=2)), held=Rechecked.HELD, held_at=ago(days=1)),
-        replace(entry(1, ago(days=2) + timedelta(minutes=5), "redeployment"), held=Rechecked.HELD, held_at=ago(days=1)),
+        replace(entry(1, ago(days=2)), held=Recheck.HELD, held_at=ago(days=1)),
+        replace(entry(1, ago(days=2) + timedelta(minutes=5), "redeployment"), held=Recheck.HELD, held_at=ago(days=1)),
     )
     (told,) = results(History(service="web", chains=(chain(1, ago(days=2)),), entries=entries))
     assert [result for _, result, _ in told] == [Result.DID_NOT_HELP, Result.HOLDS]
@@ -154,7 +154,7 @@ _moments = st.integers(0, 100).map(lambda hours: ago(hours=hours))
             kind=st.just("restart"),
             at=_moments,
             success=st.booleans(),
-            held=st.none() | st.sampled_from(Rechecked),
+            held=st.none() | st.sampled_from(Recheck),
             held_at=_moments,
         )
     ),

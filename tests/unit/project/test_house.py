@@ -11,11 +11,13 @@ from support.house import (
     FOLDER_FILES,
     FUNCTION_LINES,
     House,
+    classes,
     forwarding,
     functions,
     imported,
     measure,
     protocols,
+    small_types,
 )
 
 SMALL: Final = {
@@ -225,6 +227,12 @@ STAMPS: Final = {
 }
 """Who compares when a file was changed: another module that reads an operator's file again belongs into the first."""
 
+FORMS: Final = frozenset({"model", "document", "names", "values", "records", "schema", "types", "utils", "helpers"})
+"""What a file is made of, which no module is named after: its name says its subject."""
+
+SMALL_TYPES: Final = 254
+"""Types with one or two fields: a field, or a function's result, often does instead. The number may only shrink."""
+
 FLAT: Final = {"cli": 40, "policy": 26, "store": 26}
 """Folders with one file a subject, and how many they may hold."""
 
@@ -275,3 +283,16 @@ def test_one_module_opens_the_door_to_toml(house: House) -> None:
 
 def test_what_reads_files_again_is_not_written_anew(house: House) -> None:
     assert {name for name, module in house.modules.items() if "st_mtime" in module.path.read_text()} == set(STAMPS)
+
+
+def test_a_class_name_leads_to_one_class(house: House) -> None:
+    assert {name: where for name, where in classes(house.modules.values()).items() if len(where) > 1} == {}
+
+
+def test_modules_are_named_after_their_subject(house: House) -> None:
+    named = {name for name in house.modules if name.rpartition(".")[2] in FORMS}
+    assert named == {"claudeops.settings.model"}, "the settings are the one subject that is called so"
+
+
+def test_types_of_one_or_two_fields_become_fewer(house: House) -> None:
+    assert sum(1 for module in house.modules.values() for _ in small_types(module)) <= SMALL_TYPES

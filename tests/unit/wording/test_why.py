@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.alerts.alert import AlertDecision, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.report.report import ServiceStatus
@@ -26,7 +26,7 @@ def test_no_member_of_a_closed_set_is_without_words() -> None:
     assert set(why.DECISIONS) == set(DecisionReason)
     assert set(why.SKIPS) == set(SkipReason)
     assert set(why.ALERTS) == set(AlertDecision)
-    assert {why.action_held("restart", "web", 1, held) for held in Rechecked} >= {
+    assert {why.action_held("restart", "web", 1, held) for held in Recheck} >= {
         ("The restart of web by session 1 held.", ReasonTone.GOOD)
     }
 

@@ -101,7 +101,7 @@ _STATUS_STYLES: Final[Mapping[str, Style]] = {
     "up": Style.GOOD,
     "flapping": Style.WARN,
 }
-"""By `claudeops.domain.report.report.ServiceStatus` and `claudeops.domain.probes.probe.ProbeState`; others are quiet."""
+"""By `ServiceStatus` of a report and `ProbeState`; the others are quiet."""
 
 
 # --- tables -----------------------------------------------------------------------------------------------

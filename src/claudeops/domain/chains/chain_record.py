@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from claudeops.domain.calls import Rechecked, Verdict, VerdictKind
+from claudeops.domain.calls import Recheck, Verdict, VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
 from claudeops.domain.sessions import Status
@@ -36,7 +36,7 @@ class KnownAction:
     kind: str
     service: str
     success: bool | None  # None: not settled
-    held: Rechecked | None = None  # by a later look
+    held: Recheck | None = None  # by a later look
     held_at: datetime | None = None  # when that was found
     follow_up_at: datetime | None = None  # when somebody looks; None: nobody does
 

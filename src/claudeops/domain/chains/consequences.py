@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.calls import PastAction, Rechecked, ToolEnd
+from claudeops.domain.calls import PastAction, Recheck, ToolEnd
 from claudeops.domain.chains import escalation, follow_up
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import ActedOn
@@ -122,7 +122,7 @@ class Consequences:
     healthy_services: tuple[str, ...]  # services whose open events are resolved
     looked_at: tuple[str, ...]  # those of them that a look, or a probe, has shown to be healthy
     all_healthy: bool  # open events without a service are resolved too
-    held: Mapping[int, Rechecked]  # what is known now of actions of other chains, by their ids
+    held: Mapping[int, Recheck]  # what is known now of actions of other chains, by their ids
 
 
 def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
@@ -163,10 +163,7 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         healthy_services=healthy,
         looked_at=tuple(name for name in healthy if proof.names.of(name) in proof.looked_at),
         all_healthy=decision.reason is DecisionReason.HEALTHY,
-        held={
-            **_followed(facts.followed, checks, decision, proof),
-            **{each.id: Rechecked.RELAPSED for each in relapses},
-        },
+        held={**_followed(facts.followed, checks, decision, proof), **{each.id: Recheck.RELAPSED for each in relapses}},
     )
 
 
@@ -188,7 +185,7 @@ def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], p
 
 def _followed(
     actions: Sequence[ActedOn], checks: Sequence[ServiceCheck], decision: Decision, proof: Proof
-) -> Mapping[int, Rechecked]:
+) -> Mapping[int, Recheck]:
     """Return what a follow-up session has found; nothing yet where the same look is made once more."""
     if decision.next is not None and decision.next.trigger is Trigger.RETRY:
         return {}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.evidence import BROKEN, KnownServices
@@ -43,7 +43,7 @@ class ActedOn:
     session_id: int  # likewise
     at: datetime
     is_certain: bool = True  # False: nobody saw its result
-    held: Rechecked | None = None  # what was found since
+    held: Recheck | None = None  # what was found since
     follow_up_at: datetime | None = None  # when somebody looks again
 
 
@@ -66,7 +66,7 @@ class ProbeStanding:
 class FollowedUp:
     """What became of the follow-ups that were due."""
 
-    answers: Mapping[ActedOn, Rechecked] = field(default_factory=dict)  # by probes
+    answers: Mapping[ActedOn, Recheck] = field(default_factory=dict)  # by probes
     queued: tuple[Session, ...] = ()  # what follows
 
 
@@ -94,7 +94,7 @@ def follow_up_of(actions: Sequence[ActedOn], new: NewSession, *, at: datetime) -
 
 def by_probes(
     action: ActedOn, probes: Iterable[ProbeStanding], *, due_at: datetime, names: KnownServices
-) -> Rechecked | None:
+) -> Recheck | None:
     """Return what the probes of an action's service say; ``None`` where they cannot tell.
 
     They must have looked in the second half of the time between the action and the follow-up at the latest: an older
@@ -105,9 +105,9 @@ def by_probes(
     since = action.at + (due_at - action.at) / 2
     fresh = [probe for probe in own if probe.last_checked_at is not None and probe.last_checked_at >= since]
     if any(probe.state in _FELL_BACK for probe in fresh):
-        return Rechecked.RELAPSED
+        return Recheck.RELAPSED
     is_up = bool(own) and len(fresh) == len(own) and all(probe.state is ProbeState.UP for probe in own)
-    return Rechecked.HELD if is_up else None
+    return Recheck.HELD if is_up else None
 
 
 def fell_back(
@@ -126,7 +126,7 @@ def fell_back(
     return tuple(
         action
         for service, action in latest.items()
-        if action.held is not Rechecked.RELAPSED
+        if action.held is not Recheck.RELAPSED
         and action.follow_up_at is not None
         and service in down
         and action.at < down[service] <= now - NOT_LOOKED_AT
@@ -136,7 +136,7 @@ def fell_back(
 
 def by_report(
     actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names: KnownServices
-) -> Mapping[int, Rechecked]:
+) -> Mapping[int, Recheck]:
     """Return what a report's checks say about actions, by their ids; of a healthy one there is proof."""
     seen = {names.of(check.service): check.status for check in checks}
     return {action.id: _answer(seen.get(names.of(action.service))) for action in actions}
@@ -162,7 +162,7 @@ def relapses(
         action
         for service, action in latest.items()
         if service in broken
-        and action.held is not Rechecked.RELAPSED
+        and action.held is not Recheck.RELAPSED
         and (looked_from is None or action.at < looked_from)
     )
 
@@ -199,10 +199,10 @@ def relapse_handover(actions: Sequence[ActedOn], probes: Iterable[ProbeStanding]
     )
 
 
-def _answer(status: ServiceStatus | None) -> Rechecked:
+def _answer(status: ServiceStatus | None) -> Recheck:
     if status is ServiceStatus.HEALTHY:
-        return Rechecked.HELD
-    return Rechecked.RELAPSED if status in BROKEN else Rechecked.UNKNOWN
+        return Recheck.HELD
+    return Recheck.RELAPSED if status in BROKEN else Recheck.UNKNOWN
 
 
 def _did(action: ActedOn) -> str:

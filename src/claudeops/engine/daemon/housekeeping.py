@@ -34,7 +34,7 @@ from claudeops.engine.session_log import reader
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.holds import Holds
-from claudeops.store.housekeeping import Retention
+from claudeops.store.retention import Retention
 from claudeops.store.sessions import Records
 from claudeops.tasks import DatabaseTrouble, Threads, check_abandoned
 

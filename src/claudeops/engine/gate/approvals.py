@@ -50,7 +50,7 @@ from claudeops.engine.gate.view import MACHINE, SessionView
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.paths import looks_secret
-from claudeops.store.verdicts import Verdicts
+from claudeops.store.approvals import Approvals
 from claudeops.tasks import Threads
 from claudeops.text import regex
 from claudeops.text.redact import MASK, has_shape
@@ -111,7 +111,7 @@ class ApprovalService:
     """Asks people about the calls of one session."""
 
     session: Session
-    verdicts: Verdicts
+    approvals: Approvals
     clock: Clock
     key: bytes = field(repr=False)
     timeout_seconds: float
@@ -163,7 +163,7 @@ class ApprovalService:
         try:
             # A question that is written is known here: taken back in between, it would stay open. `_wait` closes it.
             with anyio.CancelScope(shield=True), anyio.fail_after(ASK_SECONDS):
-                asked = await self.verdicts.request_approval(new)
+                asked = await self.approvals.request_approval(new)
         except (DatabaseUnavailableError, TimeoutError):
             return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
         log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
@@ -210,13 +210,13 @@ class ApprovalService:
     async def _close(self, asked: Approval) -> Approval | None:
         try:
             with anyio.fail_after(ASK_SECONDS):
-                return await self.verdicts.close_approval(asked.id, now=self.clock.now())
+                return await self.approvals.close_approval(asked.id, now=self.clock.now())
         except (DatabaseUnavailableError, TimeoutError):
             return None
 
     async def _look(self, approval_id: int) -> Approval | None:
         try:
-            return await self.verdicts.approval(approval_id)
+            return await self.approvals.approval(approval_id)
         except DatabaseUnavailableError:
             return None  # the next look finds the answer
 

@@ -36,7 +36,7 @@ from claudeops.formats.stream import ResultSeen, ToolDenied, ToolEnded, ToolStar
 from claudeops.harness.protocol import CallRan, GateRequest, Harness, QuestionWay
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.repetition import Repetition
-from claudeops.store.verdicts import Verdicts
+from claudeops.store.calls import Calls
 
 RECORD_SECONDS: Final = 5.0
 """How long recording a verdict may take; one that is not recorded by then is a deny."""
@@ -81,7 +81,7 @@ class Gate:
     session: Session
     judge: Judging
     rules: EscalationRules
-    verdicts: Verdicts
+    calls: Calls
     clock: Clock
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
@@ -216,7 +216,7 @@ class Gate:
         redacted_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
         try:
             with anyio.fail_after(self.record_seconds):
-                verdict = await self.verdicts.record_call(
+                verdict = await self.calls.record_call(
                     self.session,
                     call,
                     verdict,

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
 
-from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.calls import Recheck, VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import (
     ActionFollowedUp,
@@ -79,10 +79,10 @@ _VERDICTS: Final = {
     VerdictKind.DENY: ("denied", Tone.BAD),
     VerdictKind.ASK: (_ASKS, Tone.WARN),
 }
-_FOUND: Final[dict[Rechecked | None, tuple[str, Tone]]] = {
-    Rechecked.HELD: ("well by the look of {}", Tone.GOOD),
-    Rechecked.RELAPSED: ("did not hold, by the look of {}", Tone.BAD),
-    Rechecked.UNKNOWN: ("whether it held was not to be seen at {}", Tone.WARN),
+_FOUND: Final[dict[Recheck | None, tuple[str, Tone]]] = {
+    Recheck.HELD: ("well by the look of {}", Tone.GOOD),
+    Recheck.RELAPSED: ("did not hold, by the look of {}", Tone.BAD),
+    Recheck.UNKNOWN: ("whether it held was not to be seen at {}", Tone.WARN),
     None: ("looked at again from {} on", Tone.PLAIN),
 }
 _LEVELS: Final = {EventLevel.INFO: Tone.PLAIN, EventLevel.WARNING: Tone.WARN, EventLevel.CRITICAL: Tone.BAD}

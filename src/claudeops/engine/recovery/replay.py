@@ -72,7 +72,7 @@ async def read_log(
     if session.log_path is None:
         message = f"Session {session.id} was never started, so it has no log."
         return BackfillRejected(reason=RejectionReason.NO_LOG, message=message)
-    allowed = await context.store.verdicts.allowed_calls(session.id)
+    allowed = await context.store.calls.allowed_calls(session.id)
     return await _read(session, context, Path(session.log_path), allowed=allowed, handoff=handoff, seconds=seconds)
 
 

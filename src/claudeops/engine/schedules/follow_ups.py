@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from claudeops.clock import Clock
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import FollowedUp
 from claudeops.engine.ports import Dispatcher
@@ -49,7 +49,7 @@ class FollowUpKeeper:
 
     async def _tell(self, done: FollowedUp) -> None:
         for action, held in done.answers.items():
-            tell = self.log.warning if held is Rechecked.RELAPSED else self.log.info
+            tell = self.log.warning if held is Recheck.RELAPSED else self.log.info
             tell(LogEvent.ACTION_FOLLOWED_UP, service=action.service, action=action.kind, held=held.value)
         for session in done.queued:
             self.log.info(LogEvent.SESSION_QUEUED, session_id=session.id)

@@ -339,7 +339,7 @@ class _Run:
             session=self.session,
             judge=judge,
             rules=context.rules.within(self.estate),
-            verdicts=context.store.verdicts,
+            calls=context.store.calls,
             clock=context.clock,
             display_input=partial(_display, self.access.redactor),
             looks=self.looks,
@@ -367,7 +367,7 @@ class _Run:
             return None
         return ApprovalService(
             session=self.session,
-            verdicts=self.context.store.verdicts,
+            approvals=self.context.store.approvals,
             clock=self.context.clock,
             key=terms.approval_key,
             timeout_seconds=terms.approval_seconds,

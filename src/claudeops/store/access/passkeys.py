@@ -1,4 +1,4 @@
-"""Passkeys of users: added and removed; what each has signed stands with the answers (`claudeops.store.verdicts`)."""
+"""Passkeys of users: added and removed; what each has signed stands with the answers (`claudeops.store.approvals`)."""
 
 from __future__ import annotations
 

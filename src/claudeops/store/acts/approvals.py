@@ -15,8 +15,8 @@ import msgspec
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer
 from claudeops.domain.gate.passkey import YES, Assertion
 from claudeops.store.acts import Refusal, missing, refused
+from claudeops.store.approvals import Approvals
 from claudeops.store.store import Store
-from claudeops.store.verdicts import Verdicts
 from claudeops.text import clip
 
 
@@ -56,13 +56,13 @@ async def answer_approval(
     ``unseen``: approve it though parts of it are hidden; ``assertion`` is a passkey's signature under a yes, checked by
     the caller. Whether this person may answer is the caller's to know.
     """
-    asked = await store.verdicts.approval(approval_id)
+    asked = await store.approvals.approval(approval_id)
     # A yes that lacks its passkey is refused for that: to say it once more for what is hidden would not help.
     is_yes = status is ApprovalStatus.APPROVED and (assertion is not None or asked is None or not asked.passkey)
     if asked is not None and is_yes and not unseen and _is_hidden(asked, now):
         return Unseen(approval=asked)
     result = await answer_question(
-        store.verdicts,
+        store.approvals,
         key,
         approval_id,
         status=status,
@@ -96,7 +96,7 @@ class AnswerResult:
 
 
 async def answer_question(
-    verdicts: Verdicts,
+    approvals: Approvals,
     key: bytes,
     approval_id: int,
     *,
@@ -115,7 +115,7 @@ async def answer_question(
     `DatabaseUnavailableError`; then nothing is known of the answer, and the same call may be made again, with the same
     token.
     """
-    asked = await verdicts.approval(approval_id)
+    asked = await approvals.approval(approval_id)
     if asked is None or (call_hash is not None and call_hash != asked.call_hash):
         return AnswerResult(answered=Answered.UNKNOWN)
     if assertion is not None and not _is_signed(asked, status, assertion):
@@ -123,8 +123,8 @@ async def answer_question(
     # The proof is over the name as its column holds it.
     digest = "" if assertion is None else assertion.digest
     said = answer(key, asked, status=status, decided_by=clip(decided_by), at=at, assertion=digest)
-    answered = await verdicts.answer_approval(approval_id, said, token=token, assertion=assertion)
-    return AnswerResult(answered=answered, approval=await verdicts.approval(approval_id) or asked)
+    answered = await approvals.answer_approval(approval_id, said, token=token, assertion=assertion)
+    return AnswerResult(answered=answered, approval=await approvals.approval(approval_id) or asked)
 
 
 def _is_signed(asked: Approval, status: ApprovalStatus, made: Assertion) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, insert, select, update
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.memories.categories import category_of
 from claudeops.domain.memories.confidence import bounded
 from claudeops.domain.memories.memory import Trust
@@ -227,7 +227,7 @@ class _Taking:
                 "success": bool(row["success"]),
                 "tier": whole(row["tier"]) or 1,
                 "error": self._clean(row["error"]),
-                "held": Rechecked.UNKNOWN.value,  # nobody looks after it now
+                "held": Recheck.UNKNOWN.value,  # nobody looks after it now
                 "held_checked_at": self.now,
             }
 

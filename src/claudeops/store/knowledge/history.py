@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
-from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.calls import Recheck, VerdictKind
 from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEntry, PastChain, cases_of
 from claudeops.domain.chains import cooldown
 from claudeops.domain.chains.consequences import NO_RESULT_SEEN
@@ -245,7 +245,7 @@ def _history(
                 kind=row.action_type,
                 at=row.timestamp,
                 success=_success(row),
-                held=None if row.held is None else Rechecked(row.held),
+                held=None if row.held is None else Recheck(row.held),
                 held_at=row.held_checked_at,
             )
             for row in reversed(entries)

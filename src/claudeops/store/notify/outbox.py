@@ -36,12 +36,12 @@ from claudeops.domain.notices.notice import (
 )
 from claudeops.domain.notices.refusals import CONTENT, RefusalSubject
 from claudeops.domain.notices.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
+from claudeops.store.approvals import question_key
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
 from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approvals, events, incidents, outbox, probes
-from claudeops.store.verdicts import question_key
 from claudeops.text import clip, one_line
 from claudeops.wording.notices.digest import Sums
 from claudeops.wording.notices.texts import About

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.errors import StoreError
+from claudeops.store.approvals import to_approval
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approval_messages, approvals
-from claudeops.store.verdicts import to_approval
 from claudeops.wording.notices.approving import NO, YES, QuestionRow, Unedited
 
 _GIVEN_UP: Final = timedelta(days=1)
@@ -26,7 +26,7 @@ class Questions:
     """Messages that ask people in chats whether a call may run.
 
     A message has a token for each of its buttons, of which only digests are stored. They are used up together, by the
-    answer that decides the question (`Verdicts.answer_approval`).
+    answer that decides the question (`Approvals.answer_approval`).
     """
 
     def __init__(self, database: Database) -> None:

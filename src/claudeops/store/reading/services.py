@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
-from claudeops.domain.calls import Action, PastAction, Rechecked
+from claudeops.domain.calls import Action, PastAction, Recheck
 from claudeops.domain.chains import cooldown
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.chains.escalation import EscalationRules
@@ -62,7 +62,7 @@ class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     session_id: int
     chain: int
     cleared_at: datetime | None  # since then it counts for no limit
-    held: Rechecked | None  # whether what it was for still held later; None: nobody has looked yet
+    held: Recheck | None  # whether what it was for still held later; None: nobody has looked yet
     held_checked_at: datetime | None
     follow_up_at: datetime | None  # when somebody looks whether it held
     follow_up_session_id: int | None  # the session that looks
@@ -128,7 +128,7 @@ def to_action(row: TableRow) -> ActionEntry:
         session_id=row.session_id,
         chain=row.root_session_id,
         cleared_at=row.cleared_at,
-        held=None if row.held is None else Rechecked(row.held),
+        held=None if row.held is None else Recheck(row.held),
         held_checked_at=row.held_checked_at,
         follow_up_at=row.follow_up_at,
         follow_up_session_id=row.follow_up_id,

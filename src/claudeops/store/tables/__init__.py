@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from claudeops.domain.briefing import TextKind
-from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.calls import Recheck, VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import DeliveryOutcome, Topic
 from claudeops.domain.probes.probe import ProbeState
@@ -243,7 +243,7 @@ cooldown_actions = _table(
     Column("held_checked_at", UtcDateTime),
     Column("follow_up_at", UtcDateTime),
     Column("follow_up_id", Integer),  # no reference: the session's row may be gone
-    _one_of("held", Rechecked),
+    _one_of("held", Recheck),
     Index(None, "cleared_at", "timestamp"),
     Index(None, "session_id"),
     Index(None, "held_checked_at", "timestamp"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.calls import Recheck, VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Topic
 from claudeops.domain.schedules import Cron, latest_due
@@ -139,7 +139,7 @@ def _acted(sums: Sums) -> list[str]:
     if not sums.actions:
         return []
     held = sums.actions_held
-    said = [f"{held[each.value]} {each.value}" for each in Rechecked if held.get(each.value)]
+    said = [f"{held[each.value]} {each.value}" for each in Recheck if held.get(each.value)]
     said += [f"{sums.actions_failed} failed"] if sums.actions_failed else []
     return [_some(sums.actions, "action") + (f" ({', '.join(said)})" if said else "")]
 

@@ -48,7 +48,7 @@ async def expired(store: Store, wanted: Cutoffs = USUAL, *, rows: int = 500) -> 
     for aged in Aged:
         more = True
         while more:
-            step = await store.housekeeping.expire(aged, wanted, now=LATER, rows=rows)
+            step = await store.retention.expire(aged, wanted, now=LATER, rows=rows)
             done[aged] += step.done
             more = step.more
     return {aged: count for aged, count in done.items() if count}
@@ -182,7 +182,7 @@ async def test_a_step_is_small_and_the_next_one_goes_on(store: Store, database: 
         await one_session(store, report(check("web")), at=after(hours=hour))
     young = cutoffs(after(days=31), retention_days=30)
 
-    found = [await store.housekeeping.expire(Aged.CHECKS, young, now=LATER, rows=2) for _ in range(3)]
+    found = [await store.retention.expire(Aged.CHECKS, young, now=LATER, rows=2) for _ in range(3)]
 
     assert found == [RemovalStep(done=2, more=True), RemovalStep(done=2, more=True), RemovalStep()]
     assert len(database.rows("service_checks")) == 1
@@ -218,9 +218,9 @@ async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Data
             connection.exec_driver_sql("SELECT * FROM sessions").fetchone()
             await queued(store, at=after(hours=1))
 
-            assert not await store.housekeeping.checkpoint()
+            assert not await store.retention.checkpoint()
 
-        assert await store.housekeeping.checkpoint()
+        assert await store.retention.checkpoint()
     finally:
         await store.close()
 

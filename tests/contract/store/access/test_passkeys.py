@@ -56,8 +56,9 @@ def made(question: Approval, *, count: int = 1, signature: str = "c2ln") -> Asse
 
 
 async def say(store: Store, question: Approval, signed: Assertion | None, *, who: str = "web:ada") -> AnswerResult:
-    yes = ApprovalStatus.APPROVED
-    return await answer_question(store.verdicts, KEY, question.id, status=yes, decided_by=who, at=NOW, assertion=signed)
+    return await answer_question(
+        store.approvals, KEY, question.id, status=ApprovalStatus.APPROVED, decided_by=who, at=NOW, assertion=signed
+    )
 
 
 async def test_a_signature_is_kept_with_its_answer(store: Store, database: Database) -> None:

@@ -19,7 +19,7 @@ TARGETS = frozenset({"ops"})
 
 
 async def question(store: Store, *, needed: int = 1) -> Approval:
-    return await store.verdicts.request_approval(
+    return await store.approvals.request_approval(
         NewApproval(
             session=await started(store, wanted(3)),
             call=call("toolu_1"),
@@ -84,19 +84,19 @@ async def test_the_answer_that_decides_uses_the_tokens_of_its_message(
 ) -> None:
     approval = await asked(store)
 
-    assert await store.verdicts.answer_approval(approval.id, said(status=status), token=token) is Answered.DECIDED
+    assert await store.approvals.answer_approval(approval.id, said(status=status), token=token) is Answered.DECIDED
 
     for each in ("yes", "no"):
         found = await store.questions.by_token(each)
         assert found is not None
         assert found.used_at == NOW
-    assert await store.verdicts.answer_approval(approval.id, said("bob"), token="yes") is Answered.ALREADY
+    assert await store.approvals.answer_approval(approval.id, said("bob"), token="yes") is Answered.ALREADY
 
 
 @pytest.mark.dialect
 async def test_after_a_counted_yes_another_person_uses_the_same_token(store: Store, database: Database) -> None:
     approval = await asked(store, needed=2)
-    answer = store.verdicts.answer_approval
+    answer = store.approvals.answer_approval
 
     assert await answer(approval.id, said("ada"), token="yes") is Answered.COUNTED
     assert await answer(approval.id, said("ada"), token="yes") is Answered.SAME_PERSON
@@ -109,8 +109,8 @@ async def test_after_a_counted_yes_another_person_uses_the_same_token(store: Sto
 async def test_after_a_counted_yes_a_no_by_the_same_message_ends_it(store: Store) -> None:
     approval = await asked(store, needed=2)
 
-    assert await store.verdicts.answer_approval(approval.id, said("ada"), token="yes") is Answered.COUNTED
-    assert await store.verdicts.answer_approval(approval.id, said("ada", NO), token="no") is Answered.DECIDED
+    assert await store.approvals.answer_approval(approval.id, said("ada"), token="yes") is Answered.COUNTED
+    assert await store.approvals.answer_approval(approval.id, said("ada", NO), token="no") is Answered.DECIDED
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_a_token_that_says_something_else_writes_nothing(
     approval = await asked(store)
     await message(store, await question(store), yes="yes of another", no="no of another", external="78")
 
-    assert await store.verdicts.answer_approval(approval.id, said(status=status), token=token) is Answered.UNKNOWN
+    assert await store.approvals.answer_approval(approval.id, said(status=status), token=token) is Answered.UNKNOWN
 
     assert database.rows("approval_answers") == []
     assert [row["used_at"] for row in database.rows("approval_messages")] == [None, None]
@@ -132,7 +132,7 @@ async def test_a_token_about_another_call_writes_nothing(store: Store, database:
     approval = await asked(store)
     database.execute("UPDATE approvals SET call_hash = '4567'")
 
-    assert await store.verdicts.answer_approval(approval.id, said(), token="yes") is Answered.UNKNOWN
+    assert await store.approvals.answer_approval(approval.id, said(), token="yes") is Answered.UNKNOWN
     assert database.rows("approval_answers") == []
 
 
@@ -140,8 +140,8 @@ async def test_a_token_that_an_earlier_version_has_used_up_stays_used(store: Sto
     approval = await asked(store)
     database.execute("UPDATE approval_messages SET used_at = sent_at")
 
-    assert await store.verdicts.answer_approval(approval.id, said(), token="yes") is Answered.TOKEN_USED
-    assert await store.verdicts.answer_approval(approval.id, said()) is Answered.DECIDED
+    assert await store.approvals.answer_approval(approval.id, said(), token="yes") is Answered.TOKEN_USED
+    assert await store.approvals.answer_approval(approval.id, said()) is Answered.DECIDED
 
 
 async def test_the_first_name_of_a_message_in_its_chat_counts(store: Store) -> None:
@@ -171,7 +171,7 @@ async def test_a_message_is_edited_until_it_shows_how_its_question_ended(store: 
     approval = await asked(store)
     assert await store.questions.unedited(TARGETS, now=NOW) == []
 
-    assert await store.verdicts.answer_approval(approval.id, said())
+    assert await store.approvals.answer_approval(approval.id, said())
     (unedited,) = await store.questions.unedited(TARGETS, now=NOW)
     assert (unedited.approval.status, unedited.asked.external_id) == (YES, "77")
     await store.questions.edited(unedited.asked.id, YES, now=NOW)
@@ -191,7 +191,7 @@ async def test_a_question_whose_time_is_over_is_shown_so_whoever_has_written_it(
     assert unedited.approval.status is ApprovalStatus.PENDING
     await store.questions.edited(unedited.asked.id, ApprovalStatus.EXPIRED, now=NOW)
 
-    await store.verdicts.close_approval(approval.id, now=approval.expires_at)
+    await store.approvals.close_approval(approval.id, now=approval.expires_at)
     assert await store.questions.unedited(TARGETS, now=approval.expires_at) == []
 
 

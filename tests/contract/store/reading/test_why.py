@@ -216,7 +216,7 @@ async def test_a_denied_call_says_the_rule_and_one_about_something_else_is_left_
 ) -> None:
     session = await started(store)
     command = '{"command":"docker rm web"}'
-    await store.verdicts.record_call(
+    await store.calls.record_call(
         session, call(), DENIED, redacted_input=command, rules=RULES, requested_at=NOW, now=NOW
     )
     await recorded(store, session, "toolu_2", allow())
@@ -230,11 +230,11 @@ async def test_a_denied_call_says_the_rule_and_one_about_something_else_is_left_
 async def test_questions_without_a_yes_say_whether_a_no_or_no_answer_came(store: Store, database: Database) -> None:
     session = await started(store)
     for _ in range(4):
-        await store.verdicts.request_approval(question(session))
+        await store.approvals.request_approval(question(session))
     no = Answer(status=ApprovalStatus.DENIED, decided_by="ada", decided_at=after(minutes=3), mac="proof")
-    await store.verdicts.close_approval(1, now=after(minutes=15))
-    await store.verdicts.answer_approval(2, no)
-    await store.verdicts.answer_approval(4, replace(no, status=ApprovalStatus.APPROVED))
+    await store.approvals.close_approval(1, now=after(minutes=15))
+    await store.approvals.answer_approval(2, no)
+    await store.approvals.answer_approval(4, replace(no, status=ApprovalStatus.APPROVED))
 
     assert texts(database, WhyKind.APPROVAL) == [
         "Question 3 waits for an answer until 2026-03-01 12:15 UTC (Bash: docker restart web).",
@@ -355,7 +355,7 @@ async def something_of_everything(database: Database) -> None:
         assert session is not None
         await alerts_came(store, ("a", NOW))
         await recorded(store, session, "toolu_1", allow(restart()))
-        await store.verdicts.request_approval(question(session))
+        await store.approvals.request_approval(question(session))
     finally:
         await store.close()
 

@@ -31,7 +31,7 @@ class Later(Clock):
 
 def upkeep(estate: Estate, *, running: Collection[int] = (), **later: float) -> Housekeeping:
     return Housekeeping(
-        database=estate.store.housekeeping,
+        database=estate.store.retention,
         records=estate.store.records,
         clock=Later(timedelta(**later)),
         results_dir=estate.root / "results",

@@ -16,7 +16,7 @@ from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, N
 from claudeops.engine.gate.approvals import ensure_key, read_key
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.store.verdicts import Verdicts
+from claudeops.store.approvals import Approvals
 from support.asking import ASK, CALL, KEY, talking
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock
@@ -98,7 +98,7 @@ async def test_a_question_says_whether_people_see_the_whole_call(estate: Estate,
         await until_it(asked)
         (question,) = await approvals_of(estate.store)
         said = answer(KEY, question, status=ApprovalStatus.DENIED, decided_by="ada", at=datetime.now(UTC))
-        await estate.store.verdicts.answer_approval(question.id, said)
+        await estate.store.approvals.answer_approval(question.id, said)
         await until(lambda: not supervisor.running)
         await supervisor.drain(PATIENCE_SECONDS)
     assert question.hidden is hidden
@@ -239,21 +239,21 @@ async def test_a_request_that_is_taken_back_while_its_question_is_written_leaves
     written, goes_on = anyio.Event(), anyio.Event()
 
     class Slow:
-        """Verdicts whose answer comes some time after the row stands."""
+        """Approvals whose answer comes some time after the row stands."""
 
         async def request_approval(self, new: NewApproval) -> Approval:
-            asked = await estate.store.verdicts.request_approval(new)
+            asked = await estate.store.approvals.request_approval(new)
             written.set()
             await goes_on.wait()
             return asked
 
         def __getattr__(self, name: str) -> object:
-            return getattr(estate.store.verdicts, name)
+            return getattr(estate.store.approvals, name)
 
     async with talking(estate) as talk:
         await talk.hook()
         assert talk.gate.approvals is not None
-        talk.gate.approvals = replace(talk.gate.approvals, verdicts=cast("Verdicts", Slow()))
+        talk.gate.approvals = replace(talk.gate.approvals, approvals=cast("Approvals", Slow()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk.permission)
             await written.wait()
@@ -282,7 +282,7 @@ async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: 
         await clock.leap(2 * estate.context.timeouts.session, noticed=False)
         for asked in await approvals_of(estate.store):
             said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=datetime.now(UTC))
-            assert await estate.store.verdicts.answer_approval(asked.id, said) is Answered.DECIDED
+            assert await estate.store.approvals.answer_approval(asked.id, said) is Answered.DECIDED
         await until(lambda: not supervisor.running)
         await supervisor.drain(PATIENCE_SECONDS)
     assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions")] == ["success", "success"]

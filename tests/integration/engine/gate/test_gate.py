@@ -43,7 +43,7 @@ async def gate_of(estate: Estate, judge: Callable[[ToolCall], Verdict] = lambda 
         session=await estate.claim(),
         judge=here(judge),
         rules=estate.context.rules,
-        verdicts=estate.store.verdicts,
+        calls=estate.store.calls,
         clock=estate.context.clock,
         display_input=lambda call: str(dict(call.input)),
         log=estate.context.log,
@@ -143,7 +143,7 @@ async def test_a_verdict_that_the_database_does_not_take_is_a_no(estate: Estate)
             raise DatabaseUnavailableError("the database is locked")
 
     gate = await gate_of(estate)
-    gate.verdicts = Away()  # type: ignore[assignment]  # the one method that is called
+    gate.calls = Away()  # type: ignore[assignment]  # the one method that is called
     told = await answer(gate)
     assert '"permissionDecision":"deny"' in told
     assert "database unavailable" in told
@@ -158,7 +158,7 @@ async def test_a_database_that_hangs_is_a_no_after_its_time(estate: Estate) -> N
 
     gate = await gate_of(estate)
     gate.record_seconds = 0.05
-    gate.verdicts = Hanging()  # type: ignore[assignment]  # as above
+    gate.calls = Hanging()  # type: ignore[assignment]  # as above
     assert '"permissionDecision":"deny"' in await answer(gate)
 
 
@@ -179,7 +179,7 @@ class Slow:
     """A store that writes no verdict before it is let go."""
 
     def __init__(self, gate: Gate) -> None:
-        self._verdicts = gate.verdicts
+        self._verdicts = gate.calls
         self.begun = 0
         self.let_go = anyio.Event()
 
@@ -195,7 +195,7 @@ async def test_two_requests_with_one_number_are_both_answered_and_end_nothing(
 ) -> None:
     gate, answers = await gate_of(estate), Answers()
     slow = Slow(gate)
-    gate.verdicts = slow  # type: ignore[assignment]  # the one method that is called
+    gate.calls = slow  # type: ignore[assignment]  # the one method that is called
     with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             for request in (REQUEST, second):
@@ -224,7 +224,7 @@ async def test_a_number_that_was_answered_stands_for_no_other_call(estate: Estat
 
 async def test_what_is_withdrawn_is_withdrawn_for_every_request_of_that_number(estate: Estate) -> None:
     gate, answers = await gate_of(estate), Answers()
-    gate.verdicts = Slow(gate)  # type: ignore[assignment]  # the one method that is called
+    gate.calls = Slow(gate)  # type: ignore[assignment]  # the one method that is called
     with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             for request in (REQUEST, OTHER):

@@ -45,9 +45,9 @@ async def sign(talk: Talk) -> Answered:
         signature="c2ln",
         sign_count=1,
     )
-    verdicts, at = talk.estate.store.verdicts, question.requested_at
+    approvals, at = talk.estate.store.approvals, question.requested_at
     result = await answer_question(
-        verdicts, KEY, question.id, status=YES, decided_by="web:ada", at=at, assertion=signed
+        approvals, KEY, question.id, status=YES, decided_by="web:ada", at=at, assertion=signed
     )
     return result.answered
 

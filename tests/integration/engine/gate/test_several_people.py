@@ -180,14 +180,14 @@ async def test_a_target_that_is_left_alone_for_an_hour_is_asked_to_deliver_a_que
 
 
 class Looked:
-    """Verdicts of a session's desk, which count how often it has looked at a question."""
+    """Approvals of a session's desk, which count how often it has looked at a question."""
 
     def __init__(self, talk: Talk) -> None:
         assert talk.gate.approvals is not None
-        self._inner = talk.gate.approvals.verdicts
+        self._inner = talk.gate.approvals.approvals
         self.close_approval = self._inner.close_approval
         self.looks = 0
-        talk.gate.approvals.verdicts = self  # type: ignore[assignment]  # all that is asked of it now
+        talk.gate.approvals.approvals = self  # type: ignore[assignment]  # all that is asked of it now
 
     async def approval(self, approval_id: int) -> Approval | None:
         self.looks += 1
@@ -233,7 +233,7 @@ async def own_store(estate: Estate, waker: AnswerWaker) -> AsyncIterator[Store]:
 
 async def answered(store: Store, question: Approval, status: ApprovalStatus = YES) -> None:
     at = question.requested_at + timedelta(seconds=1)
-    await answer_question(store.verdicts, KEY, question.id, status=status, decided_by="telegram:ada", at=at)
+    await answer_question(store.approvals, KEY, question.id, status=status, decided_by="telegram:ada", at=at)
 
 
 async def test_a_call_that_waits_in_this_process_is_woken_by_its_answer_and_not_by_a_look(estate: Estate) -> None:
@@ -256,15 +256,15 @@ async def woken(talk: Talk, store: Store, name: str) -> None:
 
 
 class AnsweredAtOnce:
-    """Verdicts of a store whose questions are answered before whoever asks can listen."""
+    """Approvals of a store whose questions are answered before whoever asks can listen."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.approval = store.verdicts.approval
-        self.close_approval = store.verdicts.close_approval
+        self.approval = store.approvals.approval
+        self.close_approval = store.approvals.close_approval
 
     async def request_approval(self, new: NewApproval) -> Approval:
-        question = await self._store.verdicts.request_approval(new)
+        question = await self._store.approvals.request_approval(new)
         await answered(self._store, question)
         return question
 
@@ -273,7 +273,7 @@ async def test_an_answer_that_comes_before_anybody_listens_is_not_lost(estate: E
     waker = AnswerWaker()
     async with talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
         assert talk.gate.approvals is not None
-        talk.gate.approvals.verdicts = AnsweredAtOnce(store)  # type: ignore[assignment]  # all that is asked of it
+        talk.gate.approvals.approvals = AnsweredAtOnce(store)  # type: ignore[assignment]  # all that is asked of it
         await talk.hook()
         with anyio.fail_after(PATIENCE_SECONDS):
             told = await talk.permission()

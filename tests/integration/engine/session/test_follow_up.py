@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from claudeops.cli.tail import ChainTail, Collected
-from claudeops.domain.calls import Rechecked, ToolCall, Verdict
+from claudeops.domain.calls import Recheck, ToolCall, Verdict
 from claudeops.domain.live import ActionFollowedUp
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
@@ -95,7 +95,7 @@ async def test_who_reads_the_chain_is_told_when_somebody_looks_again_and_what_wa
     await played(estate, look, seeing("again"), deliver(report(status="down")))
 
     (fact,) = await told_of(estate, 1)
-    assert (fact.held, fact.session_id, fact.tier) == (Rechecked.RELAPSED, 1, 2)
+    assert (fact.held, fact.session_id, fact.tier) == (Recheck.RELAPSED, 1, 2)
     assert await told_of(estate, look.id) == [], "it has done nothing itself"
 
 

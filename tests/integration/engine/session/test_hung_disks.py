@@ -142,7 +142,7 @@ async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(e
     await estate.queue()
     desk = ApprovalService(
         session=await estate.claim(),
-        verdicts=estate.store.verdicts,
+        approvals=estate.store.approvals,
         clock=estate.context.clock,
         key=b"k" * 32,
         timeout_seconds=60,
@@ -196,7 +196,7 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
 async def test_upkeep_of_logs_on_a_disk_that_hangs_can_be_ended(estate: Estate) -> None:
     await estate.finished(look(), deliver(report()))
     upkeep = Housekeeping(
-        database=estate.store.housekeeping,
+        database=estate.store.retention,
         records=estate.store.records,
         clock=_Later(estate),
         results_dir=estate.root / "results",

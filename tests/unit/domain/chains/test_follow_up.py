@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.follow_up import (
     ActedOn,
@@ -40,24 +40,24 @@ def probed(state: ProbeState, *, at: datetime | None = LATELY, service: str = "s
 @pytest.mark.parametrize(
     ("probes", "held"),
     [
-        ([probed(ProbeState.UP)], Rechecked.HELD),
-        ([probed(ProbeState.UP), probed(ProbeState.UP, service="WEB")], Rechecked.HELD),
-        ([probed(ProbeState.DOWN)], Rechecked.RELAPSED),
-        ([probed(ProbeState.UP), probed(ProbeState.DOWN)], Rechecked.RELAPSED),
-        ([probed(ProbeState.FLAPPING)], Rechecked.RELAPSED),
+        ([probed(ProbeState.UP)], Recheck.HELD),
+        ([probed(ProbeState.UP), probed(ProbeState.UP, service="WEB")], Recheck.HELD),
+        ([probed(ProbeState.DOWN)], Recheck.RELAPSED),
+        ([probed(ProbeState.UP), probed(ProbeState.DOWN)], Recheck.RELAPSED),
+        ([probed(ProbeState.FLAPPING)], Recheck.RELAPSED),
         ([probed(ProbeState.DEGRADED)], None),
         ([probed(ProbeState.SILENCED)], None),
         ([probed(ProbeState.UNKNOWN)], None),
         ([probed(ProbeState.UP, at=None)], None),
         ([probed(ProbeState.UP, at=after(minutes=7))], None),  # it may have fallen back since
         ([probed(ProbeState.DOWN, at=after(minutes=7))], None),  # and be up again
-        ([probed(ProbeState.UP, at=after(minutes=8))], Rechecked.HELD),
+        ([probed(ProbeState.UP, at=after(minutes=8))], Recheck.HELD),
         ([probed(ProbeState.UP), probed(ProbeState.UP, at=None)], None),
         ([probed(ProbeState.UP, service="db")], None),
         ([], None),
     ],
 )
-def test_probes_answer_where_all_of_them_can_tell(probes: list[ProbeStanding], held: Rechecked | None) -> None:
+def test_probes_answer_where_all_of_them_can_tell(probes: list[ProbeStanding], held: Recheck | None) -> None:
     assert by_probes(RESTART, probes, due_at=DUE, names=NAMES) is held
 
 
@@ -69,8 +69,8 @@ PLANNED: Final = replace(RESTART, follow_up_at=DUE)
     ("action", "probe", "minutes", "found"),
     [
         (PLANNED, FELL, 6, True),
-        (replace(PLANNED, held=Rechecked.HELD), FELL, 6, True),  # it held for a while
-        (replace(PLANNED, held=Rechecked.RELAPSED), FELL, 6, False),  # it has escalated already
+        (replace(PLANNED, held=Recheck.HELD), FELL, 6, True),  # it held for a while
+        (replace(PLANNED, held=Recheck.RELAPSED), FELL, 6, False),  # it has escalated already
         (RESTART, FELL, 6, False),  # its chain is still at work
         (PLANNED, FELL, 5.4, False),  # its probe may be about to start a chain
         (PLANNED, replace(FELL, state=ProbeState.FLAPPING), 6, False),
@@ -94,10 +94,10 @@ def test_a_report_answers_for_the_services_that_it_names() -> None:
     actions = [replace(RESTART, id=number, service=name) for number, name in enumerate(("web", "db", "cache", "mail"))]
     checks = [check("shop"), check("db", ServiceStatus.UNREACHABLE), check("cache", ServiceStatus.DEGRADED)]
     assert by_report(actions, checks, NAMES) == {
-        0: Rechecked.HELD,
-        1: Rechecked.RELAPSED,
-        2: Rechecked.UNKNOWN,
-        3: Rechecked.UNKNOWN,
+        0: Recheck.HELD,
+        1: Recheck.RELAPSED,
+        2: Recheck.UNKNOWN,
+        3: Recheck.UNKNOWN,
     }
 
 
@@ -110,9 +110,9 @@ def test_a_report_answers_for_the_services_that_it_names() -> None:
         (RESTART, [check("db", ServiceStatus.DOWN)], False),
         (replace(RESTART, at=NOW - timedelta(hours=23)), [check("web", ServiceStatus.DOWN)], True),
         (replace(RESTART, at=NOW - timedelta(hours=25)), [check("web", ServiceStatus.DOWN)], False),
-        (replace(RESTART, held=Rechecked.HELD), [check("web", ServiceStatus.DOWN)], True),
+        (replace(RESTART, held=Recheck.HELD), [check("web", ServiceStatus.DOWN)], True),
         (
-            replace(RESTART, held=Rechecked.RELAPSED),
+            replace(RESTART, held=Recheck.RELAPSED),
             [check("web", ServiceStatus.DOWN)],
             False,
         ),  # it has escalated already
@@ -128,7 +128,7 @@ def test_only_the_latest_action_on_a_service_counts() -> None:
 
 
 def test_an_earlier_action_is_no_relapse_once_the_latest_one_is_known_to_be_one() -> None:
-    latest = replace(RESTART, id=4, at=after(minutes=5), held=Rechecked.RELAPSED)
+    latest = replace(RESTART, id=4, at=after(minutes=5), held=Recheck.RELAPSED)
     assert relapses([RESTART, latest], [check("web", ServiceStatus.DOWN)], NAMES, now=after(minutes=30)) == ()
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.calls import Rechecked, VerdictKind
+from claudeops.domain.calls import Recheck, VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import (
     ActionFollowedUp,
@@ -236,13 +236,13 @@ def test_a_wait_for_a_person_is_told_while_it_lasts() -> None:
 @pytest.mark.parametrize(
     ("held", "label", "says"),
     [
-        (Rechecked.HELD, "held", "well by the look of 2026-01-02 03:04 UTC"),
-        (Rechecked.RELAPSED, "relapsed", "did not hold, by the look of 2026-01-02 03:04 UTC"),
-        (Rechecked.UNKNOWN, "unknown", "whether it held was not to be seen at 2026-01-02 03:04 UTC"),
+        (Recheck.HELD, "held", "well by the look of 2026-01-02 03:04 UTC"),
+        (Recheck.RELAPSED, "relapsed", "did not hold, by the look of 2026-01-02 03:04 UTC"),
+        (Recheck.UNKNOWN, "unknown", "whether it held was not to be seen at 2026-01-02 03:04 UTC"),
         (None, "later", "looked at again from 2026-01-02 03:04 UTC on"),
     ],
 )
-def test_what_became_of_an_action_is_a_line(held: Rechecked | None, label: str, says: str) -> None:
+def test_what_became_of_an_action_is_a_line(held: Recheck | None, label: str, says: str) -> None:
     fact = ActionFollowedUp(at=AT, session_id=7, chain=7, tier=2, action="restart", service="web\x1b[2J", held=held)
     (line,) = LiveLines().of(fact)
     assert (line.tag, line.label, line.body) == ("tier 2", label, f"restart of web\\x1b[2J: {says}")

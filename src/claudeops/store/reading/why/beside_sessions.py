@@ -15,7 +15,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, and_, case, fu
 
 from claudeops.domain.alerts.alert import AlertDecision, Silence
 from claudeops.domain.alerts.matchers import PLAIN, SERVICE
-from claudeops.domain.calls import Rechecked
+from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import Hold, HoldKind, event_name
 from claudeops.domain.probes.history import BUCKET
@@ -224,7 +224,7 @@ def acted(asked: OpenQuestion) -> Iterator[Reason]:
     later = joined.where(asked.within(done.held_checked_at)).order_by(done.held_checked_at.desc())
     for row in asked.rows(later, most=MOST):
         if asked.is_about([row.service]) and row.held is not None:
-            said = why.action_held(row.action_type, row.service, row.session_id, Rechecked(row.held))
+            said = why.action_held(row.action_type, row.service, row.session_id, Recheck(row.held))
             yield _action(row, row.held_checked_at, said)
 
 

@@ -1,13 +1,12 @@
-"""Verdicts on tool calls, and approvals: the questions to people that some verdicts need.
+"""Approvals: the questions to people that some verdicts need, and their answers.
 
-A verdict is written before its answer goes out. An approval is requested, answered once by each person who must say
-yes, decided once and used once.
+An approval is requested, answered once by each person who must say yes, decided once and used once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -15,8 +14,6 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
-from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
-from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import (
     Answer,
@@ -30,34 +27,20 @@ from claudeops.domain.gate.approval import (
 )
 from claudeops.domain.gate.passkey import Assertion
 from claudeops.domain.notices.notice import Topic
-from claudeops.domain.sessions import Session, Status
-from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.policy.audit import TOO_LATE, link
-from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant
-from claudeops.store import queries
+from claudeops.errors import StoreError
 from claudeops.store.access.signatures import keep_signature
-from claudeops.store.calls import seal_results
-from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
+from claudeops.store.database import Database
 from claudeops.store.events import raise_event, tell
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import (
     approval_answers,
     approval_messages,
     approvals,
-    cooldown_actions,
     events,
-    sessions,
-    tool_calls,
 )
 from claudeops.text import json_text
 from claudeops.text.redact import MASK
 from claudeops.wording.notices.texts import About, call_in_words, of_event, reminder
-
-_CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
-    sessions.c.id == bindparam("session"),
-    sessions.c.attempt == bindparam("seen_attempt"),
-    sessions.c.status == bindparam("seen_status"),
-)
 
 _OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
 """An approved question is open until its call has used it: nothing else may close it."""
@@ -78,77 +61,12 @@ def _nobody_waits(_approval_id: int) -> None:
     return
 
 
-class Verdicts:
-    """Tool calls with the answers of gate and people. Calls wait for these writes, so most overtake others queued."""
+class Approvals:
+    """Questions to people, and their answers. Calls wait for these writes, so most overtake others queued."""
 
     def __init__(self, database: Database, *, answered: Callable[[int], None] = _nobody_waits) -> None:
         self._database = database
         self._answered = answered
-
-    async def record_call(
-        self,
-        session: Session,
-        call: ToolCall,
-        verdict: Verdict,
-        *,
-        redacted_input: str,
-        rules: EscalationRules,
-        requested_at: datetime,
-        now: datetime,
-        redacted_ran: str | None = None,
-        approval: Approval | None = None,
-    ) -> Verdict:
-        """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
-
-        An allow or ask that carries actions is checked in the same transaction, against the chain's findings and the
-        cooldown ledger: an action that is not granted makes it a deny (recorded as such; over a limit with a warning
-        event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
-        ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs instead, if it
-        differs. With an ``approval``, whose proof the caller has checked, the allow uses it up; it becomes a deny if
-        the row is no longer approved.
-        """
-
-        def record(connection: Connection) -> Verdict:
-            current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
-            head = connection.execute(_CURRENT_HEAD, current).scalar_one_or_none()
-            if head is None:
-                raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-            granted = _granted(connection, session, verdict, approval, rules=rules, now=now)
-            row = link(
-                head,
-                session_id=session.id,
-                call=call,
-                verdict=granted.verdict,
-                redacted_input=redacted_input,
-                redacted_ran=redacted_ran,
-                requested_at=requested_at,
-                decided_at=now,
-            )
-            connection.execute(ADD_CALL, {**asdict(row), "held_service": granted.held_service})
-            connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
-            if granted.verdict.kind is VerdictKind.ALLOW:
-                for action in granted.verdict.actions:
-                    _reserve(connection, session, row.tool_use_id, action, now=now)
-            if granted.event is not None:
-                raise_event(connection, granted.event, session_id=session.id, at=now)
-            return granted.verdict
-
-        def undo(connection: Connection, _verdict: Verdict) -> None:
-            deny_late(connection, session, call, redacted_input=redacted_input, requested_at=requested_at, now=now)
-
-        return await self._database.write(record, urgent=True, undo=undo)
-
-    async def allowed_calls(self, session_id: int) -> frozenset[str]:
-        """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
-        calls = tool_calls.c
-        of_session = select(calls.tool_use_id).where(calls.session_id == session_id)
-
-        def find(connection: Connection) -> frozenset[str]:
-            allowed = connection.execute(of_session.where(calls.verdict == VerdictKind.ALLOW.value)).scalars()
-            late = connection.execute(of_session.where(calls.reason == TOO_LATE)).scalars()
-            return frozenset(allowed) - frozenset(late)
-
-        return await self._database.read(find)
 
     async def request_approval(self, new: NewApproval) -> Approval:
         """Write a question to people, with the event that announces it."""
@@ -205,41 +123,6 @@ class Verdicts:
         return answered
 
 
-def deny_late(
-    connection: Connection,
-    session: Session,
-    call: ToolCall,
-    *,
-    redacted_input: str,
-    requested_at: datetime,
-    now: datetime,
-) -> None:
-    """Take back a verdict that came too late: the call was denied meanwhile, so its actions never happened.
-
-    The first row stays, as the trail only grows; a second row says what became of the call.
-    """
-    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
-    denied = link(
-        row.audit_head,
-        session_id=session.id,
-        call=call,
-        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
-        redacted_input=redacted_input,
-        requested_at=requested_at,
-        decided_at=now,
-    )
-    connection.execute(ADD_CALL, asdict(denied))
-    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
-    if row.status == Status.ENDED.value:
-        seal_results(connection, session.id)
-    actions = cooldown_actions.c
-    connection.execute(
-        update(cooldown_actions)
-        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
-        .values(success=False, error=TOO_LATE, cleared_at=now)
-    )
-
-
 def close_approvals(connection: Connection, session_id: int, *, at: datetime) -> None:
     """Expire the open questions of a session that has ended."""
     found = connection.execute(_OPEN_OF_SESSION, {"session": session_id}).scalars().all()
@@ -252,42 +135,7 @@ def deny_approvals(connection: Connection, *, at: datetime) -> None:
     _close_all(connection, found, status=ApprovalStatus.DENIED, by=_BY_RESTART, at=at)
 
 
-def _granted(
-    connection: Connection,
-    session: Session,
-    verdict: Verdict,
-    approval: Approval | None,
-    *,
-    rules: EscalationRules,
-    now: datetime,
-) -> GrantedVerdict:
-    if approval is not None and not _use_approval(connection, approval, at=now):
-        return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
-    if not verdict.actions:
-        return GrantedVerdict(verdict=verdict)
-    return grant(
-        verdict,
-        session=session,
-        findings=queries.findings(connection, session),
-        ledger=queries.ledger(connection, rules, now),
-        rules=rules,
-        now=now,
-    )
-
-
-def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:
-    reserved = {
-        "session_id": session.id,
-        "tool_use_id": tool_use_id,
-        "service": action.service,
-        "action_type": action.kind,
-        "timestamp": now,
-        "tier": session.tier,
-    }
-    connection.execute(ADD_ACTION, reserved)
-
-
-def _use_approval(connection: Connection, approval: Approval, *, at: datetime) -> bool:
+def use_approval(connection: Connection, approval: Approval, *, at: datetime) -> bool:
     """Use up an approved question; return ``False`` if it has changed since its proof was checked."""
     used = connection.execute(
         update(approvals)

@@ -1,14 +1,10 @@
-"""Housekeeping in the database: expired rows are removed, and SQLite's write-ahead log is cut.
+"""Retention: expired rows are removed, and SQLite's write-ahead log is cut.
 
 A reader looks for old rows; the writer removes them in steps, each a short transaction. A step consists of pieces, each
 a few statements on few rows. Once a step has done enough, or something urgent waits for the writer, it starts no
 further piece and commits; the next step continues from there. A chain may take several steps, and each leaves a record
 that can be verified: a session's tool calls go in the transaction that writes their tombstone, and the sessions' own
 rows go last, those of a chain together.
-
-An operator may delete sessions too. The record of tool calls then leaves the same tombstones, money that was spent
-stays booked, and events and memories stay without naming the session. A session whose actions still count towards a
-limit is kept: deleting it would hand the limit back.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
@@ -35,7 +30,6 @@ from claudeops.store.tables import (
     alert_decisions,
     alert_deliveries,
     alert_queue,
-    cooldown_actions,
     events,
     idempotency_keys,
     metadata,
@@ -296,7 +290,7 @@ def _chain_pieces(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs
     yield _Piece(written=count, done=count)
 
 
-def _clear_references(connection: Connection, column: Column[object], ids: Sequence[int]) -> int:
+def clear_references(connection: Connection, column: Column[object], ids: Sequence[int]) -> int:
     """Clear or delete the rows whose column refers to some sessions; return how many."""
     return sum(_clearing(connection, column, ids))
 
@@ -351,87 +345,3 @@ def _cut_log(engine: Engine) -> bool:
     finally:
         connection.close()
     return not busy
-
-
-# --- at an operator's word --------------------------------------------------------------------------------
-
-
-DELETED: Final = "deleted"
-"""The reason on the tombstones."""
-
-
-class NotDeleted(StrEnum):
-    """Why nothing was deleted."""
-
-    UNKNOWN = "unknown"  # there is no such session
-    UNDER_WAY = "under_way"  # it runs, or waits in the queue
-    FOLLOWED = "followed"  # sessions followed from it, and they were not to go too
-    COUNTS = "counts"  # its actions still count towards a limit
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deletion:
-    """What became of a wish to delete."""
-
-    kept: NotDeleted | None = None  # None: it is gone
-    session_ids: tuple[int, ...] = ()  # those that are gone, or that are in the way
-    log_paths: tuple[str, ...] = ()  # of those that are gone
-
-
-class Deletions:
-    """Deletes sessions; for operators, over SQLite or PostgreSQL."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def delete(self, session_id: int, *, chain: bool, counted_since: datetime, now: datetime) -> Deletion:
-        """Delete a session, or its whole chain, in one transaction; actions after ``counted_since`` may still count."""
-
-        def work(connection: Connection) -> Deletion:
-            wanted = _wanted(connection, session_id, chain=chain)
-            kept = _in_the_way(connection, wanted, counted_since=counted_since)
-            return kept or _deleted(connection, wanted, now=now)
-
-        return await self._database.write(work)
-
-
-def _wanted(connection: Connection, session_id: int, *, chain: bool) -> Sequence[int]:
-    root = connection.execute(
-        select(sessions.c.root_session_id).where(sessions.c.id == session_id)
-    ).scalar_one_or_none()
-    if root is None:
-        return []
-    if not chain:
-        return [session_id]
-    members = select(sessions.c.id).where(sessions.c.root_session_id == root).order_by(sessions.c.id)
-    return connection.execute(members).scalars().all()
-
-
-def _in_the_way(connection: Connection, wanted: Sequence[int], *, counted_since: datetime) -> Deletion | None:
-    if not wanted:
-        return Deletion(kept=NotDeleted.UNKNOWN)
-    under_way = select(sessions.c.id).where(sessions.c.id.in_(wanted), sessions.c.status != Status.ENDED.value)
-    followed = select(sessions.c.id).where(
-        or_(sessions.c.parent_session_id.in_(wanted), sessions.c.root_session_id.in_(wanted)),
-        sessions.c.id.not_in(wanted),
-    )
-    counts = select(cooldown_actions.c.session_id).where(
-        cooldown_actions.c.session_id.in_(wanted),
-        cooldown_actions.c.cleared_at.is_(None),
-        cooldown_actions.c.timestamp > counted_since,
-    )
-    for why, query in ((NotDeleted.UNDER_WAY, under_way), (NotDeleted.FOLLOWED, followed), (NotDeleted.COUNTS, counts)):
-        if found := connection.execute(query.distinct()).scalars().all():
-            return Deletion(kept=why, session_ids=tuple(sorted(found)))
-    return None
-
-
-def _deleted(connection: Connection, wanted: Sequence[int], *, now: datetime) -> Deletion:
-    logs = select(sessions.c.log_path).where(sessions.c.id.in_(wanted), sessions.c.log_path.is_not(None))
-    paths = tuple(map(str, connection.execute(logs).scalars()))
-    bury(connection, wanted, reason=DELETED, at=now)
-    for column in references(sessions):
-        if column.table is not sessions:
-            _clear_references(connection, column, wanted)
-    connection.execute(delete(sessions).where(sessions.c.id.in_(wanted)))
-    return Deletion(session_ids=tuple(wanted), log_paths=paths)
