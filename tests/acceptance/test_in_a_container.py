@@ -18,8 +18,8 @@ PYTHON = "/usr/bin/python3"
 
 # The trial of the level is what looks for the holes; what it finds open it names.
 TRIAL = """
-from claudeops.engine.cell.levels import HostContext, Level, try_level
-found = try_level(Level.BUBBLEWRAP, HostContext(path="/usr/bin:/bin"))
+from claudeops.engine.cell.levels import HostContext, IsolationLevel, try_level
+found = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path="/usr/bin:/bin"))
 print(found if isinstance(found, str) else ("holds", found.has_network, found.keeps_tools_apart))
 """
 

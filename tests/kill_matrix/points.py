@@ -127,7 +127,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("verdict", _RECORD_CALL, Phase.SESSION),
     Place("verdict's statements", _RECORD_CALL, Phase.SESSION, _AFTER, uncommitted=True),
     Place("gate's answer", f"{_ENGINE}.gate.gate:Gate.answer", Phase.SESSION),
-    Place("tool's end noted", f"{_ENGINE}.gate.gate:Watch.ended", Phase.SESSION, _AFTER),
+    Place("tool's end noted", f"{_ENGINE}.gate.gate:CallWatch.ended", Phase.SESSION, _AFTER),
     # --- model calls
     Place("model call opened", _BEGIN_CALL, Phase.SESSION),
     Place(
@@ -160,7 +160,7 @@ PLACES: Final[tuple[Place, ...]] = (
     # --- probes
     Place("probes enrolled", f"{_STORE}.probes:Probes.enrol", Phase.WATCH),
     Place("enrolment's statements", f"{_STORE}.probes:Probes.enrol", Phase.WATCH, _AFTER, uncommitted=True),
-    Place("probe's look", f"{_ENGINE}.probes.watch:Watch._look", Phase.WATCH),
+    Place("probe's look", f"{_ENGINE}.probes.watch:ProbeWatch._look", Phase.WATCH),
     Place("pings heard", f"{_STORE}.probes:Probes.pings", Phase.WATCH),
     Place("probe's change", _OBSERVED, Phase.WATCH),
     Place("change's statements", _OBSERVED, Phase.WATCH, _AFTER, uncommitted=True),
@@ -171,7 +171,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("follow-up answered by probes", f"{_STORE}.follow_ups:_answer", Phase.FOLLOW),
     Place("answer of a follow-up written", f"{_STORE}.changes:write_held", Phase.FOLLOW),
     # --- recovery
-    Place("taking over", f"{_ENGINE}.recovery.recovery:Recovery.take_up", Phase.RESTART),
+    Place("taking over", f"{_ENGINE}.recovery.recovery:SessionRecovery.take_up", Phase.RESTART),
     Place("log of a dead daemon read", f"{_ENGINE}.recovery.recovery:read_log", Phase.RESTART),
     Place("lose", f"{_STORE}.recovery:Recovery.mark_lost", Phase.RESTART),
     Place("lose's statements", f"{_STORE}.recovery:Recovery.mark_lost", Phase.RESTART, _AFTER, uncommitted=True),
@@ -180,7 +180,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("amend", f"{_STORE}.recovery:Recovery.backfill", Phase.RESTART),
     Place("amend's statements", f"{_STORE}.recovery:Recovery.backfill", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovered end", f"{_ENGINE}.recovery.recovery:commit_result", Phase.RESTART),
-    Place("lost ones looked for", f"{_ENGINE}.recovery.recovery:Recovery.look_again", Phase.RESTART),
+    Place("lost ones looked for", f"{_ENGINE}.recovery.recovery:SessionRecovery.look_again", Phase.RESTART),
     # --- the stop
     Place("drain", f"{_ENGINE}.session.supervisor:Supervisor.drain", Phase.STOP),
     Place("departure", f"{_STORE}.recovery:Recovery.depart", Phase.STOP),
