@@ -145,9 +145,9 @@ async def test_what_was_granted_is_done_once(engine: Engine) -> None:
     async with behind(engine) as client:
         before = engine.docker(*started).stdout
         client.grants.admit([Grant(call="1", verb="restart", container="web-1")])
-        first = await client.docker("restart", "--timeout=1", "web-1")
+        first = await client.docker("restart", "-t", "1", "web-1")
         between = engine.docker(*started).stdout
-        second = await client.docker("restart", "--timeout=1", "web-1")
+        second = await client.docker("restart", "-t", "1", "web-1")
         after = engine.docker(*started).stdout
     assert (first.returncode, first.stdout) == (0, b"web-1\n")
     assert before != between == after
