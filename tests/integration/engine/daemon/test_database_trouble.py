@@ -148,7 +148,7 @@ LOOPS: Mapping[Callable[[Estate, Any], Coroutine[Any, Any, None]], str] = {  # w
     heartbeat: "records.session",
     pulse: "recovery.renew_lease",
     disk_floor: "holds.hold",
-    upkeep: "housekeeping.checkpoint",
+    upkeep: "retention.checkpoint",
 }
 
 
