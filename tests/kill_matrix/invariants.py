@@ -8,7 +8,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from claudeops.domain.chains.consequences import NO_RESULT_SEEN
+from claudeops.domain.actions import NO_RESULT_SEEN
 from claudeops.store.verify import verify
 from kill_matrix.left import strays_at_last
 from kill_matrix.plan import Cli

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.calls import ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import ActionLimit
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.looks import EvidenceLook

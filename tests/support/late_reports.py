@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from claudeops.domain.chains.backfill import Backfilled
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import Report, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import Report, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Ending, Session, Trigger
 from claudeops.store.store import Store
 from claudeops.store.tables import metadata
@@ -27,7 +27,7 @@ from support.store_values import (
 )
 from support.stores import Database
 
-FAULT: Final = ReportedEvent(level=EventLevel.CRITICAL, message="web answers 502", service="web")
+FAULT: Final = NewEvent(level=EventLevel.CRITICAL, message="web answers 502", service="web")
 TIMING: Final = ReportedMemory(category="timing", observation="answers within 40 ms", service="web")
 FULL: Final = report(check("web", ServiceStatus.DEGRADED), check("db"), events=(FAULT,), memories=(TIMING,))
 WELL: Final = report(check("web"), memories=(TIMING,))

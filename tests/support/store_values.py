@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Action, ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action, ActionLimit
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.owner import Owner

@@ -11,8 +11,8 @@ from typing import Final
 
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, more, present
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, length_of, status_cell, table
+from claudeops.domain.actions import Recheck
 from claudeops.domain.answers import plain
-from claudeops.domain.calls import Recheck
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page

@@ -25,7 +25,8 @@ import msgspec
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.chains.chain_record import KnownAction, SessionPosition, SessionRecord
+from claudeops.domain.actions import PastAction
+from claudeops.domain.chains.chain_record import SessionPosition, SessionRecord
 from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Reference
 from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, SessionEnded
@@ -305,7 +306,7 @@ def _ended(session: Session, following: Session | None) -> list[LiveFact]:
     return [fact]
 
 
-def _followed_up(session: Session, actions: Sequence[KnownAction], redact: Redact) -> Iterator[ActionFollowedUp]:
+def _followed_up(session: Session, actions: Sequence[PastAction], redact: Redact) -> Iterator[ActionFollowedUp]:
     """Yield what became of what a session did, as far as anybody looks at it."""
     for action in actions:
         if (at := action.held_at or action.follow_up_at) is not None:

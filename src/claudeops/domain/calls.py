@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from claudeops.domain.actions import Action
 from claudeops.domain.looks import EvidenceLook, LookCall
 
 if TYPE_CHECKING:
@@ -22,14 +23,6 @@ class VerdictKind(StrEnum):
     ASK = "ask"
 
 
-class Recheck(StrEnum):
-    """Whether what an action was for still held when somebody looked again."""
-
-    HELD = "held"
-    RELAPSED = "relapsed"
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
     """A tool call as the CLI asks for it, before it runs."""
@@ -39,14 +32,6 @@ class ToolCall:
     input: Mapping[str, object]
     agent_id: str | None = None  # set when a subagent asks
     cwd: str = field(default="", compare=False)  # where it would run, absolute; "": in the session's own directory
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Action:
-    """What a call would change: one entry of the cooldown ledger."""
-
-    kind: str  # ``restart``, ``redeployment``
-    service: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,23 +47,6 @@ class Verdict:
     services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
     looks_run: tuple[LookCall, ...] = ()  # what the daemon runs for it
     grants: tuple[Grant, ...] = ()  # what filters let through for it, where there are any
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastAction:
-    """One ledger entry that still counts."""
-
-    kind: str
-    service: str
-    at: datetime
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActionLimit:
-    """At most ``count`` actions of a kind on one service within a sliding window."""
-
-    count: int
-    window_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,8 +22,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from claudeops.domain.calls import Recheck
-from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.actions import PastAction, Recheck
+from claudeops.domain.report.report import PastCheck, ServiceStatus
 from claudeops.text import one_line
 
 LOOKED_BACK: Final = timedelta(days=365)
@@ -43,28 +43,6 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerEntry:
-    """One action on the service, as the ledger has it."""
-
-    chain: int  # root session
-    kind: str
-    at: datetime
-    success: bool | None  # None: no result yet
-    held: Recheck | None = None  # by the follow-up
-    held_at: datetime | None = None  # when that was found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checked:
-    """One check of the service; ``chain`` is None for a probe."""
-
-    chain: int | None
-    status: ServiceStatus
-    at: datetime
-    detail: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PastChain:
     """An earlier chain that dealt with the service."""
 
@@ -80,8 +58,8 @@ class History:
 
     service: str
     chains: tuple[PastChain, ...]
-    entries: tuple[LedgerEntry, ...] = ()
-    checks: tuple[Checked, ...] = ()
+    entries: tuple[PastAction, ...] = ()
+    checks: tuple[PastCheck, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,17 +109,17 @@ def _case(history: History, past: PastChain, now: datetime) -> Case:
     )
 
 
-def _with_followers(entries: Sequence[LedgerEntry]) -> Iterable[tuple[LedgerEntry, LedgerEntry | None]]:
+def _with_followers(entries: Sequence[PastAction]) -> Iterable[tuple[PastAction, PastAction | None]]:
     yield from pairwise(entries)
     if entries:
         yield entries[-1], None
 
 
 def _remedy(
-    entry: LedgerEntry, follower: LedgerEntry | None, own: Sequence[Checked], history: History, now: datetime
+    entry: PastAction, follower: PastAction | None, own: Sequence[PastCheck], history: History, now: datetime
 ) -> Remedy:
     remedy = Remedy(kind=entry.kind, at=entry.at, result=Result.UNKNOWN)
-    if entry.success is False:
+    if entry.worked is False:
         return replace(remedy, result=Result.FAILED)
     until = follower.at if follower else None
     after = [check for check in own if check.at > entry.at and (until is None or check.at < until)]

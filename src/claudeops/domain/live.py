@@ -10,7 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from claudeops.domain.calls import Recheck, VerdictKind
+from claudeops.domain.actions import Recheck
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import DecisionReason, Outcome, Trigger
 

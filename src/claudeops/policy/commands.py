@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from claudeops.domain.calls import Action
+from claudeops.domain.actions import Action
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger

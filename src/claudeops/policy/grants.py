@@ -22,7 +22,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.calls import Action, PastAction, Verdict, VerdictKind
+from claudeops.domain.actions import Action, PastAction
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.cooldown import over_limit
 from claudeops.domain.chains.escalation import EscalationRules

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.domain.estate.strangers import Stranger

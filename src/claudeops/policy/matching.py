@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from claudeops.domain.calls import Action
+from claudeops.domain.actions import Action
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import InRepository, LookCall
 from claudeops.policy import paths

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.calls import Action, ActionLimit
+from claudeops.domain.actions import Action, ActionLimit
 from claudeops.domain.estate.service_names import counted_by
 from claudeops.domain.network.destination import Destination
 from claudeops.policy.identity import plain_name

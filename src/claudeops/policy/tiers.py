@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from claudeops.domain.calls import ActionLimit
+from claudeops.domain.actions import ActionLimit
 from claudeops.domain.network.destination import merged
 from claudeops.policy.judge import PolicyJudgement, explain, judge
 from claudeops.policy.policy import (

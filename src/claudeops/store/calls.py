@@ -15,14 +15,15 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from claudeops.domain.calls import Action, CliRefusal, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import TOO_LATE, Action
+from claudeops.domain.calls import CliRefusal, ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.gate.approval import (
     Approval,
 )
 from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
-from claudeops.policy.audit import TOO_LATE, link, seal, tombstone_hash
+from claudeops.policy.audit import link, seal, tombstone_hash
 from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant
 from claudeops.store import queries
 from claudeops.store.approvals import use_approval

@@ -13,16 +13,15 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
 
-from claudeops.domain.calls import Recheck
+from claudeops.domain.actions import NO_RESULT_SEEN, PastAction, Recheck
 from claudeops.domain.chains import follow_up
-from claudeops.domain.chains.consequences import NO_RESULT_SEEN
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.follow_up import ActedOn, ProbeStanding
+from claudeops.domain.chains.follow_up import ProbeStanding
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import FAILING
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session, Trigger
-from claudeops.store.rows import TableRow
+from claudeops.store.rows import TableRow, to_past_action
 from claudeops.store.tables import cooldown_actions, probes, sessions
 from claudeops.text import clip
 
@@ -64,21 +63,21 @@ def due(now: datetime) -> Select[tuple[object, ...]]:
     return select(cooldown_actions).where(*waiting).order_by(*_BY_AGE)
 
 
-def of_others(connection: Connection, session: Session, *, now: datetime) -> tuple[ActedOn, ...]:
+def of_others(connection: Connection, session: Session, *, now: datetime) -> tuple[PastAction, ...]:
     """Return what other chains have changed so lately that a failure of it would be a relapse."""
     recent = {"chain": session.root_session_id, "since": now - follow_up.RELAPSE_WITHIN}
-    return tuple(map(to_acted_on, connection.execute(_OF_OTHERS, recent)))
+    return tuple(map(to_past_action, connection.execute(_OF_OTHERS, recent)))
 
 
-def lately(connection: Connection, *, now: datetime) -> tuple[ActedOn, ...]:
+def lately(connection: Connection, *, now: datetime) -> tuple[PastAction, ...]:
     """Return what was changed within the last day."""
     since = {"since": now - follow_up.RELAPSE_WITHIN}
-    return tuple(map(to_acted_on, connection.execute(_LATELY, since)))
+    return tuple(map(to_past_action, connection.execute(_LATELY, since)))
 
 
-def followed(connection: Connection, chain: int) -> tuple[ActedOn, ...]:
+def followed(connection: Connection, chain: int) -> tuple[PastAction, ...]:
     """Return the actions after which a chain is the follow-up, and that have no answer yet."""
-    return tuple(map(to_acted_on, connection.execute(_FOLLOWED, {"chain": chain})))
+    return tuple(map(to_past_action, connection.execute(_FOLLOWED, {"chain": chain})))
 
 
 def write_held(connection: Connection, held: Mapping[int, Recheck], *, at: datetime) -> None:
@@ -89,7 +88,7 @@ def write_held(connection: Connection, held: Mapping[int, Recheck], *, at: datet
 
 def plan_follow_up(
     connection: Connection, ended: Session, *, rules: EscalationRules, at: datetime
-) -> tuple[tuple[ActedOn, ...], NewSession | None]:
+) -> tuple[tuple[PastAction, ...], NewSession | None]:
     """Write when somebody looks again at what a chain has changed; return the actions for which that is a session.
 
     Nothing is planned while the chain has a session that has not ended. An action after which this chain was the
@@ -101,7 +100,7 @@ def plan_follow_up(
     write_held(connection, {action.id: Recheck.UNKNOWN for action in followed(connection, chain)}, at=at)
     if rules.follow_up_seconds is None or rules.dry_run:
         return (), None
-    changed = tuple(map(to_acted_on, connection.execute(_OF_CHAIN, {"chain": chain})))
+    changed = tuple(map(to_past_action, connection.execute(_OF_CHAIN, {"chain": chain})))
     due_at = follow_up.due_at(at, rules.follow_up_seconds)
     set_follow_up(connection, changed, due_at=due_at)
     names = names_by(rules)
@@ -112,7 +111,7 @@ def plan_follow_up(
 
 
 def set_follow_up(
-    connection: Connection, actions: Sequence[ActedOn], *, due_at: datetime, session_id: int | None = None
+    connection: Connection, actions: Sequence[PastAction], *, due_at: datetime, session_id: int | None = None
 ) -> None:
     """Note when the look at what was done is due, and the session that makes it; ``None``: probes answer."""
     for action in actions:
@@ -150,7 +149,7 @@ def _is_quiet(row: TableRow) -> bool:
 
 
 def name_chain(
-    connection: Connection, relapsed: Sequence[ActedOn], chain: Session, *, rules: EscalationRules, at: datetime
+    connection: Connection, relapsed: Sequence[PastAction], chain: Session, *, rules: EscalationRules, at: datetime
 ) -> None:
     """Note with the probes of what has relapsed which chain looks at it, so that they start no other."""
     names = names_by(rules)
@@ -170,18 +169,3 @@ def new_look(rules: EscalationRules) -> NewSession:
 def names_by(rules: EscalationRules) -> KnownServices:
     """Return the names of services by the rules."""
     return KnownServices(rules.other_names, clip)
-
-
-def to_acted_on(row: TableRow) -> ActedOn:
-    """Return a ``cooldown_actions`` row as something that was changed."""
-    return ActedOn(
-        id=row.id,
-        kind=row.action_type,
-        service=row.service,
-        tier=row.tier,
-        session_id=row.session_id,
-        at=row.timestamp,
-        is_certain=bool(row.success),
-        held=None if row.held is None else Recheck(row.held),
-        follow_up_at=row.follow_up_at,
-    )

@@ -11,12 +11,12 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.consequences import (
     Consequences,
     EndFacts,
     LastSeen,
-    Settlement,
     conclude,
     fingerprinted,
     healthy_services,
@@ -103,7 +103,7 @@ def _tell(
         tier=session.tier,
         cost_usd=facts.chain_usd,
         done=tuple(f"{each.kind} {each.service}" for each in facts.reservations if each.id in succeeded),
-        denied=tuple(f"{each.kind} {each.service}" for each in facts.reservations if each.denied),
+        denied=tuple(f"{each.kind} {each.service}" for each in facts.reservations if each.is_denied),
     )
     decided = {fingerprinted(event).fingerprint for event in decision.events}
     is_held = REFUSALS.get(ending.failure_kind) is HoldKind.BREAKER if ending.failure_kind else False
@@ -119,7 +119,7 @@ def _tell(
         goes_on(connection, session, decision.next, noted, end, at=at)
 
 
-def settle_actions(connection: Connection, settlements: Iterable[Settlement]) -> None:
+def settle_actions(connection: Connection, settlements: Iterable[PastAction]) -> None:
     """Write what became of the reserved actions."""
     for settled in settlements:
         values = {"success": settled.success, "error": settled.error}

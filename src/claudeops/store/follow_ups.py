@@ -8,15 +8,16 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from claudeops.domain.calls import Recheck
+from claudeops.domain.actions import PastAction, Recheck
 from claudeops.domain.chains import escalation, follow_up
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.follow_up import ActedOn, FollowedUp, ProbeStanding
+from claudeops.domain.chains.follow_up import FollowedUp, ProbeStanding
 from claudeops.domain.sessions import NewSession, Session, Status, Trigger
 from claudeops.store import changes
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
 from claudeops.store.queue import add_session, queue_chain
+from claudeops.store.rows import to_past_action
 from claudeops.store.tables import sessions
 
 _ALARMED: Final = (
@@ -50,7 +51,7 @@ class FollowUps:
         return await self._database.write(lambda connection: _answer(connection, rules=rules, now=now))
 
 
-def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[ActedOn, ...]:
+def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
     """Return what has relapsed before anybody was to look at it."""
     actions = () if rules.follow_up_seconds is None else changes.lately(connection, now=now)
     if not actions:
@@ -63,9 +64,9 @@ def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) ->
 
 
 def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) -> FollowedUp:
-    actions = tuple(map(changes.to_acted_on, connection.execute(changes.due(now))))
+    actions = tuple(map(to_past_action, connection.execute(changes.due(now))))
     probes, names = changes.probed_services(connection), changes.names_by(rules)
-    found: dict[ActedOn, Recheck | None] = dict.fromkeys(_fell_back(connection, rules, now), Recheck.RELAPSED)
+    found: dict[PastAction, Recheck | None] = dict.fromkeys(_fell_back(connection, rules, now), Recheck.RELAPSED)
     for action in actions:
         answer = follow_up.by_probes(action, probes, due_at=action.follow_up_at or now, names=names)
         found.setdefault(action, answer)
@@ -84,7 +85,7 @@ def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) ->
 
 def _escalate(
     connection: Connection,
-    relapsed: Sequence[ActedOn],
+    relapsed: Sequence[PastAction],
     probes: Sequence[ProbeStanding],
     *,
     rules: EscalationRules,
@@ -110,7 +111,7 @@ def _escalate(
     return queued
 
 
-def _look(connection: Connection, unclear: Sequence[ActedOn], *, rules: EscalationRules, now: datetime) -> Session:
+def _look(connection: Connection, unclear: Sequence[PastAction], *, rules: EscalationRules, now: datetime) -> Session:
     """Queue a session for what the probes cannot tell."""
     queued = add_session(connection, follow_up.follow_up_of(unclear, changes.new_look(rules), at=now), now=now)
     changes.set_follow_up(connection, unclear, due_at=now, session_id=queued.id)

@@ -12,20 +12,19 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Integer, Select, and_, bindparam, exists, false, func, not_, select
 
+from claudeops.domain.actions import NO_RESULT_SEEN, TOO_LATE, PastAction
 from claudeops.domain.alerts.alert import IncidentStatus
-from claudeops.domain.calls import PastAction
 from claudeops.domain.chains import escalation
-from claudeops.domain.chains.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
+from claudeops.domain.chains.consequences import NO_WITNESSES, LastSeen
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import counted_by
 from claudeops.domain.probes.probe import ProbeSight, ProbeState
 from claudeops.domain.report import evidence
-from claudeops.domain.report.evidence import Background, ChainCause, KnownServices, PastCheck, Statement
+from claudeops.domain.report.evidence import Background, ChainCause, KnownServices, Statement
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.policy import grants
-from claudeops.policy.audit import TOO_LATE
-from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_session
+from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_past_check, to_session
 from claudeops.store.tables import (
     alerts,
     cooldown_actions,
@@ -216,17 +215,17 @@ def chain_started_at(connection: Connection, root_session_id: int) -> datetime |
     return connection.execute(_STARTED_AT, {"session": root_session_id}).scalar_one_or_none()
 
 
-def reservations(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
+def reservations(connection: Connection, session_id: int) -> tuple[PastAction, ...]:
     """Return the actions that a session has reserved."""
-    return tuple(map(to_reservation, connection.execute(_ACTIONS, {"session": session_id})))
+    return tuple(map(to_past_action, connection.execute(_ACTIONS, {"session": session_id})))
 
 
-def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
+def unseen_ends(connection: Connection, session_id: int) -> tuple[PastAction, ...]:
     """Return the actions of a session that were settled without a result."""
     query = select(cooldown_actions).where(
         cooldown_actions.c.session_id == session_id, cooldown_actions.c.error == NO_RESULT_SEEN
     )
-    return tuple(map(to_reservation, connection.execute(query)))
+    return tuple(map(to_past_action, connection.execute(query)))
 
 
 def background(connection: Connection, session: Session, other_names: Mapping[str, str]) -> Background:
@@ -285,17 +284,6 @@ def last_seen(
     return LastSeen(status=status, looked_at=looked_at, last_action_at=last_action_at)
 
 
-def to_reservation(row: TableRow) -> Reservation:
-    """Return a ``cooldown_actions`` row as a reservation."""
-    return Reservation(
-        id=row.id,
-        tool_use_id=row.tool_use_id,
-        kind=row.action_type,
-        service=row.service,
-        denied=row.error == TOO_LATE,
-    )
-
-
 def to_background(
     session: Session,
     *,
@@ -313,16 +301,7 @@ def to_background(
     own = () if session.context is None else (session.context,)
     handovers = [context for row in earlier if (context := to_handover(row.context)) is not None]
     return evidence.background(
-        checks=[
-            PastCheck(
-                session_id=row.session_id,
-                service=row.service,
-                status=ServiceStatus(row.status),
-                detail=row.detail,
-                at=row.checked_at,
-            )
-            for row in checks
-        ],
+        checks=[to_past_check(row) for row in checks],
         actions=[(row.session_id, row.service) for row in actions if row.error != TOO_LATE],
         handovers=(*handovers, *own),
         request=earlier[0].prompt_text if earlier else session.prompt_text,

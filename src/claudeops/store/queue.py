@@ -171,7 +171,7 @@ class Queue:
                 next_session_id=next_session_id,
                 audit_head=head,
                 audit_results=results,
-                actions=tuple((settled.kind, settled.success) for settled in outcome.settlements),
+                actions=tuple((settled.kind, bool(settled.success)) for settled in outcome.settlements),
             )
 
         return await self._database.write(end)

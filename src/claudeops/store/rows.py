@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from sqlalchemy import Row
 
-from claudeops.domain.calls import PastAction
+from claudeops.domain.actions import PastAction, Recheck
 from claudeops.domain.chains.backfill import report_summary, stream_values
 from claudeops.domain.owner import Owner
-from claudeops.domain.report.report import ExtractionMethod
+from claudeops.domain.report.report import ExtractionMethod, PastCheck, ServiceStatus
 from claudeops.domain.sessions import (
     DecisionReason,
     Ending,
@@ -107,7 +107,31 @@ def to_names(text: str | None) -> tuple[str, ...]:
 
 def to_past_action(row: TableRow) -> PastAction:
     """Return a ``cooldown_actions`` row as a ledger entry."""
-    return PastAction(kind=row.action_type, service=row.service, at=row.timestamp)
+    return PastAction(
+        kind=row.action_type,
+        service=row.service,
+        at=row.timestamp,
+        id=row.id,
+        session_id=row.session_id,
+        tier=row.tier,
+        tool_use_id=row.tool_use_id,
+        success=row.success,
+        error=row.error,
+        held=None if row.held is None else Recheck(row.held),
+        held_at=row.held_checked_at,
+        follow_up_at=row.follow_up_at,
+    )
+
+
+def to_past_check(row: TableRow) -> PastCheck:
+    """Return a ``service_checks`` row as a check on record."""
+    return PastCheck(
+        service=row.service,
+        status=ServiceStatus(row.status),
+        at=row.checked_at,
+        detail=row.detail,
+        session_id=row.session_id,
+    )
 
 
 def to_handover(text: str | None) -> Handover | None:

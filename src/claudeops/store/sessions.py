@@ -8,13 +8,11 @@ from functools import partial
 
 from sqlalchemy import Connection, Table, case, or_, select
 
-from claudeops.domain.calls import Recheck, Verdict, VerdictKind
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import (
     ChainRecord,
     Judged,
-    KnownAction,
     KnownCall,
-    KnownEvent,
     SessionPosition,
     SessionRecord,
 )
@@ -26,7 +24,7 @@ from claudeops.domain.sessions import Session, Status
 from claudeops.store import queries
 from claudeops.store.database import Database
 from claudeops.store.knowledge.memories import to_known_memory
-from claudeops.store.rows import TableRow, to_session
+from claudeops.store.rows import TableRow, to_past_action, to_session
 from claudeops.store.tables import cooldown_actions, events, memories, sessions, tool_calls
 
 
@@ -138,19 +136,7 @@ def _to_session_record(
             )
             for row in raised
         ),
-        actions=tuple(map(_to_action, actions)),
-    )
-
-
-def _to_action(row: TableRow) -> KnownAction:
-    return KnownAction(
-        session_id=row.session_id,
-        kind=row.action_type,
-        service=row.service,
-        success=row.success,
-        held=None if row.held is None else Recheck(row.held),
-        held_at=row.held_checked_at,
-        follow_up_at=row.follow_up_at,
+        actions=tuple(map(to_past_action, actions)),
     )
 
 
@@ -170,9 +156,15 @@ def _to_chain_record(
             )
             for row in calls
         ),
-        actions=tuple(map(_to_action, actions)),
+        actions=tuple(map(to_past_action, actions)),
         events=tuple(
-            KnownEvent(session_id=row.session_id, level=EventLevel(row.level), service=row.service, message=row.message)
+            EventRaised(
+                at=row.first_seen,
+                level=EventLevel(row.level),
+                service=row.service,
+                message=row.message,
+                session_id=row.session_id,
+            )
             for row in events
         ),
     )

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
+from claudeops.domain.actions import Recheck
 from claudeops.domain.alerts.alert import AlertDecision, Silence
-from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.report.report import ServiceStatus

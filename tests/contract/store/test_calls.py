@@ -9,7 +9,8 @@ from hashlib import sha256
 
 import pytest
 
-from claudeops.domain.calls import Action, ToolCall, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.actions import Action
+from claudeops.domain.calls import ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.sessions import Outcome, Session
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store

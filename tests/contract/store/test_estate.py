@@ -9,8 +9,8 @@ import pytest
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.consequences import is_whole_round
 from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ReportedEvent, ServiceStatus
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Suppressed, Trigger
 from claudeops.store.store import Store
 from support.store_values import (
@@ -137,7 +137,7 @@ async def test_two_healthy_looks_by_different_names_clear_the_counter(store: Sto
 
 async def test_a_healthy_service_resolves_its_events_by_any_name(store: Store, database: Database) -> None:
     told = tuple(
-        ReportedEvent(level=EventLevel.WARNING, service=name, message="slow") for name in (*NAMES, "web2/web", "db")
+        NewEvent(level=EventLevel.WARNING, service=name, message="slow") for name in (*NAMES, "web2/web", "db")
     )
     session = await started(store, wanted(prompt_text="look"))
     await store.queue.finish(ending(session, report(check("db"), events=told)), rules=OURS)
@@ -175,7 +175,7 @@ async def test_a_service_that_a_report_lists_by_two_names_is_recorded_once_as_th
 async def without_a_service(store: Store, database: Database) -> None:
     """Open an event that belongs to no service."""
     session = await started(store, wanted(prompt_text="look"), at=after(hours=-1))
-    told = (ReportedEvent(level=EventLevel.WARNING, message="the clock is off"),)
+    told = (NewEvent(level=EventLevel.WARNING, message="the clock is off"),)
     await store.queue.finish(ending(session, report(check("db", ServiceStatus.DEGRADED), events=told)), rules=OURS)
     assert [row["resolved_at"] for row in database.rows("events") if row["service"] is None] == [None]
 

@@ -10,7 +10,7 @@ import pytest
 from claudeops import logs
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.live import EventRaised
-from claudeops.domain.report.report import ReportedEvent, ServiceStatus
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.store.store import Store
 from support.store_values import RULES, after, check, ending, one_session, report, started
 from support.stores import Database
@@ -30,8 +30,8 @@ async def test_same_condition_raises_the_count_of_its_open_event(store: Store, d
 
 
 async def test_event_said_twice_by_one_session_counts_once(store: Store, database: Database) -> None:
-    said = ReportedEvent(level=EventLevel.INFO, message="web  was slow", service="web")
-    again = ReportedEvent(level=EventLevel.INFO, message="Web was slow", service="web")
+    said = NewEvent(level=EventLevel.INFO, message="web  was slow", service="web")
+    again = NewEvent(level=EventLevel.INFO, message="Web was slow", service="web")
 
     await one_session(store, report(check("web"), events=(said, again)))
 
@@ -51,8 +51,8 @@ async def test_what_the_engine_noticed_is_an_event_too(store: Store, database: D
 async def test_healthy_check_resolves_the_service_and_a_later_fault_is_a_new_event(
     store: Store, database: Database
 ) -> None:
-    fault = ReportedEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
-    other = ReportedEvent(level=EventLevel.WARNING, message="db is slow", service="db")
+    fault = NewEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
+    other = NewEvent(level=EventLevel.WARNING, message="db is slow", service="db")
     for minutes, said in enumerate(
         [
             report(check("web", ServiceStatus.DEGRADED), events=(fault, other)),
@@ -71,7 +71,7 @@ async def test_healthy_check_resolves_the_service_and_a_later_fault_is_a_new_eve
 
 
 async def test_event_that_a_healthy_report_repeats_stays_open_and_counts(store: Store, database: Database) -> None:
-    notice = ReportedEvent(level=EventLevel.INFO, message="an update of web is out", service="web")
+    notice = NewEvent(level=EventLevel.INFO, message="an update of web is out", service="web")
     for minutes in (0, 10):
         await one_session(store, report(check("web"), events=(notice,)), at=after(minutes=minutes))
 
@@ -100,7 +100,7 @@ async def test_a_healthy_round_resolves_nothing_that_the_daemon_found_wrong_with
 
 async def test_session_resolves_nothing_that_was_seen_after_it_had_looked(store: Store, database: Database) -> None:
     early = await started(store)
-    fault = ReportedEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
+    fault = NewEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
     await one_session(store, report(check("web", ServiceStatus.DEGRADED), events=(fault,)), at=after(minutes=5))
 
     await store.queue.finish(ending(early, report(check("web")), ended_at=after(minutes=20)), rules=RULES)
@@ -110,7 +110,7 @@ async def test_session_resolves_nothing_that_was_seen_after_it_had_looked(store:
 
 
 async def test_unproven_health_resolves_nothing(store: Store, database: Database) -> None:
-    fault = ReportedEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
+    fault = NewEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
     await one_session(store, report(check("web", ServiceStatus.DEGRADED), events=(fault,)))
     await one_session(store, report(check("web")), at=after(minutes=10), calls_ran=0)
 
@@ -126,7 +126,7 @@ async def test_whoever_listens_hears_of_every_event_once_it_is_committed(databas
 
     store = database.open(hear)
     try:
-        said = ReportedEvent(level=EventLevel.INFO, message="web was slow", service="web")
+        said = NewEvent(level=EventLevel.INFO, message="web was slow", service="web")
         await one_session(store, report(check("web"), events=(said,)))
         await one_session(store, report(check("web"), events=(said,)), at=after(hours=1))
     finally:
@@ -144,8 +144,8 @@ async def test_a_listener_that_fails_makes_no_failure_of_what_is_committed(datab
     logs.configure(level="error", fmt="json", stream=logged, redact=str)
     store = database.open(fail)
     try:
-        slow = ReportedEvent(level=EventLevel.INFO, message="web was slow", service="web")
-        late = ReportedEvent(level=EventLevel.INFO, message="web was late", service="web")
+        slow = NewEvent(level=EventLevel.INFO, message="web was slow", service="web")
+        late = NewEvent(level=EventLevel.INFO, message="web was late", service="web")
         end = await one_session(store, report(check("web"), events=(slow, late)))
     finally:
         await store.close()

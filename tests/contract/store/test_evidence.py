@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from claudeops.domain.actions import TOO_LATE
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.events import EventLevel
 from claudeops.domain.looks import EvidenceLook, address_of
 from claudeops.domain.report.report import Escalation, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, Ending, Outcome, Session, Trigger
-from claudeops.policy.audit import TOO_LATE
 from claudeops.store.calls import deny_late
 from claudeops.store.store import Store
 from support.store_values import (

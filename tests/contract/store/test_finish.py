@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.report.report import Extraction, ExtractionMethod, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.domain.report.report import Extraction, ExtractionMethod, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, ErrorCategory, FailureKind, Handover, Outcome, Status, Trigger
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
@@ -247,7 +247,7 @@ async def test_report_becomes_rows(store: Store, database: Database) -> None:
     said = report(
         check("web", detail="200 in 40 ms"),
         check("db", ServiceStatus.DEGRADED),
-        events=(ReportedEvent(level=EventLevel.WARNING, message="disk at 81 %", service="db"),),
+        events=(NewEvent(level=EventLevel.WARNING, message="disk at 81 %", service="db"),),
         memories=(ReportedMemory(category="timing", observation="answers within 40 ms", service="web"),),
     )
 
@@ -300,7 +300,7 @@ async def test_nothing_that_a_model_writes_keeps_a_session_from_ending(store: St
     said = report(
         check(hostile, ServiceStatus.DOWN, hostile),
         summary=hostile,
-        events=(ReportedEvent(level=EventLevel.INFO, message=hostile, service=hostile),),
+        events=(NewEvent(level=EventLevel.INFO, message=hostile, service=hostile),),
         memories=(ReportedMemory(category=hostile, observation=hostile, service=hostile),),
         escalation=replace(alarm().escalation, reason=hostile, failed_checks=(hostile,)),
     )

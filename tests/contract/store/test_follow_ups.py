@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.calls import Action, Recheck, ToolEnd, VerdictKind
+from claudeops.domain.actions import Action, Recheck
+from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import FollowedUp
 from claudeops.domain.probes.probe import ProbeState

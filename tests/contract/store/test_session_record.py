@@ -8,8 +8,7 @@ import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import Judged, SessionPosition
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.sessions import Status
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store
@@ -57,7 +56,7 @@ async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(s
             requested_at=NOW,
             now=NOW,
         )
-    said = ReportedEvent(level=EventLevel.WARNING, message="db is slow", service="db")
+    said = NewEvent(level=EventLevel.WARNING, message="db is slow", service="db")
     await one_session(store, report(check("db"), events=(said,)), at=after(hours=1))
 
     first, second = await store.records.session_record(session.id), await store.records.session_record(2)

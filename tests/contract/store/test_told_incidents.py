@@ -13,7 +13,6 @@ from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
 from claudeops.domain.notices.notice import UNROUTED, Notice, Target, Topic, decoded
 from claudeops.domain.probes.probe import HeartbeatLook, ProbeState
 from claudeops.domain.probes.record import Telling, fingerprint_of
-from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome, Session, Trigger
 from claudeops.store.store import Store
 from support.alerts import alert, over
@@ -104,7 +103,7 @@ async def test_what_only_a_probe_sees_is_one_incident_one_event_and_one_notice(
 
 async def test_what_a_session_finds_is_one_incident_one_event_and_one_notice(store: Store, database: Database) -> None:
     session = await started(store, wanted(trigger=Trigger.SCHEDULED))
-    seen = ReportedEvent(level=EventLevel.CRITICAL, service="web", message="web answers 502 to everybody")
+    seen = NewEvent(level=EventLevel.CRITICAL, service="web", message="web answers 502 to everybody")
     await store.queue.finish(ending(session, replace(alarm(), events=(seen,)), cost_usd=0.25), rules=RULES)
 
     (event,) = database.rows("events")
@@ -217,9 +216,9 @@ async def test_a_sessions_events_about_its_incident_are_not_told_beside_it_and_g
     await taken(store, alert(severity=EventLevel.WARNING))
     first = await run(store, 1)
     seen = [
-        ReportedEvent(level=EventLevel.WARNING, service="SHOP", message="shop is slow"),
-        ReportedEvent(level=EventLevel.CRITICAL, service="shop", message="shop loses orders"),
-        ReportedEvent(level=EventLevel.WARNING, service="db", message="db is nearly full"),
+        NewEvent(level=EventLevel.WARNING, service="SHOP", message="shop is slow"),
+        NewEvent(level=EventLevel.CRITICAL, service="shop", message="shop loses orders"),
+        NewEvent(level=EventLevel.WARNING, service="db", message="db is nearly full"),
     ]
     await store.queue.finish(ending(first, report(check("db"), events=tuple(seen))), rules=RULES)
 

@@ -18,8 +18,7 @@ import pytest
 
 from claudeops.cli.text.layout import Layout
 from claudeops.cli.text.screen import watch
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from support.migrated import write_migrated
 from support.operating import COMMAND
 from support.store_values import one_session, report
@@ -37,7 +36,7 @@ async def state(tmp_path: Path) -> Path:
     url = f"sqlite:///{directory / 'claudeops.db'}"
     write_migrated(directory / "claudeops.db")
     messages = [f"the {number}. thing" for number in range(29)] + ["\x1b[2J" + "a long story " * 20]
-    events = tuple(ReportedEvent(level=EventLevel.CRITICAL, message=message, service="web") for message in messages)
+    events = tuple(NewEvent(level=EventLevel.CRITICAL, message=message, service="web") for message in messages)
     async with opened(Database(url)) as store:
         await one_session(store, report(events=events))
     return directory

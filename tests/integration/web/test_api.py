@@ -12,8 +12,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.web.api.answers import Items
 from claudeops.web.endpoints import Endpoint
 from support.commanding import Document, Shell, shell_in
@@ -233,7 +232,7 @@ async def test_what_is_not_there_and_what_is_not_known_is_refused_by_a_problem(l
 
 
 async def test_texts_of_strangers_hide_nothing(site: SiteDoor) -> None:
-    said = ReportedEvent(level=EventLevel.WARNING, message=HOSTILE, service="we\u200bb")
+    said = NewEvent(level=EventLevel.WARNING, message=HOSTILE, service="we\u200bb")
     await one_session(site.store, report(events=(said,)), at=after())
     body = (await ask(site, "/api/v1/events")).body.decode()
     assert "\\\\u202e" in body

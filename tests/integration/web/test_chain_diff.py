@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ReportedEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.store.reading import chain_diff
 from claudeops.store.reading.chain_diff import chain_before
 from claudeops.web.pages import chain_diff as pages
@@ -156,7 +155,7 @@ async def test_a_chain_of_very_many_calls_says_what_is_left_out(
 
 async def test_what_both_found_and_cost_stands_beside_each_other(site: SiteDoor, database: Database) -> None:
     first = await chain(site, database)
-    event = ReportedEvent(level=EventLevel.CRITICAL, message="web answers 502", service="web")
+    event = NewEvent(level=EventLevel.CRITICAL, message="web answers 502", service="web")
     session = await started(site.store)
     await site.store.queue.finish(ending(session, report(events=(event,))), rules=site.site.rules)
     found = await diff(site, first, session.id)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.calls import Recheck
-from claudeops.domain.cases import MOST_CASES, Checked, History, LedgerEntry, PastChain, Result, cases_of
-from claudeops.domain.report.report import ServiceStatus
+from claudeops.domain.actions import PastAction, Recheck
+from claudeops.domain.cases import MOST_CASES, History, PastChain, Result, cases_of
+from claudeops.domain.report.report import PastCheck, ServiceStatus
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HEALTHY, DOWN = ServiceStatus.HEALTHY, ServiceStatus.DOWN
@@ -24,12 +24,12 @@ def chain(number: int, began: datetime, reason: str | None = "web answers 502", 
     return PastChain(chain=number, began=began, reason=reason, **more)
 
 
-def entry(number: int, at: datetime, kind: str = "restart", *, success: bool | None = True) -> LedgerEntry:
-    return LedgerEntry(chain=number, kind=kind, at=at, success=success)
+def entry(number: int, at: datetime, kind: str = "restart", *, success: bool | None = True) -> PastAction:
+    return PastAction(chain=number, service="web", kind=kind, at=at, success=success)
 
 
-def seen(number: int | None, status: ServiceStatus, at: datetime) -> Checked:
-    return Checked(chain=number, status=status, at=at)
+def seen(number: int | None, status: ServiceStatus, at: datetime) -> PastCheck:
+    return PastCheck(chain=number, service="web", status=status, at=at)
 
 
 def results(history: History) -> list[list[tuple[str, Result, timedelta | None]]]:
@@ -126,7 +126,7 @@ def test_an_action_that_another_one_of_its_chain_followed_did_not_help_though_th
 
 
 def test_what_was_found_is_told_even_if_nothing_was_done_and_an_empty_chain_is_not() -> None:
-    broken = Checked(chain=1, status=DOWN, at=ago(days=3), detail="HTTP 502")
+    broken = PastCheck(chain=1, service="web", status=DOWN, at=ago(days=3), detail="HTTP 502")
     history = History(
         service="web", chains=(chain(1, ago(days=3), None), chain(2, ago(days=1), None)), checks=(broken,)
     )
@@ -149,9 +149,10 @@ _moments = st.integers(0, 100).map(lambda hours: ago(hours=hours))
 @given(
     entries=st.lists(
         st.builds(
-            LedgerEntry,
+            PastAction,
             chain=st.integers(1, 4),
             kind=st.just("restart"),
+            service=st.just("web"),
             at=_moments,
             success=st.booleans(),
             held=st.none() | st.sampled_from(Recheck),
@@ -159,11 +160,19 @@ _moments = st.integers(0, 100).map(lambda hours: ago(hours=hours))
         )
     ),
     looks=st.lists(
-        st.builds(Checked, chain=st.none() | st.integers(1, 4), status=st.sampled_from(ServiceStatus), at=_moments)
+        st.builds(
+            PastCheck,
+            service=st.just("web"),
+            chain=st.none() | st.integers(1, 4),
+            detail=st.none(),
+            session_id=st.none(),
+            status=st.sampled_from(ServiceStatus),
+            at=_moments,
+        )
     ),
 )
 def test_no_action_is_said_to_have_held_longer_than_since_it_ran(
-    entries: list[LedgerEntry], looks: list[Checked]
+    entries: list[PastAction], looks: list[PastCheck]
 ) -> None:
     history = History(
         service="web",

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.calls import ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import ActionLimit
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.policy_file import read_document, render
 from claudeops.policy.tiers import Policy, PolicyFault, judge, parse_policy, tier_policy
 from claudeops.text.toml_lines import key_lines, line_of

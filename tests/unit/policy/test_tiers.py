@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.calls import Action, ActionLimit, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action, ActionLimit
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import judge, narrow, split_patterns, tier_policy
 from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import pytest
 
-from claudeops.domain import calls, events, sessions
+from claudeops.domain import actions, calls, events, sessions
 from claudeops.domain.memories.memory import Trust
 from claudeops.domain.report import report
 from claudeops.domain.schedules.plan import SkipReason
@@ -17,7 +17,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 ENUMS: list[type[StrEnum]] = [
     *(
         value
-        for module in (sessions, report, events, calls)
+        for module in (sessions, report, events, calls, actions)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, StrEnum) and value.__module__ == module.__name__
     ),

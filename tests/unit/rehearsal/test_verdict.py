@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.chains.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
+from claudeops.domain.chains.chain_record import ChainRecord, KnownCall
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
 from claudeops.domain.probes.probe import ProbeState
@@ -17,6 +18,8 @@ from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, 
 from claudeops.rehearsal.course import Struck
 from claudeops.rehearsal.scenario import ExpectedChat, ExpectedEvent, ExpectedOutcome, ServiceState, Within
 from claudeops.rehearsal.verdict import ProbeTurn, Record, Times, describe_call, may_still_come, shortfalls, times_of
+
+BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def session(tier: int, decision: DecisionReason, outcome: Outcome = Outcome.SUCCESS) -> Session:
@@ -33,7 +36,7 @@ def session(tier: int, decision: DecisionReason, outcome: Outcome = Outcome.SUCC
         context=None,
         status=Status.ENDED,
         attempt=1,
-        created_at=datetime(2026, 3, 1, tzinfo=UTC),
+        created_at=BEGAN,
         outcome=outcome,
         decision_reason=decision,
     )
@@ -54,8 +57,12 @@ RECORD = Record(
     sessions=[session(1, DecisionReason.ESCALATED), session(2, DecisionReason.HEALTHY)],
     account=ChainRecord(
         calls=(call('{"command":"docker restart web"}'), call('{"command":"rm -rf /data"}', VerdictKind.DENY)),
-        actions=(KnownAction(session_id=2, kind="restart", service="web", success=True),),
-        events=(KnownEvent(session_id=1, level=EventLevel.CRITICAL, service="web", message="web refuses connections"),),
+        actions=(PastAction(at=BEGAN, session_id=2, kind="restart", service="web", success=True),),
+        events=(
+            EventRaised(
+                at=BEGAN, session_id=1, level=EventLevel.CRITICAL, service="web", message="web refuses connections"
+            ),
+        ),
     ),
     states={"web": ServiceState.UP},
 )

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from claudeops.domain.actions import Recheck
 from claudeops.domain.alerts.alert import AlertDecision, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.report.report import ServiceStatus

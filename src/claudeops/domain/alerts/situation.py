@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.alerts.alert import AlertDecision, AlertState, Incident, IncidentStatus, Silence
 from claudeops.domain.alerts.machine import flaps, recent_changes
 from claudeops.domain.alerts.rules import NO_RULES, Rules, Treatment, rank
 from claudeops.domain.alerts.suppression import Inhibitors, silence_of
-from claudeops.domain.calls import PastAction
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies
 from claudeops.text import parts

@@ -17,15 +17,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.chains.consequences import (
-    NO_RESULT_SEEN,
-    Reservation,
-    Settlement,
-    proof_of,
-    recordable_checks,
-    settle,
-    stated_events,
-)
+from claudeops.domain.actions import NO_RESULT_SEEN, PastAction
+from claudeops.domain.chains.consequences import proof_of, recordable_checks, settle, stated_events
 from claudeops.domain.events import NewEvent
 from claudeops.domain.memories.learning import Learnt, OnShelf, learn
 from claudeops.domain.memories.memory import ChangeKind, MemoryChange
@@ -94,8 +87,8 @@ class BackfillRecord:
     warnings: tuple[str, ...]
     shelf: OnShelf  # what is stored of memories
     spend_settled: bool
-    unseen_ends: Sequence[Reservation]  # actions that were settled without a result
-    reservations: Sequence[Reservation]  # every action of this session
+    unseen_ends: Sequence[PastAction]  # actions that were settled without a result
+    reservations: Sequence[PastAction]  # every action of this session
     before: Background  # what earlier sessions of its chain left
 
 
@@ -119,7 +112,7 @@ class Backfill:
     checks: tuple[ServiceCheck, ...] = ()  # each service once
     healthy_services: tuple[str, ...] = ()  # services whose earlier open events are resolved
     memories: tuple[DatedChange, ...] = ()
-    settlements: tuple[Settlement, ...] = ()
+    settlements: tuple[PastAction, ...] = ()
 
 
 def backfillable(session: Session | None, ending: Ending) -> Session | BackfillRejected:
@@ -234,5 +227,5 @@ def _dated(learnt: Learnt, known: BackfillRecord, at: datetime) -> Iterable[Date
             yield DatedChange(change=change, at=latest)
 
 
-def _settled(reservations: Iterable[Reservation], ending: Ending) -> Iterable[Settlement]:
+def _settled(reservations: Iterable[PastAction], ending: Ending) -> Iterable[PastAction]:
     return (settled for settled in settle(reservations, ending.tool_ends) if settled.error != NO_RESULT_SEEN)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from claudeops.domain.calls import Recheck, Verdict, VerdictKind
-from claudeops.domain.events import EventLevel
+from claudeops.domain.actions import PastAction
+from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.live import EventRaised
 from claudeops.domain.sessions import Status
 
@@ -29,35 +29,12 @@ class KnownCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KnownAction:
-    """An entry of the cooldown ledger."""
-
-    session_id: int
-    kind: str
-    service: str
-    success: bool | None  # None: not settled
-    held: Recheck | None = None  # by a later look
-    held_at: datetime | None = None  # when that was found
-    follow_up_at: datetime | None = None  # when somebody looks; None: nobody does
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownEvent:
-    """An event that a session of the chain opened."""
-
-    session_id: int
-    level: EventLevel
-    service: str | None
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ChainRecord:
     """A whole chain, in the order in which it was written."""
 
     calls: tuple[KnownCall, ...] = ()
-    actions: tuple[KnownAction, ...] = ()
-    events: tuple[KnownEvent, ...] = ()
+    actions: tuple[PastAction, ...] = ()
+    events: tuple[EventRaised, ...] = ()
 
 
 # --- one session --------------------------------------------------------------------------------------
@@ -77,7 +54,7 @@ class SessionRecord:
 
     verdicts: Mapping[str, tuple[Judged, ...]]  # by ``tool_use_id``, oldest first
     events: tuple[EventRaised, ...]  # those that the session opened or was the last to raise; oldest first
-    actions: tuple[KnownAction, ...] = ()  # of the session, oldest first
+    actions: tuple[PastAction, ...] = ()  # of the session, oldest first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

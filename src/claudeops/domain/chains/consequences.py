@@ -22,16 +22,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.calls import PastAction, Recheck, ToolEnd
+from claudeops.domain.actions import NO_RESULT_SEEN, PastAction, Recheck
+from claudeops.domain.calls import ToolEnd
 from claudeops.domain.chains import escalation, follow_up
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.chains.follow_up import ActedOn
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.live import EventRaised
 from claudeops.domain.memories.learning import OnShelf, learn
 from claudeops.domain.memories.memory import MemoryChange
 from claudeops.domain.probes.probe import ProbeSight
-from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, Proof, TakenAction, weigh
+from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, Proof, weigh
 from claudeops.domain.report.report import Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import (
     LOWEST_TIER,
@@ -45,7 +45,6 @@ from claudeops.domain.sessions import (
 )
 from claudeops.text import clean, clip, unique
 
-NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
 
 _ROUNDS: Final = frozenset({Trigger.SCHEDULED, Trigger.MANUAL, Trigger.API, Trigger.RETRY, Trigger.RECOVERY})
@@ -58,27 +57,6 @@ _WORST_FIRST: Final = (
     ServiceStatus.DEGRADED,
     ServiceStatus.HEALTHY,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reservation:
-    """A ledger entry that waits for the result of its tool call."""
-
-    id: int
-    tool_use_id: str
-    kind: str
-    service: str
-    denied: bool = False  # the gate's yes came too late for the CLI
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settlement:
-    """What became of a reserved action."""
-
-    id: int
-    kind: str
-    success: bool
-    error: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,14 +75,16 @@ class EndFacts:
     session: Session
     ledger: Sequence[PastAction]
     shelf: OnShelf  # what is stored of memories
-    reservations: Sequence[Reservation]  # every action of this session
+    reservations: Sequence[PastAction]  # every action of this session
     last_seen: Mapping[str, LastSeen]  # by service, for the services that the report calls healthy
     chain_started_at: datetime | None  # when the first session of the chain was started
     before: Background = NOTHING_BEFORE  # what earlier sessions of the chain left
     held_services: tuple[str, ...] = ()  # services whose limit refused an action to a session of this chain
     chain_usd: float = 0.0  # what the chain has spent, this session included
-    changed: Sequence[ActedOn] = ()  # what other chains changed within the last day
-    followed: Sequence[ActedOn] = ()  # the actions after which this chain is the follow-up, and that have no answer yet
+    changed: Sequence[PastAction] = ()  # what other chains changed within the last day
+    followed: Sequence[
+        PastAction
+    ] = ()  # the actions after which this chain is the follow-up, and that have no answer yet
     probes: tuple[ProbeSight, ...] = ()  # how the daemon's own stand now
 
 
@@ -117,7 +97,7 @@ class Consequences:
     events: tuple[NewEvent, ...]  # each fingerprint once
     checks: tuple[ServiceCheck, ...]  # each service once
     memories: tuple[MemoryChange, ...]
-    settlements: tuple[Settlement, ...]
+    settlements: tuple[PastAction, ...]
     recovered: tuple[str, ...]  # services whose cooldown counters clear
     healthy_services: tuple[str, ...]  # services whose open events are resolved
     looked_at: tuple[str, ...]  # those of them that a look, or a probe, has shown to be healthy
@@ -173,7 +153,7 @@ def _with_followed(facts: EndFacts) -> Background:
     return replace(facts.before, causes=unique((*facts.before.causes, *followed)))
 
 
-def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], proof: Proof) -> tuple[ActedOn, ...]:
+def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], proof: Proof) -> tuple[PastAction, ...]:
     """Return the actions of other chains that have not held, as far as that is asked: else they change nothing."""
     report = ending.extraction.report
     alarmed = facts.session.trigger is Trigger.ALERT  # a probe says the same: it needs no request of the report's
@@ -184,7 +164,7 @@ def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], p
 
 
 def _followed(
-    actions: Sequence[ActedOn], checks: Sequence[ServiceCheck], decision: Decision, proof: Proof
+    actions: Sequence[PastAction], checks: Sequence[ServiceCheck], decision: Decision, proof: Proof
 ) -> Mapping[int, Recheck]:
     """Return what a follow-up session has found; nothing yet where the same look is made once more."""
     if decision.next is not None and decision.next.trigger is Trigger.RETRY:
@@ -207,16 +187,15 @@ def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
     return NewEvent(level=EventLevel.WARNING, message=f"{message}; {what}.", fingerprint=name)
 
 
-def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
+def settle(reservations: Iterable[PastAction], ends: Iterable[ToolEnd]) -> Iterable[PastAction]:
     """Yield for every reserved action whether it succeeded; those denied after all are settled already."""
     failed = {clip(end.tool_use_id): end.is_error for end in ends}
-    for reservation in (each for each in reservations if not each.denied):
+    for reservation in (each for each in reservations if not each.is_denied):
         is_error = failed.get(reservation.tool_use_id)
         if is_error is None:
-            yield Settlement(id=reservation.id, kind=reservation.kind, success=False, error=NO_RESULT_SEEN)
+            yield replace(reservation, success=False, error=NO_RESULT_SEEN)
         else:
-            error = _ENDED_WITH_AN_ERROR if is_error else None
-            yield Settlement(id=reservation.id, kind=reservation.kind, success=not is_error, error=error)
+            yield replace(reservation, success=not is_error, error=_ENDED_WITH_AN_ERROR if is_error else None)
 
 
 def fingerprinted(event: NewEvent) -> NewEvent:
@@ -240,7 +219,7 @@ def healthy_services(report: Report | None) -> tuple[str, ...]:
 
 def proof_of(
     ending: Ending,
-    reservations: Iterable[Reservation],
+    reservations: Iterable[PastAction],
     before: Background,
     *,
     other_names: Mapping[str, str],
@@ -257,11 +236,7 @@ def proof_of(
         report,
         looks=ending.looks,
         ends=[replace(end, tool_use_id=clip(end.tool_use_id)) for end in ending.tool_ends],
-        actions=[
-            TakenAction(kind=reserved.kind, service=reserved.service, tool_use_id=reserved.tool_use_id)
-            for reserved in reservations
-            if not reserved.denied
-        ],
+        actions=[reserved for reserved in reservations if not reserved.is_denied],
         before=before,
         names=names,
         expected=expected,

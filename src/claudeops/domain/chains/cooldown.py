@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from claudeops.domain.calls import Action, ActionLimit, PastAction
+from claudeops.domain.actions import Action, ActionLimit, PastAction
 from claudeops.text import casefold_key, same
 
 

@@ -35,10 +35,10 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
-from claudeops.domain.calls import ActionLimit, PastAction
+from claudeops.domain.actions import ActionLimit, PastAction
 from claudeops.domain.chains.cooldown import used_up
 from claudeops.domain.chains.failure import wish_after_refusal
-from claudeops.domain.chains.follow_up import ActedOn, did_not_hold
+from claudeops.domain.chains.follow_up import did_not_hold
 from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Service
 from claudeops.domain.estate.maintenance import held_back
 from claudeops.domain.estate.service_names import counted_by, counted_names
@@ -241,7 +241,7 @@ def decide(
     proof: Proof,
     held_services: Sequence[str] = (),
     chain_usd: float = 0.0,
-    relapses: Sequence[ActedOn] = (),
+    relapses: Sequence[PastAction] = (),
 ) -> Decision:
     """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event.
 
@@ -313,7 +313,7 @@ def _escalate(
     now: datetime,
     held_services: Sequence[str],
     chain_usd: float,
-    relapses: Sequence[ActedOn],
+    relapses: Sequence[PastAction],
     causes: Sequence[str],
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
@@ -338,7 +338,7 @@ def _escalate(
     return _stop(reached.reason, message, tier=session.tier, services=services)
 
 
-def _reason(report: Report, relapses: Sequence[ActedOn]) -> str:
+def _reason(report: Report, relapses: Sequence[PastAction]) -> str:
     """Return why the next tier is asked, in one line."""
     given = one_line(report.escalation.reason)
     if not relapses:
@@ -377,7 +377,7 @@ def _next_tier(tier: int, rules: EscalationRules) -> TierChoice | None:
     return min(higher, key=lambda choice: choice.number, default=None)
 
 
-def tier_after(tier: int, relapses: Sequence[ActedOn], rules: EscalationRules) -> TierChoice | None:
+def tier_after(tier: int, relapses: Sequence[PastAction], rules: EscalationRules) -> TierChoice | None:
     """Return the tier to ask: the next one, or after a relapse the one above who acted, as far as there is one."""
     following = _next_tier(tier, rules)
     acted = max((action.tier for action in relapses), default=tier)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Recheck
+from claudeops.domain.actions import PastAction, Recheck
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.evidence import BROKEN, KnownServices
@@ -30,21 +30,6 @@ RELAPSE_WITHIN: Final = timedelta(days=1)
 
 _PLAIN: Final = regex.Pattern(rf"[{regex.WORD}.:/@\[\]-]{{1,120}}")
 _FELL_BACK: Final = frozenset({ProbeState.DOWN, ProbeState.FLAPPING})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActedOn:
-    """An action that changed something, or may have: it succeeded, or nobody saw its result."""
-
-    id: int
-    kind: str
-    service: str
-    tier: int  # of the session that acted
-    session_id: int  # likewise
-    at: datetime
-    is_certain: bool = True  # False: nobody saw its result
-    held: Recheck | None = None  # what was found since
-    follow_up_at: datetime | None = None  # when somebody looks again
 
 
 NOT_LOOKED_AT: Final = timedelta(seconds=30)
@@ -66,7 +51,7 @@ class ProbeStanding:
 class FollowedUp:
     """What became of the follow-ups that were due."""
 
-    answers: Mapping[ActedOn, Recheck] = field(default_factory=dict)  # by probes
+    answers: Mapping[PastAction, Recheck] = field(default_factory=dict)  # by probes
     queued: tuple[Session, ...] = ()  # what follows
 
 
@@ -75,7 +60,7 @@ def due_at(ended_at: datetime, delay_seconds: float) -> datetime:
     return ended_at + timedelta(seconds=delay_seconds)
 
 
-def follow_up_of(actions: Sequence[ActedOn], new: NewSession, *, at: datetime) -> NewSession:
+def follow_up_of(actions: Sequence[PastAction], new: NewSession, *, at: datetime) -> NewSession:
     """Return the session that looks again; ``new`` is one of the lowest tier, ``at`` is when it is due."""
     services = unique(action.service for action in actions)
     # What a session has called a service goes into an operator's words only where it can be nothing but a name.
@@ -93,7 +78,7 @@ def follow_up_of(actions: Sequence[ActedOn], new: NewSession, *, at: datetime) -
 
 
 def by_probes(
-    action: ActedOn, probes: Iterable[ProbeStanding], *, due_at: datetime, names: KnownServices
+    action: PastAction, probes: Iterable[ProbeStanding], *, due_at: datetime, names: KnownServices
 ) -> Recheck | None:
     """Return what the probes of an action's service say; ``None`` where they cannot tell.
 
@@ -111,8 +96,8 @@ def by_probes(
 
 
 def fell_back(
-    actions: Iterable[ActedOn], probes: Iterable[ProbeStanding], *, now: datetime, names: KnownServices
-) -> tuple[ActedOn, ...]:
+    actions: Iterable[PastAction], probes: Iterable[ProbeStanding], *, now: datetime, names: KnownServices
+) -> tuple[PastAction, ...]:
     """Return the latest action on each service that has gone down since, and that nobody looks at.
 
     A probe that has started a chain starts no other for a while; a relapse does not wait for that, nor for the
@@ -135,7 +120,7 @@ def fell_back(
 
 
 def by_report(
-    actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names: KnownServices
+    actions: Iterable[PastAction], checks: Iterable[ServiceCheck], names: KnownServices
 ) -> Mapping[int, Recheck]:
     """Return what a report's checks say about actions, by their ids; of a healthy one there is proof."""
     seen = {names.of(check.service): check.status for check in checks}
@@ -143,13 +128,13 @@ def by_report(
 
 
 def relapses(
-    actions: Iterable[ActedOn],
+    actions: Iterable[PastAction],
     checks: Iterable[ServiceCheck],
     names: KnownServices,
     *,
     now: datetime,
     looked_from: datetime | None = None,
-) -> tuple[ActedOn, ...]:
+) -> tuple[PastAction, ...]:
     """Return the latest action on each service that a report finds broken again, within a day of it.
 
     ``looked_from``: when the session of the report began; what was done later it may not have seen. An earlier action
@@ -167,14 +152,14 @@ def relapses(
     )
 
 
-def did_not_hold(actions: Sequence[ActedOn]) -> str:
+def did_not_hold(actions: Sequence[PastAction]) -> str:
     """Return the clause that tells the next tier of relapses."""
     kinds = unique(action.kind for action in actions)
     what = f"the {kinds[0]}" if len(kinds) == 1 else "what was done"
     return f"{what} did not hold: {'; '.join(_did(action) for action in actions)}"
 
 
-def relapse_events(actions: Iterable[ActedOn]) -> tuple[NewEvent, ...]:
+def relapse_events(actions: Iterable[PastAction]) -> tuple[NewEvent, ...]:
     """Return an event for each service that has fallen back; a healthy look at it ends it."""
     return tuple(
         NewEvent(
@@ -184,7 +169,9 @@ def relapse_events(actions: Iterable[ActedOn]) -> tuple[NewEvent, ...]:
     )
 
 
-def relapse_handover(actions: Sequence[ActedOn], probes: Iterable[ProbeStanding], *, names: KnownServices) -> Handover:
+def relapse_handover(
+    actions: Sequence[PastAction], probes: Iterable[ProbeStanding], *, names: KnownServices
+) -> Handover:
     """Return what the session is told that repairs what has not held, as the daemon's own probes saw it."""
     services = {names.of(action.service): action.service for action in actions}
     own = [probe for probe in probes if names.of(probe.service) in services]
@@ -205,10 +192,10 @@ def _answer(status: ServiceStatus | None) -> Recheck:
     return Recheck.RELAPSED if status in BROKEN else Recheck.UNKNOWN
 
 
-def _did(action: ActedOn) -> str:
+def _did(action: PastAction) -> str:
     return f"{one_line(action.service)} ({action.kind} at {action.at:%Y-%m-%d %H:%M} UTC by tier {action.tier})"
 
 
-def _told(action: ActedOn) -> str:
-    result = "it succeeded" if action.is_certain else "its result was not seen"
+def _told(action: PastAction) -> str:
+    result = "it succeeded" if action.success else "its result was not seen"
     return f"- {_did(action)}, session {action.session_id}: {result}"

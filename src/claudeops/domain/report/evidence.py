@@ -35,11 +35,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.looks import Address, EvidenceLook, addresses_in
 from claudeops.domain.probes.probe import ProbeSight
 from claudeops.domain.report.meanings import KnownServices, Meanings
-from claudeops.domain.report.report import Report, ServiceCheck, ServiceStatus
+from claudeops.domain.report.report import PastCheck, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.text import join_names
 
@@ -49,10 +50,8 @@ __all__ = [
     "Background",
     "ChainCause",
     "KnownServices",
-    "PastCheck",
     "Proof",
     "Statement",
-    "TakenAction",
     "background",
     "looks_at",
     "seen_by_probes",
@@ -62,26 +61,6 @@ __all__ = [
 BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
 
 _BETWEEN_WORDS: Final = str.maketrans(dict.fromkeys(",;()[]'\"", " "))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TakenAction:
-    """An action of the session, as the ledger has it."""
-
-    kind: str
-    service: str
-    tool_use_id: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastCheck:
-    """A check of an earlier session of the chain; a healthy one was proven."""
-
-    session_id: int
-    service: str
-    status: ServiceStatus
-    detail: str | None
-    at: datetime | None = None  # when it was recorded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +125,8 @@ def background(
     ``said``: what alerts say of their services.
     """
     latest = {names.of(check.service): check for check in checks}
-    shown_by = {names.of(check.service): check.session_id for check in checks if check.status is ServiceStatus.HEALTHY}
+    healthy = [check for check in checks if check.status is ServiceStatus.HEALTHY]
+    shown_by = {names.of(check.service): check.session_id or 0 for check in healthy}
     acted = {names.of(name): name for session, name in actions if shown_by.get(names.of(name), -1) < session}
     statements = [Statement(text=check.detail, service=check.service) for check in checks if check.detail]
     statements += [Statement(text=failed) for handover in handovers for failed in handover.failed_checks]
@@ -178,7 +158,7 @@ def _unsettled(
         for name, at in healthy.items()
         if names.of(name) not in changed
         for service in meant.of(name)
-        if (since := wanted[service].since) is None or (at is not None and at >= since)
+        if (since := wanted[service].since) is None or at >= since
     }
     return tuple(cause.service for service, cause in wanted.items() if service not in settled)
 
@@ -188,7 +168,7 @@ def weigh(
     *,
     looks: Sequence[EvidenceLook],
     ends: Sequence[ToolEnd],
-    actions: Sequence[TakenAction],
+    actions: Sequence[PastAction],
     before: Background,
     names: KnownServices,
     expected: Iterable[str] = (),
@@ -361,7 +341,7 @@ _NEVER: Final = _LastAction(ended_as=-1)
 
 
 def _last_actions(
-    actions: Iterable[TakenAction], ends: Iterable[ToolEnd], names: KnownServices
+    actions: Iterable[PastAction], ends: Iterable[ToolEnd], names: KnownServices
 ) -> dict[str, _LastAction]:
     placed = {end.tool_use_id: (place, end.is_error, end.ended_at) for place, end in enumerate(ends)}
     last: dict[str, _LastAction] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import NewEvent
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -38,15 +39,6 @@ class CheckSource(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReportedEvent:
-    """One ``events[]`` entry of a report."""
-
-    level: EventLevel
-    message: str
-    service: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReportedMemory:
     """One ``memories[]`` entry; ``service`` and ``category`` are the split key."""
 
@@ -66,6 +58,18 @@ class ServiceCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PastCheck:
+    """A check on record; a healthy one of a session was proven."""
+
+    service: str
+    status: ServiceStatus
+    at: datetime  # when it was recorded
+    detail: str | None = None
+    session_id: int | None = None  # None: of a probe, or not read
+    chain: int | None = None  # the root of that session; None: of a probe, or not read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Escalation:
     """The report's wish to hand over to the next tier; what becomes of it is the daemon's decision."""
 
@@ -81,7 +85,7 @@ class Report:
 
     summary: str
     escalation: Escalation
-    events: tuple[ReportedEvent, ...] = ()
+    events: tuple[NewEvent, ...] = ()
     memories: tuple[ReportedMemory, ...] = ()
     services_checked: tuple[ServiceCheck, ...] = ()
 

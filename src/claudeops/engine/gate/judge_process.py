@@ -21,7 +21,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
-from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.gate.cluster_grants import ClusterGrant
 from claudeops.domain.gate.docker_grants import Execution, Grant

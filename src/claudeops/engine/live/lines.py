@@ -12,7 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
 
-from claudeops.domain.calls import Recheck, VerdictKind
+from claudeops.domain.actions import Recheck
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import (
     ActionFollowedUp,

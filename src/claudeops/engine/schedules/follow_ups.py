@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from claudeops.clock import Clock
-from claudeops.domain.calls import Recheck
+from claudeops.domain.actions import Recheck
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import FollowedUp
 from claudeops.engine.ports import Dispatcher

@@ -11,15 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import (
-    Escalation,
-    Report,
-    ReportedEvent,
-    ReportedMemory,
-    ServiceCheck,
-    ServiceStatus,
-)
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import Escalation, Report, ReportedMemory, ServiceCheck, ServiceStatus
 from claudeops.text import regex
 
 DEGRADED: Final = "degraded:"
@@ -159,13 +152,13 @@ class _Reader:
             else:
                 self.gaps.append(f"{path}[{index}]: is not an object, left out")
 
-    def events(self, value: object) -> Iterator[ReportedEvent]:
+    def events(self, value: object) -> Iterator[NewEvent]:
         """Yield the events that are not filler."""
         for path, entry in self.entries(value, "$.events"):
             message = self.text(entry, path, "message")
             if message is not None:
                 service = self.optional(entry, path, "service", _NAME_LENGTH)
-                yield ReportedEvent(level=self.level(entry.get("level"), path), message=message, service=service)
+                yield NewEvent(level=self.level(entry.get("level"), path), message=message, service=service)
 
     def level(self, value: object, path: str) -> EventLevel:
         """Return an event's level; an unknown word counts as ``info``."""

@@ -17,15 +17,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import (
-    STRUCTURED_OUTPUT_TOOL,
-    Escalation,
-    Extraction,
-    ExtractionMethod,
-    Report,
-    ReportedEvent,
-)
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Escalation, Extraction, ExtractionMethod, Report
 from claudeops.formats.report.candidate import DEGRADED, TEXT_LENGTH, ReportReading, cut, plain, read
 from claudeops.formats.report.json_text import objects_in
 from claudeops.formats.report.lenient import asks_for_help, markup_in, readings, summary_in
@@ -261,7 +254,7 @@ def _rescued(attempts: Sequence[_Attempt], schema: ReportSchema, markers: Marker
             return Report(
                 summary=summary,
                 escalation=Escalation(needed=True, reason=UNREADABLE, context=summary),
-                events=(ReportedEvent(level=EventLevel.WARNING, message=summary), *markers.events),
+                events=(NewEvent(level=EventLevel.WARNING, message=summary), *markers.events),
                 memories=markers.memories,
             )
     return None

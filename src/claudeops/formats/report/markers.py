@@ -22,13 +22,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
     ExtractionMethod,
     Report,
-    ReportedEvent,
     ReportedMemory,
     ServiceCheck,
     ServiceStatus,
@@ -59,7 +58,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 class Markers:
     """The contents of the markers in a session's texts."""
 
-    events: tuple[ReportedEvent, ...] = ()
+    events: tuple[NewEvent, ...] = ()
     memories: tuple[ReportedMemory, ...] = ()
     summary: str = ""
     warnings: tuple[str, ...] = ()
@@ -86,7 +85,7 @@ def read_markers(texts: Sequence[str]) -> Markers:
     if len(statements) > _MOST:
         found.warnings.append(f"only the first {_MOST} of {len(statements)} markers were kept")
     return Markers(
-        events=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedEvent)),
+        events=tuple(item for item in statements[:_MOST] if isinstance(item, NewEvent)),
         memories=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedMemory)),
         summary=_closing_words(texts),
         warnings=tuple(dict.fromkeys(found.warnings)),
@@ -97,7 +96,7 @@ def read_markers(texts: Sequence[str]) -> Markers:
 class _Found:
     """The markers seen so far."""
 
-    statements: dict[tuple[str, ...], ReportedEvent | ReportedMemory] = field(default_factory=dict)  # each once
+    statements: dict[tuple[str, ...], NewEvent | ReportedMemory] = field(default_factory=dict)  # each once
     warnings: list[str] = field(default_factory=list)
 
     def text(self, text: str) -> None:
@@ -161,21 +160,21 @@ class _Found:
         if item is None:
             self.misunderstood(f"[{kind}:{inside}] {body}")
             return
-        weight = item.level if isinstance(item, ReportedEvent) else item.category
+        weight = item.level if isinstance(item, NewEvent) else item.category
         words = " ".join(body.casefold().split()).rstrip(".!")
         self.statements.setdefault((kind, first if kind == "COOLDOWN" else weight, second, words), item)
 
-    def statement(self, kind: str, first: str, service: str | None, body: str) -> ReportedEvent | ReportedMemory | None:
+    def statement(self, kind: str, first: str, service: str | None, body: str) -> NewEvent | ReportedMemory | None:
         """Return what a marker says, ``None`` when it is not understood."""
         if kind == "EVENT":
-            return ReportedEvent(level=self.level(first), message=body, service=service)
+            return NewEvent(level=self.level(first), message=body, service=service)
         if kind == "MEMORY":
             return ReportedMemory(category=first.lower(), observation=body, service=service)
         claim = _CLAIM.match(body)
         if claim is None or first not in _ACTIONS:
             return None
         result = claim[1].casefold()
-        return ReportedEvent(
+        return NewEvent(
             level=EventLevel.CRITICAL if result == "failure" else EventLevel.INFO,
             message=f"the session claims a {first}: {result}" + (f" - {claim[2]}" if claim[2] else ""),
             service=service,

@@ -9,9 +9,9 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.situation import Circumstances, OpenChain, Situation
-from claudeops.domain.calls import PastAction
 from claudeops.domain.chains.cooldown import left, used_up
 from claudeops.domain.chains.escalation import EscalationRules, handover_services
 from claudeops.domain.holds import Hold, HoldKind

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, insert, select, update
 
-from claudeops.domain.calls import Recheck
+from claudeops.domain.actions import Recheck
 from claudeops.domain.memories.categories import category_of
 from claudeops.domain.memories.confidence import bounded
 from claudeops.domain.memories.memory import Trust

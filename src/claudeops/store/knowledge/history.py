@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
-from claudeops.domain.calls import Recheck, VerdictKind
-from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEntry, PastChain, cases_of
+from claudeops.domain.actions import NO_RESULT_SEEN, TOO_LATE, PastAction
+from claudeops.domain.calls import VerdictKind
+from claudeops.domain.cases import LOOKED_BACK, Case, History, PastChain, cases_of
 from claudeops.domain.chains import cooldown
-from claudeops.domain.chains.consequences import NO_RESULT_SEEN
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import counted_by
 from claudeops.domain.probes.probe import ProbeState
@@ -25,9 +26,8 @@ from claudeops.domain.probes.record import STATUS_OF, worst
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.domain.sessions import Session
-from claudeops.policy.audit import TOO_LATE
 from claudeops.store import queries
-from claudeops.store.rows import TableRow, to_handover
+from claudeops.store.rows import TableRow, to_handover, to_past_action, to_past_check
 from claudeops.store.tables import cooldown_actions, events, probes, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key, clip, one_line
 from claudeops.wording.prompt.knowledge import KnownFacts, LastVerdict, Tried
@@ -63,9 +63,7 @@ _ENTRIES: Final = (
     .limit(_MOST_ROWS)
 )
 _CHECKS: Final = (
-    select(
-        service_checks.c.service, service_checks.c.status, service_checks.c.detail, service_checks.c.checked_at, _ROOT
-    )
+    select(service_checks, _ROOT)
     .outerjoin(sessions, sessions.c.id == service_checks.c.session_id)
     .where(service_checks.c.service.in_(bindparam("names", expanding=True)))
     .where(service_checks.c.checked_at > bindparam("since"), func.coalesce(_ROOT, 0) != bindparam("root"))
@@ -240,27 +238,15 @@ def _history(
         service=spellings[0],
         chains=_past_chains(connection, roots, same),
         entries=tuple(
-            LedgerEntry(
-                chain=row.root_session_id,
-                kind=row.action_type,
-                at=row.timestamp,
-                success=_success(row),
-                held=None if row.held is None else Recheck(row.held),
-                held_at=row.held_checked_at,
-            )
+            replace(to_past_action(row), chain=row.root_session_id)
             for row in reversed(entries)
             if row.error != TOO_LATE
         ),
         checks=tuple(
-            Checked(chain=row.root_session_id, status=ServiceStatus(row.status), at=row.checked_at, detail=row.detail)
+            replace(to_past_check(row), chain=row.root_session_id)
             for row in sorted(checks, key=lambda row: row.checked_at)
         ),
     )
-
-
-def _success(row: TableRow) -> bool | None:
-    """Return whether an action worked; one without a result counts as used, and may have worked."""
-    return None if row.error == NO_RESULT_SEEN else row.success
 
 
 def _past_chains(connection: Connection, roots: Sequence[int], same: frozenset[int]) -> tuple[PastChain, ...]:
@@ -286,8 +272,8 @@ def _tried(connection: Connection, session: Session) -> tuple[Tried, ...]:
         return ()
     before = {"root": session.root_session_id, "session": session.id}
     actions = [
-        Tried(session_id=row.session_id, what=f"{row.action_type} of {row.service}", result=_result(row))
-        for row in connection.execute(_TRIED_ACTIONS, before)
+        Tried(session_id=action.session_id, what=f"{action.kind} of {action.service}", result=_result(action))
+        for action in map(to_past_action, connection.execute(_TRIED_ACTIONS, before))
     ]
     denied = [
         Tried(session_id=row.session_id, what=_call(row.tool_name, row.input), result=f"denied: {one_line(row.reason)}")
@@ -296,10 +282,12 @@ def _tried(connection: Connection, session: Session) -> tuple[Tried, ...]:
     return tuple(dict.fromkeys((*reversed(actions), *reversed(denied))))
 
 
-def _result(row: TableRow) -> str:
-    if row.success:
+def _result(action: PastAction) -> str:
+    if action.success:
         return "succeeded"
-    return NO_RESULT_SEEN if _success(row) is None else f"failed{f' ({one_line(row.error)})' if row.error else ''}"
+    if action.worked is None:
+        return NO_RESULT_SEEN
+    return f"failed{f' ({one_line(action.error)})' if action.error else ''}"
 
 
 def _call(tool: str, redacted_input: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
-from claudeops.domain.calls import Action, PastAction, Recheck
+from claudeops.domain.actions import Action, PastAction, Recheck
 from claudeops.domain.chains import cooldown
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.chains.escalation import EscalationRules

@@ -23,8 +23,9 @@ from sqlalchemy import (
     text,
 )
 
+from claudeops.domain.actions import Recheck
 from claudeops.domain.briefing import TextKind
-from claudeops.domain.calls import Recheck, VerdictKind
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import DeliveryOutcome, Topic
 from claudeops.domain.probes.probe import ProbeState

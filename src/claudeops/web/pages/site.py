@@ -12,8 +12,8 @@ from typing import Final
 from starlette.responses import Response
 
 from claudeops.clock import Clock
+from claudeops.domain.actions import Action
 from claudeops.domain.alerts.rules import AlertSource
-from claudeops.domain.calls import Action
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.setting import Setting

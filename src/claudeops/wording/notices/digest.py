@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.calls import Recheck, VerdictKind
+from claudeops.domain.actions import Recheck
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Topic
 from claudeops.domain.schedules import Cron, latest_due

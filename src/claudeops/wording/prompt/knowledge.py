@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from claudeops.domain.calls import ActionLimit
+from claudeops.domain.actions import ActionLimit
 from claudeops.domain.cases import Case
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.estate.estate import NO_ESTATE, Estate

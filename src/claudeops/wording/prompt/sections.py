@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from claudeops.domain.calls import ActionLimit
+from claudeops.domain.actions import ActionLimit
 from claudeops.domain.cases import Case, Remedy, Result
 from claudeops.domain.chains.cooldown import Left
 from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Service

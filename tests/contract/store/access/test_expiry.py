@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.notice import Notice, Topic
-from claudeops.domain.report.report import Escalation, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.domain.report.report import Escalation, ReportedMemory, ServiceStatus
 from claudeops.domain.retention import KEYS_KEPT, Aged, Cutoffs, RemovalStep, cutoffs
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Session
@@ -60,7 +60,7 @@ async def acting_session(store: Store, *, at: datetime = NOW) -> Session:
     await recorded(store, session, "toolu_1", allow(restart()), at=at)
     said = report(
         check("web"),
-        events=(ReportedEvent(level=EventLevel.WARNING, message="web was slow", service="web"),),
+        events=(NewEvent(level=EventLevel.WARNING, message="web was slow", service="web"),),
         memories=(ReportedMemory(category="timing", observation="40 ms", service="web"),),
     )
     await store.queue.finish(ending(session, said, cost_usd=0.01, response="long text", stderr_tail="x"), rules=RULES)
@@ -129,8 +129,8 @@ async def test_a_chain_of_which_a_part_is_young_or_runs_stays_whole(store: Store
 
 
 async def test_open_events_stay_however_old_and_those_that_are_over_go(store: Store, database: Database) -> None:
-    fault = ReportedEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
-    other = ReportedEvent(level=EventLevel.WARNING, message="db is slow", service="db")
+    fault = NewEvent(level=EventLevel.CRITICAL, message="web is down", service="web")
+    other = NewEvent(level=EventLevel.WARNING, message="db is slow", service="db")
     await one_session(store, report(check("web", ServiceStatus.DEGRADED), events=(fault, other)))
     await one_session(store, report(check("web")), at=after(hours=1))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.calls import ToolEnd
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.listing import Listing, Reference
-from claudeops.domain.report.report import ReportedEvent, ServiceStatus
+from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import events, services, session_ids, session_rows
 from claudeops.store.store import Store
@@ -33,10 +33,8 @@ pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.dialect
 
 
-def said(
-    *messages: str, level: EventLevel = EventLevel.WARNING, service: str | None = "web"
-) -> tuple[ReportedEvent, ...]:
-    return tuple(ReportedEvent(level=level, message=message, service=service) for message in messages)
+def said(*messages: str, level: EventLevel = EventLevel.WARNING, service: str | None = "web") -> tuple[NewEvent, ...]:
+    return tuple(NewEvent(level=level, message=message, service=service) for message in messages)
 
 
 def messages(database: Database, wanted: Listing, *, only_open: bool = False) -> list[str]:

@@ -17,13 +17,12 @@ from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.calls import Verdict, VerdictKind
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import Answer, ApprovalStatus, NewApproval
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.history import Bucket
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import Stretch
-from claudeops.domain.report.report import ReportedEvent
 from claudeops.domain.schedules.plan import Fire, SkipReason
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.domain.why import Reason, ReasonTone, Why, WhyKind
@@ -287,9 +286,7 @@ async def test_a_hold_is_a_reason_for_as_long_as_it_holds_even_if_it_began_befor
 async def test_events_of_the_service_and_faults_of_the_daemon_are_reasons_and_others_are_not(
     store: Store, database: Database
 ) -> None:
-    said = tuple(
-        ReportedEvent(level=EventLevel.WARNING, message=f"{name} is slow", service=name) for name in ("Web", "db")
-    )
+    said = tuple(NewEvent(level=EventLevel.WARNING, message=f"{name} is slow", service=name) for name in ("Web", "db"))
     await one_session(store, report(check("db"), events=said))
 
     assert texts(database, WhyKind.EVENT) == ["Web: Web is slow (warning)."]

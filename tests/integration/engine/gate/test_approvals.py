@@ -11,7 +11,8 @@ from typing import cast
 import anyio
 import pytest
 
-from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval, answer
 from claudeops.engine.gate.approvals import ensure_key, read_key
 from claudeops.engine.session.runner import SessionRunner

@@ -9,7 +9,8 @@ from functools import partial
 import anyio
 import pytest
 
-from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.looks import LookCall
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.gate.judging import TOO_SLOW, NotJudgedError

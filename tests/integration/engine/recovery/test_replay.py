@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.calls import Action, ToolCall, Verdict, VerdictKind
+from claudeops.domain.actions import Action
+from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.backfill import BackfillPart, BackfillRejected, RejectionReason
 from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.sessions import Outcome

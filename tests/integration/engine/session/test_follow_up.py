@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from claudeops.cli.tail import ChainTail, Collected
-from claudeops.domain.calls import Recheck, ToolCall, Verdict
+from claudeops.domain.actions import Recheck
+from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.live import ActionFollowedUp
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl

@@ -10,13 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from claudeops.domain.actions import TOO_LATE
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.policy.audit import TOO_LATE
 from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock, loop_time

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.alerts import incidents
 from claudeops.domain.alerts.alert import AlertDecision, IncidentStatus, Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Heartbeat, Rule
 from claudeops.domain.alerts.situation import OpenChain
-from claudeops.domain.calls import PastAction
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
 from support.alerts import AT_ONCE, NOON, SOURCE, World, alert, decisions, minutes, over, rules_of

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.alerts import incidents
 from claudeops.domain.alerts.alert import (
     HANDLED,
@@ -35,7 +36,6 @@ from claudeops.domain.alerts.register import IntakeOutcome, Ruling
 from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Rules, StormRules
 from claudeops.domain.alerts.situation import OpenChain, Situation
 from claudeops.domain.alerts.suppression import BELIEVED
-from claudeops.domain.calls import PastAction
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
 from support.alerts import NOON, SOURCE, alert, minutes

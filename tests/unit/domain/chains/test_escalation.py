@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.calls import PastAction
+from claudeops.domain.actions import PastAction
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.events import EventLevel

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from claudeops.domain.calls import Action, ActionLimit, PastAction
+from claudeops.domain.actions import Action, ActionLimit, PastAction
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.cooldown import over_limit
 from claudeops.domain.chains.escalation import EscalationRules

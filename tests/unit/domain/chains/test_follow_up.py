@@ -8,10 +8,9 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.calls import Recheck
+from claudeops.domain.actions import NO_RESULT_SEEN, PastAction, Recheck
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.follow_up import (
-    ActedOn,
     ProbeStanding,
     by_probes,
     by_report,
@@ -26,7 +25,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, NewSession, Trigger
 from support.store_values import NOW, PROVEN, RULES, after, alarm, check, ending, report, rules, running
 
-RESTART: Final = ActedOn(id=3, kind="restart", service="web", tier=2, session_id=12, at=NOW)
+RESTART: Final = PastAction(id=3, kind="restart", service="web", tier=2, session_id=12, at=NOW, success=True)
 NAMES: Final = KnownServices({"shop": "web"})
 DUE: Final = after(minutes=15)
 LATELY: Final = after(minutes=14)
@@ -80,7 +79,7 @@ PLANNED: Final = replace(RESTART, follow_up_at=DUE)
     ],
 )
 def test_what_goes_down_again_does_not_wait_for_its_follow_up(
-    action: ActedOn, probe: ProbeStanding, minutes: float, *, found: bool
+    action: PastAction, probe: ProbeStanding, minutes: float, *, found: bool
 ) -> None:
     assert bool(fell_back([action], [probe], now=after(minutes=minutes), names=NAMES)) is found
 
@@ -118,7 +117,7 @@ def test_a_report_answers_for_the_services_that_it_names() -> None:
         ),  # it has escalated already
     ],
 )
-def test_a_relapse_is_a_service_that_is_broken_within_a_day(action: ActedOn, checks: list, found: bool) -> None:  # type: ignore[type-arg]
+def test_a_relapse_is_a_service_that_is_broken_within_a_day(action: PastAction, checks: list, found: bool) -> None:  # type: ignore[type-arg]
     assert bool(relapses([action], checks, NAMES, now=after(minutes=30))) is found
 
 
@@ -139,7 +138,7 @@ def test_a_session_that_began_before_the_action_may_have_looked_before_it(began:
 
 
 def test_the_session_is_asked_about_exactly_the_services_and_told_the_facts() -> None:
-    other = replace(RESTART, id=4, service="db", is_certain=False)
+    other = replace(RESTART, id=4, service="db", success=False, error=NO_RESULT_SEEN)
     new = follow_up_of([RESTART, other, RESTART], NEW, at=DUE)
     assert (new.tier, new.trigger, new.not_before) == (1, Trigger.FOLLOW_UP, DUE)
     assert new.prompt_text is not None

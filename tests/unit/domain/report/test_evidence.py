@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.looks import EvidenceLook, address_of, addresses_in
 from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
     KnownServices,
-    PastCheck,
     Proof,
     Statement,
-    TakenAction,
     background,
     weigh,
 )
-from claudeops.domain.report.report import Report, ServiceStatus
+from claudeops.domain.report.report import PastCheck, Report, ServiceStatus
 from claudeops.domain.sessions import Handover
 from support.store_values import NOW, check, report
 
-RESTART = TakenAction(kind="restart", service="shop", tool_use_id="act")
+RESTART = PastAction(at=NOW, kind="restart", service="shop", tool_use_id="act")
 SHOP = "http://127.0.0.1:3000/"
 SHOP_TOLD = Statement(text=f"GET {SHOP} refused", service="shop")
 FINE = report(check("shop"))
@@ -49,7 +48,7 @@ def weighed(
     said: Report,
     *looks: EvidenceLook,
     ends: Sequence[ToolEnd] = (end("act"),),
-    actions: Sequence[TakenAction] = (RESTART,),
+    actions: Sequence[PastAction] = (RESTART,),
     before: Background = NOTHING_BEFORE,
     other_names: Mapping[str, str] | None = None,
     expected: Sequence[str] = (),
@@ -102,7 +101,7 @@ def test_a_failed_action_contradicts_the_report_whatever_was_looked_at_since(
 
 
 def test_a_failed_action_that_another_one_made_good_contradicts_nothing() -> None:
-    again = TakenAction(kind="redeployment", service="shop", tool_use_id="again")
+    again = PastAction(at=NOW, kind="redeployment", service="shop", tool_use_id="again")
     ends = (end("act", failed=True), end("again"))
 
     assert weighed(FINE, at("shop", after=2), ends=ends, actions=(RESTART, again)).lacks == ()
@@ -113,7 +112,7 @@ def test_a_failed_action_that_another_one_made_good_contradicts_nothing() -> Non
 
 
 def test_a_look_between_two_actions_is_not_one_after_the_last() -> None:
-    again = TakenAction(kind="restart", service="SHOP", tool_use_id="again")
+    again = PastAction(at=NOW, kind="restart", service="SHOP", tool_use_id="again")
     ends = (end("act"), end("look"), end("again"))
 
     assert weighed(FINE, at("shop", after=1), ends=ends, actions=(RESTART, again)).doubts("shop")
@@ -121,7 +120,7 @@ def test_a_look_between_two_actions_is_not_one_after_the_last() -> None:
 
 
 def test_of_two_services_that_were_acted_upon_each_needs_its_own_look() -> None:
-    photos = TakenAction(kind="restart", service="photos", tool_use_id="act-2")
+    photos = PastAction(at=NOW, kind="restart", service="photos", tool_use_id="act-2")
     said = report(check("shop"), check("photos"))
     proof = weighed(said, at("shop", after=2), ends=(end("act"), end("act-2")), actions=(RESTART, photos))
 
@@ -130,7 +129,7 @@ def test_of_two_services_that_were_acted_upon_each_needs_its_own_look() -> None:
 
 
 def test_one_call_that_acts_on_two_services_is_two_actions() -> None:
-    both = (RESTART, TakenAction(kind="restart", service="photos", tool_use_id="act"))
+    both = (RESTART, PastAction(at=NOW, kind="restart", service="photos", tool_use_id="act"))
 
     assert weighed(report(check("shop"), check("photos")), at("shop"), actions=both).services == ("photos",)
     assert weighed(report(check("shop"), check("photos")), at("shop", "photos"), actions=both).lacks == ()
@@ -234,7 +233,7 @@ def test_no_text_is_too_odd_to_be_searched_for_addresses(text: str) -> None:
 
 
 def past(session: int, service: str, status: ServiceStatus, detail: str | None = None) -> PastCheck:
-    return PastCheck(session_id=session, service=service, status=status, detail=detail)
+    return PastCheck(session_id=session, service=service, status=status, detail=detail, at=NOW)
 
 
 def left(checks: Sequence[PastCheck] = (), actions: Sequence[tuple[int, str]] = ()) -> Background:

@@ -6,22 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.looks import EvidenceLook, address_of
 from claudeops.domain.probes.probe import ProbeSight, ProbeState
-from claudeops.domain.report.evidence import (
-    Background,
-    ChainCause,
-    KnownServices,
-    PastCheck,
-    Proof,
-    Statement,
-    TakenAction,
-    background,
-    weigh,
-)
+from claudeops.domain.report.evidence import Background, ChainCause, KnownServices, Proof, Statement, background, weigh
 from claudeops.domain.report.meanings import Meanings
-from claudeops.domain.report.report import ServiceCheck, ServiceStatus
+from claudeops.domain.report.report import PastCheck, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from support.store_values import NOW, after, check, report
 
@@ -46,7 +37,7 @@ def weighed(
     *looks: EvidenceLook,
     statements: Sequence[Statement] = (),
     probes: Sequence[ProbeSight] = (),
-    actions: Sequence[TakenAction] = (),
+    actions: Sequence[PastAction] = (),
     other_names: Mapping[str, str] = OTHER_NAMES,
 ) -> Proof:
     return weigh(
@@ -162,7 +153,7 @@ def test_what_is_down_is_said_elsewhere_once() -> None:
 
 
 def test_after_an_action_the_look_must_come_after_it() -> None:
-    restart = TakenAction(kind="restart", service="shop", tool_use_id="act")
+    restart = PastAction(at=NOW, kind="restart", service="shop", tool_use_id="act")
     late, early = at("shop", after=1), at("shop", after=0)
     assert weighed(["shop"], [check("shop")], late, actions=[restart]).lacks == ()
     proof = weighed(["shop"], [check("shop")], early, actions=[restart])
@@ -170,7 +161,7 @@ def test_after_an_action_the_look_must_come_after_it() -> None:
 
 
 def test_after_an_action_by_a_fuller_name_an_earlier_look_by_the_shorter_one_is_none() -> None:
-    restart = TakenAction(kind="restart", service="namespace:prod/shop", tool_use_id="act")
+    restart = PastAction(at=NOW, kind="restart", service="namespace:prod/shop", tool_use_id="act")
     checks = [check("shop"), check("namespace:prod/shop")]
     again = at("namespace:prod/shop", after=1)
     assert weighed(["shop"], checks, at("shop", after=0), again, actions=[restart]).lacks == ()
@@ -286,7 +277,7 @@ def test_a_look_that_ran_on_a_host_is_one_at_the_host_that_the_chain_is_about(
 def test_a_look_on_a_host_is_none_at_another_one_or_at_what_was_acted_upon() -> None:
     assert weighed(["nas"], [check("nas")], on("web1")).services == ("nas",)
     assert weighed(["nas/web"], [check("nas/web")], on("nas")).services == ("nas/web",)
-    restart = TakenAction(kind="restart", service="nas", tool_use_id="act")
+    restart = PastAction(at=NOW, kind="restart", service="nas", tool_use_id="act")
     late = EvidenceLook(hosts=frozenset({"nas"}), results_before=1)
     assert weighed(["nas"], [check("nas")], late, actions=[restart]).services == ("nas",)
     assert weighed([], [check("nas")], on("nas")).looked_at == frozenset()

@@ -6,21 +6,14 @@ from datetime import datetime
 
 import pytest
 
+from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.probes.probe import ProbeSight, ProbeState
-from claudeops.domain.report.evidence import (
-    NOTHING_BEFORE,
-    Background,
-    KnownServices,
-    Proof,
-    TakenAction,
-    seen_by_probes,
-    weigh,
-)
+from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, Proof, seen_by_probes, weigh
 from claudeops.domain.report.report import Report, ServiceStatus
 from support.store_values import NOW, after, check, report
 
-RESTART = TakenAction(kind="restart", service="shop", tool_use_id="act")
+RESTART = PastAction(at=NOW, kind="restart", service="shop", tool_use_id="act")
 FINE = report(check("shop"))
 
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.calls import Recheck, VerdictKind
+from claudeops.domain.actions import Recheck
+from claudeops.domain.calls import VerdictKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import (
     ActionFollowedUp,

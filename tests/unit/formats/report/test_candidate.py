@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import (
-    Escalation,
-    ExtractionMethod,
-    ReportedEvent,
-    ReportedMemory,
-    ServiceCheck,
-    ServiceStatus,
-)
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import Escalation, ExtractionMethod, ReportedMemory, ServiceCheck, ServiceStatus
 from claudeops.formats.report.candidate import is_filler, read
 from claudeops.formats.report.extraction import DEGRADED, extract, shortcomings
 from support.reports import ALARM, HEALTHY, SCHEMA, WEAK, Said, changed, found, summary_of, with_summary
@@ -187,7 +180,7 @@ def test_an_unknown_level_is_info_with_a_warning(word: object) -> None:
     candidate = changed(HEALTHY, events=[{"level": word, "message": "x1"}])
     extraction = found(WEAK, structured_outputs=[candidate])
     assert extraction.report is not None
-    assert extraction.report.events == (ReportedEvent(level=EventLevel.INFO, message="x1"),)
+    assert extraction.report.events == (NewEvent(level=EventLevel.INFO, message="x1"),)
     assert extraction.warnings[0].startswith("$.events[0].level: ")
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
     ExtractionMethod,
     Report,
-    ReportedEvent,
     ReportedMemory,
     ServiceCheck,
     ServiceStatus,
@@ -31,7 +30,7 @@ def test_a_whole_report_is_read() -> None:
         report=Report(
             summary="The database is down.",
             escalation=Escalation(needed=True, reason="db is down", context="disk full", failed_checks=("db tcp",)),
-            events=(ReportedEvent(level=EventLevel.CRITICAL, message="db refuses connections", service="db"),),
+            events=(NewEvent(level=EventLevel.CRITICAL, message="db refuses connections", service="db"),),
             memories=(ReportedMemory(service="db", category="timing", observation="takes 90 s to start"),),
             services_checked=(ServiceCheck(service="db", status=ServiceStatus.DOWN, detail="connection refused"),),
         ),
@@ -97,7 +96,7 @@ def test_markers_are_the_last_resort() -> None:
     extraction = found(main_texts=["[EVENT:warning:db] slow"], structured_outputs=[{}], result_text="API Error: 529")
     assert extraction.method is ExtractionMethod.MARKERS
     assert extraction.report is not None
-    assert extraction.report.events == (ReportedEvent(level=EventLevel.WARNING, message="slow", service="db"),)
+    assert extraction.report.events == (NewEvent(level=EventLevel.WARNING, message="slow", service="db"),)
     assert extraction.report.summary == "slow"
     assert not extraction.report.escalation.needed
     assert extraction.report.services_checked == ()

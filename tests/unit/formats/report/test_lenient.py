@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import (
-    Escalation,
-    Extraction,
-    ExtractionMethod,
-    Report,
-    ReportedEvent,
-    ServiceStatus,
-)
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceStatus
 from claudeops.formats.report.extraction import UNREADABLE, extract, shortcomings
 from claudeops.formats.report.lenient import readings, summary_in
 from support.reports import ALARM, HEALTHY, SCHEMA, WEAK, Said, changed, found, summary_of
@@ -276,7 +269,7 @@ def test_arrays_as_markup_leave_the_summary_which_asks_for_the_next_tier() -> No
     assert extraction.report == Report(
         summary=told,
         escalation=Escalation(needed=True, reason=UNREADABLE, context=told),
-        events=(ReportedEvent(level=EventLevel.WARNING, message=told),),
+        events=(NewEvent(level=EventLevel.WARNING, message=told),),
     )
     assert extraction.warnings[0] == f"{UNREADABLE}, only its summary is kept"
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import EventLevel
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import (
     Escalation,
     Extraction,
     ExtractionMethod,
     Report,
-    ReportedEvent,
     ReportedMemory,
     ServiceCheck,
     ServiceStatus,
@@ -22,15 +21,15 @@ from claudeops.domain.report.report import (
 from claudeops.formats.report.markers import Handoff, HandoffError, Markers, parse_handoff, read_markers, with_handoff
 
 
-def event(level: EventLevel, message: str, service: str | None = None) -> ReportedEvent:
-    return ReportedEvent(level=level, message=message, service=service)
+def event(level: EventLevel, message: str, service: str | None = None) -> NewEvent:
+    return NewEvent(level=level, message=message, service=service)
 
 
 def memory(category: str, observation: str, service: str | None = None) -> ReportedMemory:
     return ReportedMemory(category=category, observation=observation, service=service)
 
 
-def found(*texts: str) -> list[ReportedEvent | ReportedMemory]:
+def found(*texts: str) -> list[NewEvent | ReportedMemory]:
     markers = read_markers(texts)
     return [*markers.events, *markers.memories]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ExtractionMethod, ReportedEvent, ReportedMemory
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.report.report import ExtractionMethod, ReportedMemory
 from claudeops.formats.report.extraction import extract
 from claudeops.formats.report.markers import read_markers
 from claudeops.formats.report.speech import lines_of, unquoted
@@ -18,10 +18,10 @@ from support.streams import DATA, read
 
 INFO, WARNING, CRITICAL = EventLevel.INFO, EventLevel.WARNING, EventLevel.CRITICAL
 MARKER = "[EVENT:error:web]"
-DOWN = ReportedEvent(level=CRITICAL, service="web", message="answers 502")
+DOWN = NewEvent(level=CRITICAL, service="web", message="answers 502")
 
 
-def events(text: str) -> list[ReportedEvent]:
+def events(text: str) -> list[NewEvent]:
     return list(read_markers([text]).events)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.calls import ActionLimit
+from claudeops.domain.actions import ActionLimit
 from claudeops.domain.memories.memory import Memory
 from claudeops.domain.memories.selection import Selection
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, and_, case, func, or_, select
 
+from claudeops.domain.actions import Recheck
 from claudeops.domain.alerts.alert import AlertDecision, Silence
 from claudeops.domain.alerts.matchers import PLAIN, SERVICE
-from claudeops.domain.calls import Recheck
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import Hold, HoldKind, event_name
 from claudeops.domain.probes.history import BUCKET
