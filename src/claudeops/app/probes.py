@@ -10,16 +10,14 @@ import anyio
 
 from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
 from claudeops.app.node import Node
-from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, root_session, tier_policies
+from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, tier_policies
 from claudeops.clock import Clock
 from claudeops.domain.alerts.register import Done
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import Probe
-from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.cell.cell import Cell
 from claudeops.engine.estate import UnboundRules
-from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
@@ -73,7 +71,7 @@ def looker(
 
 def probe_watch(
     node: Node,
-    failed: Callable[[ChainRequest], Awaitable[Done]] | None = None,
+    failed: Callable[[ChainRequest], Awaitable[Done]],
     others: Callable[[], tuple[Probe, ...]] = tuple,
 ) -> ProbeWatch:
     """Return the watch of a daemon over its probes; ``failed`` decides about their failures.
@@ -85,19 +83,14 @@ def probe_watch(
     def estate() -> Estate:
         return context.estates.latest
 
-    def session(chain: ChainRequest) -> NewSession:
-        new = root_session(settings, node.rules.lowest.number, Trigger.ALERT)
-        return NewSession(
-            tier=new.tier, trigger=new.trigger, model=new.model, harness=new.harness, context=chain.handover
-        )
-
     return ProbeWatch(
         database=node.store.probes,
         look=looker(
             settings, clock=node.clock, log=node.log, cell=context.confinement.cell, looks=node.looks, estate=estate
         ).look,
         reading=replace(probe_reading(settings, estate), others=others),
-        alarm=Alarm(session=session, rules=context.current_rules, announce=node.dispatcher.announce, failed=failed),
+        rules=context.current_rules,
+        failed=failed,
         owner=node.owner,
         clock=node.clock,
         log=node.log,

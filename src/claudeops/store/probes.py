@@ -29,12 +29,11 @@ from claudeops.domain.probes.record import (
 )
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource
-from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
+from claudeops.domain.sessions import Status
 from claudeops.store import queries
 from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
-from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probe_history, probes, service_checks, sessions
 from claudeops.text import clip, json_text
@@ -135,27 +134,6 @@ class Probes:
             clear_held(connection, batch, rules, at=now)
 
         await self._database.write(write)
-
-    async def start_chain(
-        self, names: Sequence[str], incident: str, new: NewSession, *, rules: EscalationRules, now: datetime
-    ) -> Session | Suppressed | None:
-        """Queue one chain because of the failures of some probes, as `Queue.enqueue` does, and note that they are told.
-
-        ``None`` with nothing queued, if all of them belong to an incident already, or to a chain that the same probe
-        has started and that has not ended. So however often this is called, a failure starts one chain.
-        """
-
-        def start(connection: Connection) -> Session | Suppressed | None:
-            starting = [change.probe for change in claim_untold(connection, names, incident, now=now)]
-            if not starting:
-                return None
-            started = queue_chain(connection, new, rules=rules, now=now)
-            if isinstance(started, Session):
-                values = {"session_id": started.id, "chain_at": now}
-                connection.execute(update(probes).where(probes.c.name.in_(starting)).values(values))
-            return started
-
-        return await self._database.write(start)
 
     async def join(self, incidents: Mapping[str, str]) -> None:
         """Note to which incidents, which others began, the failures of some probes belong."""

@@ -17,7 +17,7 @@ from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
 from claudeops.store.store import Store
 from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of
-from support.probing import probe, turned
+from support.probe_values import probe, turned
 from support.store_values import (
     NOW,
     OWNER,

@@ -16,8 +16,8 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Trigger
 from claudeops.store.store import Store
-from support.probing import probe as a_probe
-from support.probing import turned
+from support.probe_values import probe as a_probe
+from support.probe_values import turned
 from support.store_values import (
     OTHER_OWNER,
     OWNER,
@@ -35,6 +35,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, Row
+from support.told import ABOUT, chain_of
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -400,9 +401,9 @@ async def test_a_relapse_before_the_follow_up_escalates_at_once_and_starts_one_c
     third = await claimed(store, at=after(minutes=8), with_rules=FOLLOWED)
     assert third is not None
     await finished(store, third, report(check("web", ServiceStatus.DOWN)))
-    alert = wanted(trigger=Trigger.ALERT)
-    told = await store.probes.start_chain(["web"], "probe:1", alert, rules=FOLLOWED, now=after(minutes=20))
-    assert told is None, "of this failure a chain has known since it took its state"
+    about = replace(ABOUT, escalation=FOLLOWED)
+    later = await store.alerts.probes_failed(["web"], "probe:1", about, chain_of, now=after(minutes=20))
+    assert later.started == [], "of this failure a chain has known since it took its state"
     assert len(database.rows("sessions")) == 2
 
 

@@ -14,7 +14,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session
 from claudeops.store.store import Store
-from support.probing import observed, probe, turned
+from support.probe_values import observed, probe, turned
 from support.store_values import (
     NOW,
     OWNER,

@@ -17,7 +17,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Session
 from claudeops.store.store import Store
 from claudeops.wording.prompt.knowledge import KnownFacts
-from support.probing import observed, probe, standing
+from support.probe_values import observed, probe, standing
 from support.store_values import (
     OWNER,
     RULES,

@@ -11,9 +11,9 @@ from claudeops.domain.probes.history import BUCKET, HOUR, Bucket
 from claudeops.domain.probes.probe import JobRun, Pings, PingVerb, ProbeState, Standing
 from claudeops.domain.probes.record import Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
-from claudeops.domain.sessions import Session, Suppressed, Trigger
+from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
 from claudeops.store.store import Store
-from support.probing import heartbeat, observed, probe, standing, turned
+from support.probe_values import heartbeat, observed, probe, standing, turned
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -31,12 +31,12 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database
+from support.told import ABOUT, chain_of
 
 pytest_plugins = ("support.store_fixtures",)
 
 WEB, DB = probe("web"), probe("db")
 INCIDENT = "probe:1"
-ALERT = wanted(trigger=Trigger.ALERT)
 
 
 async def enrolled(store: Store, *probes_declared: object) -> None:
@@ -49,8 +49,17 @@ async def went_down(store: Store, *names: str, minutes: float = 1) -> None:
     await store.probes.observed(batch, owner=OWNER, rules=RULES, now=at)
 
 
-async def alerted(store: Store, *names: str, minutes: float = 2) -> Session | Suppressed | None:
-    return await store.probes.start_chain(names, INCIDENT, ALERT, rules=RULES, now=after(minutes=minutes))
+async def alerted(store: Store, *names: str, minutes: float = 2, incident: str = INCIDENT) -> Session | None:
+    done = await store.alerts.probes_failed(names, incident, ABOUT, chain_of, now=after(minutes=minutes))
+    return next((session for session, _ in done.started), None)
+
+
+async def came_back(store: Store, *names: str, minutes: float) -> None:
+    at = after(minutes=minutes)
+    batch = [turned(probe(name), ProbeState.UP, at=at) for name in names]
+    await store.probes.observed(batch, owner=OWNER, rules=RULES, now=at)
+    for later in (1, 2):  # an alert is over when a probe has seen its service up for a while
+        await store.alerts.tick(ABOUT, chain_of, now=after(minutes=minutes + later))
 
 
 # --- what is on record ------------------------------------------------------------------------------------
@@ -236,6 +245,7 @@ async def test_while_its_chain_is_under_way_a_probe_starts_no_other(store: Store
     session = await claimed(store, at=after(minutes=5))
     assert session is not None
     await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
+    await came_back(store, "web", minutes=10)
     await went_down(store, "web", minutes=30)
     assert isinstance(await alerted(store, "web", minutes=31), Session)
     assert len(database.rows("sessions")) == 2
@@ -256,9 +266,9 @@ async def test_a_failure_of_which_a_chain_knew_starts_no_other_though_its_row_ha
     database.execute("UPDATE probes SET incident = ''")
     assert await alerted(store, "web", minutes=30) is None
     database.execute("UPDATE probes SET incident = ''")
-    back = after(minutes=1.5)  # the clock has been set back: the chain is of the future
-    started_now = await store.probes.start_chain(["web"], INCIDENT, ALERT, rules=RULES, now=back)
-    assert isinstance(started_now, Session)
+    # The clock has been set back: the chain is of the future.
+    done = await store.alerts.probes_failed(["web"], INCIDENT, ABOUT, chain_of, now=after(minutes=1.5))
+    assert len(done.rulings) == 1
 
 
 async def test_the_chain_of_one_probe_holds_up_no_chain_of_another(store: Store, database: Database) -> None:
@@ -266,7 +276,7 @@ async def test_the_chain_of_one_probe_holds_up_no_chain_of_another(store: Store,
     await went_down(store, "web")
     await alerted(store, "web")
     await went_down(store, "db", minutes=3)
-    second = await alerted(store, "web", "db", minutes=4)
+    second = await alerted(store, "web", "db", minutes=4, incident="probe:2")
     assert isinstance(second, Session)
     assert (await store.probes.kept())["db"].session_id == second.id
     assert len(database.rows("sessions")) == 2
@@ -275,10 +285,13 @@ async def test_the_chain_of_one_probe_holds_up_no_chain_of_another(store: Store,
 async def test_what_the_rules_forbid_is_said_once_and_not_asked_again(store: Store, database: Database) -> None:
     await enrolled(store)
     await went_down(store, "web")
-    high = replace(ALERT, tier=4)
 
-    assert isinstance(await store.probes.start_chain(["web"], INCIDENT, high, rules=RULES, now=NOW), Suppressed)
-    assert await store.probes.start_chain(["web"], INCIDENT, high, rules=RULES, now=NOW) is None
+    def too_high(_: int, context: Handover) -> NewSession:
+        return wanted(4, trigger=Trigger.ALERT, context=context)
+
+    done = await store.alerts.probes_failed(["web"], INCIDENT, ABOUT, too_high, now=NOW)
+    again = await store.alerts.probes_failed(["web"], INCIDENT, ABOUT, too_high, now=NOW)
+    assert [len(each.rulings) for each in (done, again)] == [1, 0]
     assert database.rows("sessions") == []
 
 

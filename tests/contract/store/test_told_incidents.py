@@ -16,7 +16,7 @@ from claudeops.domain.probes.record import Telling, fingerprint_of
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome, Session, Trigger
 from claudeops.store.store import Store
 from support.alerts import alert, over
-from support.probing import observed, probe, turned
+from support.probe_values import observed, probe, turned
 from support.store_values import (
     NOW,
     OWNER,

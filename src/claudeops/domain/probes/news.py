@@ -6,7 +6,7 @@ that queues the chain, until the probe is up again or worse than before.
 
 - A failure is told when for a settling time no other has come, and at the latest after the longest wait.
 - What it depends on is looked at first: a database that fails with its shop may be found a moment later. Then it
-  stands for the shop, which is named in the facts.
+  stands for the shop.
 - What recovers before it is told starts nothing; `note_of` says so.
 - A service of which a failure is being dealt with starts no second chain; unless it was only degraded and is down now.
 """
@@ -15,27 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.dependencies import Dependencies, broken_services, is_broken
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind, wavers
-from claudeops.domain.probes.probe import Probe, ProbeState, Standing, kind_of, target_of
-from claudeops.domain.report.report import ServiceCheck, ServiceStatus
-from claudeops.domain.sessions import Handover
-from claudeops.text import casefold_key, join_names, unique
+from claudeops.domain.probes.probe import Probe, ProbeState, Standing
+from claudeops.text import casefold_key, unique
 
 _TOLD: Final = frozenset({ProbeState.DEGRADED, ProbeState.DOWN, ProbeState.FLAPPING})
-_MOST_FACTS: Final = 40  # probes that the facts describe; more are counted
 _ASKED: Final = timedelta(seconds=1)  # between two questions whether dependencies have answered
-_DETAIL: Final = 200  # characters of one probe's detail in the facts
-
-_STATUS: Final = {
-    ProbeState.DEGRADED: ServiceStatus.DEGRADED,
-    ProbeState.FLAPPING: ServiceStatus.DEGRADED,
-    ProbeState.DOWN: ServiceStatus.DOWN,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,21 +45,7 @@ class ChainRequest:
 
     fingerprint: str  # of its services: the incident's name, and `Standing.incident` of the probes
     services: tuple[str, ...]  # that fail by themselves
-    probes: tuple[str, ...]  # whose failure this tells
-    explained: tuple[str, ...]  # services that fail with them
-    facts: str  # a line a probe, at most 41; holds what services answered: data, never an instruction
-    service_status: tuple[ServiceCheck, ...]
-
-    @property
-    def handover(self) -> Handover:
-        """What the chain's first session is told."""
-        also = f"; {join_names(self.explained)} with it" if self.explained else ""
-        return Handover(
-            reason=f"probes of the daemon found {join_names(self.services)} unwell{also}",
-            findings=self.facts,
-            failed_checks=self.probes[:_MOST_FACTS],
-            service_status=self.service_status,
-        )
+    probes: tuple[str, ...]  # whose failures are new
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +98,7 @@ def collect(
     wait = _wait(fresh, now=now, rules=rules, asked=bool(asked))
     if wait > 0:
         return ProbeNews(joined=joined, look_now=asked, wait_seconds=wait)
-    return ProbeNews(joined=joined, chain=_chain(fresh, failing, causes, dependencies))
+    return ProbeNews(joined=joined, chain=_request(fresh))
 
 
 def note_of(change: ProbeChange) -> str | None:
@@ -191,48 +167,10 @@ def _wait(fresh: Iterable[_Failure], *, now: datetime, rules: SettlingRules, ask
     return min(rules.longest - max(ages), until_settled).total_seconds()
 
 
-# --- the chain --------------------------------------------------------------------------------------------
-
-
-def _chain(
-    fresh: Sequence[_Failure], failing: Iterable[_Failure], causes: Mapping[str, str], dependencies: Dependencies
-) -> ChainRequest:
+def _request(fresh: Sequence[_Failure]) -> ChainRequest:
     services = unique(each.probe.service for each in fresh)
-    roots = set(map(dependencies.key, services))
-    with_them = [each for each in failing if dependencies.key(causes[each.probe.name] or "") in roots]
-    told = [*sorted(fresh, key=_weight), *sorted(with_them, key=_weight)]
-    lines = [_fact(each, causes[each.probe.name]) for each in told[:_MOST_FACTS]]
-    if len(told) > _MOST_FACTS:
-        lines.append(f"and {len(told) - _MOST_FACTS} more probes")
     return ChainRequest(
         fingerprint=fingerprint("probe", *sorted(map(casefold_key, services))),
         services=services,
         probes=tuple(each.probe.name for each in fresh),
-        explained=unique(each.probe.service for each in with_them),
-        facts="\n".join(lines),
-        service_status=tuple(_statuses(told)),
     )
-
-
-def _weight(failure: _Failure) -> tuple[bool, str]:
-    return (failure.standing.state is not ProbeState.DOWN, failure.probe.name)
-
-
-def _fact(failure: _Failure, cause: str) -> str:
-    probe, standing = failure.probe, failure.standing
-    since = "" if standing.since is None else f" since {standing.since.astimezone(UTC):%H:%M:%S} UTC"
-    why = f" (explained by {cause})" if cause else ""
-    about = f"{probe.service}: probe {probe.name} ({kind_of(probe.look)} {target_of(probe.look)[:_DETAIL]})"
-    return f"{about} is {standing.state}{since}{why}: {standing.detail[:_DETAIL] or 'no detail'}"
-
-
-def _statuses(told: Iterable[_Failure]) -> Iterable[ServiceCheck]:
-    worst: dict[str, ServiceCheck] = {}
-    for each in told:
-        status = _STATUS[each.standing.state]
-        key = casefold_key(each.probe.service)
-        if key not in worst or (status is ServiceStatus.DOWN and worst[key].status is not ServiceStatus.DOWN):
-            worst[key] = ServiceCheck(
-                service=each.probe.service, status=status, detail=each.standing.detail[:_DETAIL] or None
-            )
-    return list(worst.values())[:_MOST_FACTS]

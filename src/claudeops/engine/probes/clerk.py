@@ -25,7 +25,6 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
 from claudeops.domain.probes.record import FAILING
-from claudeops.domain.sessions import NewSession, Session, Suppressed
 from claudeops.engine.probes.roster import Roster, Watched
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -52,16 +51,6 @@ async def pause(stirred: anyio.Event, seconds: float) -> None:
         await stirred.wait()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alarm:
-    """How a chain is started because of probes."""
-
-    session: Callable[[ChainRequest], NewSession]
-    rules: Callable[[], EscalationRules]
-    announce: Callable[[], Awaitable[None]]  # to whoever waits for queued sessions
-    failed: Callable[[ChainRequest], Awaitable[Done]] | None = None  # decides about failures as about all alerts
-
-
 @dataclass(kw_only=True, slots=True)
 class Clerk:
     """The one writer of a node's probes."""
@@ -70,7 +59,8 @@ class Clerk:
     database: Probes
     owner: Owner
     clock: Clock
-    alarm: Alarm
+    rules: Callable[[], EscalationRules]
+    failed: Callable[[ChainRequest], Awaitable[Done]]  # decides about failures as about all alerts
     look_now: Callable[[Sequence[str]], None]  # at some probes, by name
     log: Logger
     pause: Pause = pause
@@ -131,7 +121,7 @@ class Clerk:
         for first in range(0, len(behind), _BATCH):
             part = behind[first : first + _BATCH]
             batch = [each.observed() for each in part]
-            now, rules = self.clock.now(), self.alarm.rules()
+            now, rules = self.clock.now(), self.rules()
             await self.database.observed(batch, owner=self.owner, rules=rules, now=now)
             for each, written in zip(part, batch, strict=True):
                 each.written(written.tellings)
@@ -199,27 +189,10 @@ class Clerk:
     async def _start(self, chain: ChainRequest) -> None:
         await self.write_changes()  # the failures, if a look has added one since
         now = self.clock.now()
-        if self.alarm.failed is not None:
-            done = await self.alarm.failed(chain)
-            self._told(chain, now, is_told=any(ruling.decision in HANDLED for ruling in done.rulings))
-            return
-        started = await self.database.start_chain(
-            chain.probes, chain.fingerprint, self.alarm.session(chain), rules=self.alarm.rules(), now=now
-        )
-        self._told(chain, now, is_told=isinstance(started, Session))
-        about = {"services": list(chain.services), "probes": list(chain.probes)}
-        match started:
-            case Session():
-                self.log.warning(LogEvent.PROBES_STARTED_CHAIN, session_id=started.id, **about)
-                await self.alarm.announce()
-            case Suppressed():
-                self.log.warning(LogEvent.SESSION_SUPPRESSED, reason=started.reason.value, **about)
-            case None:
-                pass  # a chain that is under way knows of it
-
-    def _told(self, chain: ChainRequest, now: datetime, *, is_told: bool) -> None:
+        done = await self.failed(chain)
+        is_handled = any(ruling.decision in HANDLED for ruling in done.rulings)
         for name in chain.probes:
             self.roster.joined(name, chain.fingerprint)
             watched = self.roster.watched.get(name)
-            if watched is not None and is_told:
+            if watched is not None and is_handled:
                 watched.chain_at, watched.told = now, watched.standing.state

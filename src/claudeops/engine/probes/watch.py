@@ -20,12 +20,15 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
 from claudeops.clock import Clock
+from claudeops.domain.alerts.register import Done
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.machine import due
+from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
 from claudeops.domain.probes.record import KeptProbe
-from claudeops.engine.probes.clerk import Alarm, Clerk, Pause, pause
+from claudeops.engine.probes.clerk import Clerk, Pause, pause
 from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
 from claudeops.engine.probes.roster import Roster, Watched, spread
 from claudeops.errors import StoreError
@@ -84,7 +87,8 @@ class ProbeWatch:
     database: Probes
     look: Look
     reading: DeclaredReader
-    alarm: Alarm
+    rules: Callable[[], EscalationRules]
+    failed: Callable[[ChainRequest], Awaitable[Done]]  # decides about failures as about all alerts
     owner: Owner
     clock: Clock
     log: Logger
@@ -109,7 +113,8 @@ class ProbeWatch:
             database=self.database,
             owner=self.owner,
             clock=self.clock,
-            alarm=self.alarm,
+            rules=self.rules,
+            failed=self.failed,
             look_now=self.look_now,
             log=self.log,
             pause=self.pause,

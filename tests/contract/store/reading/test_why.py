@@ -29,7 +29,7 @@ from claudeops.domain.why import Reason, ReasonTone, Why, WhyKind
 from claudeops.store.reading.why import reasons
 from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
-from support.probing import probe, turned
+from support.probe_values import probe, turned
 from support.store_values import (
     NOW,
     OWNER,

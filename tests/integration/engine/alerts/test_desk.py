@@ -30,7 +30,7 @@ from claudeops.logs import LogEvent, get_logger
 from claudeops.settings.alerts import load_alerts
 from claudeops.store.store import Store
 from claudeops.text.redact import Redactor
-from support.probing import heartbeat
+from support.probe_values import heartbeat
 from support.replays import StillClock
 from support.store_values import OWNER, RULES, wanted
 from support.stores import Database, opened

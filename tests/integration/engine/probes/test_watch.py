@@ -2,69 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import cast
 
 import anyio
 import pytest
 
+from claudeops.domain.alerts.register import Done
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HttpLook, Observation, PingVerb, Probe, ProbeState, Saw
-from claudeops.domain.probes.record import Stretch
-from claudeops.domain.report.report import ServiceStatus
-from claudeops.domain.sessions import NewSession, Trigger
-from claudeops.engine.probes.clerk import Alarm
-from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from claudeops.domain.probes.record import KeptProbe, Stretch, Telling
+from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.watch import ProbeWatch
+from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
-from support.probing import Journey, Memory, Scripted, heartbeat, probe
-from support.store_values import OTHER_OWNER, OWNER, RULES
+from claudeops.store.alerts.desk import Alerts
+from claudeops.store.store import Store
+from support.probe_values import heartbeat, probe
+from support.store_values import OTHER_OWNER, OWNER, RULES, claimed, ending, report
+from support.stores import Database, Row, opened
+from support.told import ABOUT, chain_of
 from support.waiting import PATIENCE_SECONDS
-
-
-@dataclass(kw_only=True)
-class Told(DeclaredReader):
-    """What a test declares."""
-
-    declared: DeclaredNow | None = None
-
-    async def changed(self) -> DeclaredNow | None:
-        declared, self.declared = self.declared, None
-        return declared
+from support.watching import CountedStore, DeclaredByTest, Journey, Scripted
 
 
 @dataclass
 class Node:
     """A daemon's watch, its services and its database."""
 
+    database: Database
+    store: Store
     clock: Journey = field(default_factory=Journey)
-    memory: Memory = field(default_factory=Memory)
-    announced: int = 0
+    probes: CountedStore = field(init=False)
+    alerts: Alerts = field(init=False)
     looker: Scripted = field(init=False)
-    reading: Told = field(default_factory=Told)
+    reading: DeclaredByTest = field(default_factory=DeclaredByTest)
     first: DeclaredNow = field(default_factory=DeclaredNow)  # beside the probes that a watch begins with
+    requests: list[ChainRequest] = field(default_factory=list)
+    dies_before_chain: bool = False
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.clock)
+        self.probes = CountedStore(self.store.probes, self.clock)
+        self.alerts = cast("Alerts", CountedStore(self.store.alerts, self.clock))
 
     @asynccontextmanager
     async def watching(self, *probes: Probe, **changes: object) -> AsyncIterator[ProbeWatch]:
         """Run a watch for the length of a block."""
-
-        async def announce() -> None:
-            self.announced += 1
-
-        def session(chain: ChainRequest) -> NewSession:
-            return NewSession(tier=1, trigger=Trigger.ALERT, model="haiku", context=chain.handover)
-
         self.reading.declared = replace(self.first, probes=(*self.first.probes, *probes))
         values: dict[str, object] = {
-            "database": self.memory,
+            "database": self.probes,
             "look": self.looker.look,
             "reading": self.reading,
-            "alarm": Alarm(session=session, rules=lambda: RULES, announce=announce),
+            "rules": lambda: RULES,
+            "failed": self._failed,
             "owner": OWNER,
             "clock": self.clock,
             "log": get_logger(),
@@ -74,11 +68,52 @@ class Node:
         watch = ProbeWatch(**values)  # type: ignore[arg-type]
         async with anyio.create_task_group() as tasks:
             await tasks.start(watch.run)
+            tasks.start_soon(self._keep_ticking)
             yield watch
             tasks.cancel_scope.cancel()
 
-    def state(self, name: str) -> ProbeState:
-        return self.memory.rows[name].standing.state
+    async def _failed(self, chain: ChainRequest) -> Done:
+        if self.dies_before_chain:
+            await anyio.sleep_forever()
+        if self.probes.is_away:
+            raise DatabaseUnavailableError("the database is locked")
+        self.requests.append(chain)
+        now = self.clock.now()
+        return await self.alerts.probes_failed(chain.probes, chain.fingerprint, ABOUT, chain_of, now=now)
+
+    async def _keep_ticking(self) -> None:
+        """Have the alerts of what is up again be over, as the daemon's own worker does more often."""
+        while True:
+            await self.clock.sleep(30.0)
+            if not self.probes.is_away:
+                await self.alerts.tick(ABOUT, chain_of, now=self.clock.now())
+
+    async def ping(self, name: str) -> None:
+        assert await self.store.probes.ping(name, PingVerb.SUCCESS, at=self.clock.now())
+
+    async def end_chains(self) -> None:
+        """Have every chain end."""
+        while (session := await claimed(self.store, at=self.clock.now())) is not None:
+            await self.store.queue.finish(ending(session, report(), ended_at=self.clock.now()), rules=RULES)
+
+    async def kept(self, name: str) -> KeptProbe:
+        return (await self.store.probes.kept())[name]
+
+    async def state(self, name: str) -> ProbeState:
+        return (await self.kept(name)).standing.state
+
+    def chains(self) -> list[Row]:
+        return self.database.rows("sessions")
+
+    def tellings(self) -> list[Telling]:
+        """Return what was written of changes, oldest first."""
+        return [told for batch, *_ in self.probes.given("observed") for each in batch for told in each.tellings]
+
+    def messages(self) -> list[str]:
+        return [event.message for told in self.tellings() for event in (*told.events, *told.notes)]
+
+    def stretches(self) -> list[Stretch]:
+        return [stretch for (part,) in self.probes.given("add_history") for stretch in part]
 
     def looked(self, name: str) -> list[float]:
         """Return when a probe was looked at, in seconds after the first one."""
@@ -86,9 +121,12 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Node:
-    return Node()
+async def node(sqlite: Database) -> AsyncIterator[Node]:
+    async with opened(sqlite) as store:
+        yield Node(sqlite, store)
 
+
+pytest_plugins = ("support.store_fixtures",)
 
 QUICK = probe("web", interval=30.0, retry_interval=5.0, failures=2, successes=2)
 
@@ -108,7 +146,7 @@ async def test_after_a_failure_it_is_looked_at_sooner_until_it_is_settled(node: 
         node.looker.down = {"web"}
         await node.clock.travel(70)
     assert node.looked("web") == [0.0, 30.0, 60.0, 65.0, 95.0]
-    assert node.state("web") is ProbeState.DOWN
+    assert await node.state("web") is ProbeState.DOWN
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.long)])
@@ -157,9 +195,9 @@ async def test_looks_that_change_nothing_are_written_together_every_few_seconds(
     probes = [probe(f"web-{number}") for number in range(200)]
     async with node.watching(*probes):
         await node.clock.travel(60)  # all of them are known to be up
-        before = node.memory.transactions
+        before = len(node.probes.given("observed"))
         await node.clock.travel(60)
-        assert node.memory.transactions - before <= 13
+        assert len(node.probes.given("observed")) - before <= 13
 
 
 async def test_a_change_is_written_at_once(node: Node) -> None:
@@ -167,42 +205,42 @@ async def test_a_change_is_written_at_once(node: Node) -> None:
         await node.clock.travel(31)
         node.looker.down = {"web"}
         await node.clock.travel(34.1)  # the second failure comes 65 s after the start
-        assert node.state("web") is ProbeState.DOWN
-        assert node.memory.messages == ["web is down, by its probe web: connection refused"]
+        assert await node.state("web") is ProbeState.DOWN
+        assert node.messages() == ["web is down, by its probe web: connection refused"]
 
 
 async def test_what_was_seen_last_is_on_record_after_an_orderly_stop(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(30.5)
-    assert node.memory.rows["web"].standing.last_checked_at == node.clock.at - timedelta(seconds=0.5)
-    assert [each.bucket.checks for each in node.memory.stretches] == [2]
+    assert (await node.kept("web")).standing.last_checked_at == node.clock.at - timedelta(seconds=0.5)
+    assert [each.bucket.checks for each in node.stretches()] == [2]
 
 
 async def test_history_is_written_when_a_stretch_is_over(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(299)
-        assert node.memory.stretches == []
+        assert node.stretches() == []
         await node.clock.travel(10)
-        (first,) = node.memory.stretches
+        (first,) = node.stretches()
         assert (first.probe, first.bucket.checks, first.bucket.failures) == ("web", 10, 0)
 
 
 async def test_a_database_that_is_away_costs_no_change_and_no_order(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(31)
-        node.memory.away = True
+        node.probes.is_away = True
         node.looker.down = {"web"}
         await node.clock.travel(60)
         node.looker.down = set()
         await node.clock.travel(60)
-        assert len(node.memory.tellings) == 1  # that it is up at all
-        node.memory.away = False
+        assert len(node.tellings()) == 1  # that it is up at all
+        node.probes.is_away = False
         await node.clock.travel(10)
-    _, first, second = node.memory.tellings
+    _, first, second = node.tellings()
     assert first.at < second.at
     assert "web is down" in first.events[0].message
     assert second.events == ()
-    assert node.memory.chains == []  # it was over before anybody could be told
+    assert node.chains() == []  # it was over before anybody could be told
 
 
 async def test_a_database_that_is_away_for_hours_costs_a_bounded_memory(node: Node) -> None:
@@ -214,7 +252,7 @@ async def test_a_database_that_is_away_for_hours_costs_a_bounded_memory(node: No
 
     node.looker.saw = saw
     async with node.watching(replace(QUICK, failures=1, successes=1, interval=5.0, timeout=5.0)) as watch:
-        node.memory.away = True
+        node.probes.is_away = True
         await node.clock.travel(1800)
         (watched,) = watch.roster
         assert len(watched.tellings) <= 20
@@ -228,13 +266,10 @@ async def test_a_failure_starts_a_chain_with_the_facts_as_data(node: Node) -> No
         await node.clock.travel(31)
         node.looker.down = {"web"}
         await node.clock.travel(34.1 + 3)
-        ((names, new),) = node.memory.chains
-    assert names == ("web",)
-    assert (new.trigger, new.tier, new.prompt_text) == (Trigger.ALERT, 1, None)
-    assert new.context is not None
-    assert "connection refused" in new.context.findings
-    assert [(each.service, each.status) for each in new.context.service_status] == [("web", ServiceStatus.DOWN)]
-    assert node.announced == 1
+        (chain,) = node.chains()
+    assert [request.probes for request in node.requests] == [("web",)]
+    assert (chain["trigger"], chain["tier"], chain["prompt_text"]) == ("alert", 1, None)
+    assert "connection refused" in str(chain["context"])
 
 
 async def test_what_fails_together_is_one_chain(node: Node) -> None:
@@ -243,8 +278,8 @@ async def test_what_fails_together_is_one_chain(node: Node) -> None:
         await node.clock.travel(31)
         node.looker.down = set(names)
         await node.clock.travel(60)
-        ((told, _),) = node.memory.chains
-    assert set(told) == set(names)
+        assert len(node.chains()) == 1
+    assert [set(request.probes) for request in node.requests] == [set(names)]
 
 
 async def test_what_recovers_by_itself_in_time_starts_nothing_and_leaves_a_note(node: Node) -> None:
@@ -252,19 +287,19 @@ async def test_what_recovers_by_itself_in_time_starts_nothing_and_leaves_a_note(
         await node.clock.travel(31)
         node.looker.down = {"web"}
         await node.clock.travel(34.1)  # down after 65 s
-        assert node.state("web") is ProbeState.DOWN
+        assert await node.state("web") is ProbeState.DOWN
         node.looker.down = set()
         await node.clock.travel(60)
-    assert node.memory.chains == []
-    assert "recovered by itself; no session was started" in node.memory.messages[-1]
+    assert node.chains() == []
+    assert "recovered by itself; no session was started" in node.messages()[-1]
 
 
 async def test_a_probe_that_starts_no_chain_starts_none(node: Node) -> None:
     async with node.watching(replace(QUICK, starts_chain=False)):
         node.looker.down = {"web"}
         await node.clock.travel(120)
-    assert node.state("web") is ProbeState.DOWN
-    assert node.memory.chains == []
+    assert await node.state("web") is ProbeState.DOWN
+    assert node.chains() == []
 
 
 async def test_a_flapping_probe_starts_one_chain(node: Node) -> None:
@@ -272,11 +307,11 @@ async def test_a_flapping_probe_starts_one_chain(node: Node) -> None:
         for _ in range(60):
             node.looker.down = {"web"}
             await node.clock.travel(30)
-            node.memory.running.clear()  # its chain has ended meanwhile, each time
+            await node.end_chains()  # its chain has ended meanwhile, each time
             node.looker.down = set()
             await node.clock.travel(30)
-    assert len(node.memory.chains) == 1
-    assert any("is flapping" in message for message in node.memory.messages)
+    assert len(node.chains()) == 1
+    assert any("is flapping" in message for message in node.messages())
 
 
 async def test_a_service_that_fails_again_later_starts_another_chain(node: Node) -> None:
@@ -284,67 +319,61 @@ async def test_a_service_that_fails_again_later_starts_another_chain(node: Node)
         for _ in range(2):
             node.looker.down = {"web"}
             await node.clock.travel(120)
-            node.memory.running.clear()
+            await node.end_chains()
             node.looker.down = set()
             await node.clock.travel(3600)
-    assert len(node.memory.chains) == 2
+    assert len(node.chains()) == 2
 
 
 async def test_a_service_that_fails_again_soon_and_stays_down_is_told_after_a_while(node: Node) -> None:
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(60)
-        node.memory.running.clear()
+        await node.end_chains()
         node.looker.down = set()
         await node.clock.travel(60)
         node.looker.down = {"web"}
         await node.clock.travel(120)
-        assert len(node.memory.chains) == 1
+        assert len(node.chains()) == 1
         await node.clock.travel(15 * 60)
-        assert len(node.memory.chains) == 2
+        assert len(node.chains()) == 2
 
 
 async def test_a_daemon_that_dies_before_its_chain_leaves_it_to_the_next(node: Node) -> None:
-    node.memory.dies_before_chain = True
+    node.dies_before_chain = True
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(60)
-        assert node.state("web") is ProbeState.DOWN
-    node.memory.dies_before_chain = False
+        assert await node.state("web") is ProbeState.DOWN
+    node.dies_before_chain = False
 
     async with node.watching(QUICK, owner=OTHER_OWNER):
         await node.clock.travel(1)
-        assert len(node.memory.chains) == 1
+        assert len(node.chains()) == 1
         await node.clock.travel(600)
     async with node.watching(QUICK):
         await node.clock.travel(600)
-    assert len(node.memory.chains) == 1
+    assert len(node.chains()) == 1
 
 
 async def test_a_database_that_is_away_when_the_chain_is_due_gets_it_once(node: Node) -> None:
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(6)
-        assert node.state("web") is ProbeState.DOWN
-        node.memory.away = True
+        assert await node.state("web") is ProbeState.DOWN
+        node.probes.is_away = True
         await node.clock.travel(30)
-        node.memory.away = False
+        node.probes.is_away = False
         await node.clock.travel(30)
-    assert len(node.memory.chains) == 1
+    assert len(node.chains()) == 1
 
 
 async def test_a_stop_in_the_middle_of_a_write_of_history_counts_nothing_twice(node: Node) -> None:
-    class Slow(Memory):
-        async def add_history(self, stretches: Sequence[Stretch]) -> None:
-            await super().add_history(stretches)
-            if len(self.stretches) == 1:
-                await anyio.sleep_forever()  # it is committed, and who has written it is not told yet
-
-    node.memory = Slow()
+    node.probes.never_returns = "add_history"  # it is committed, and who has written it does not know yet
     async with node.watching(QUICK):
         await node.clock.travel(310)
-        assert len(node.memory.stretches) == 1
-    assert [each.bucket.checks for each in node.memory.stretches] == [10, 1]
+        assert len(node.stretches()) == 1
+    assert [each.bucket.checks for each in node.stretches()] == [10, 1]
 
 
 # --- heartbeats -------------------------------------------------------------------------------------------
@@ -354,70 +383,70 @@ async def test_a_heartbeat_that_falls_silent_is_down_and_its_next_ping_brings_it
     beat = heartbeat("backup", every=60.0, failures=1, successes=1)
     async with node.watching(beat):
         for _ in range(3):
-            await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
+            await node.ping("backup")
             await node.clock.travel(60)
-        assert node.state("backup") is ProbeState.UP
+        assert await node.state("backup") is ProbeState.UP
         await node.clock.travel(60)
-        assert node.state("backup") is ProbeState.DOWN
-        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
+        assert await node.state("backup") is ProbeState.DOWN
+        await node.ping("backup")
         await node.clock.travel(2)
-        assert node.state("backup") is ProbeState.UP
+        assert await node.state("backup") is ProbeState.UP
     assert node.looker.looks == []
 
 
 async def test_what_could_not_be_heard_is_no_silence(node: Node) -> None:
     beat = heartbeat("backup", every=60.0, failures=1, successes=1)
     async with node.watching(beat):
-        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
+        await node.ping("backup")
         await node.clock.travel(10)
-        node.memory.away = True
+        node.probes.is_away = True
         await node.clock.travel(600)
-        node.memory.away = False
+        node.probes.is_away = False
         await node.clock.travel(7)
-        assert node.state("backup") is ProbeState.UP
+        assert await node.state("backup") is ProbeState.UP
         await node.clock.travel(100)
-        assert node.state("backup") is ProbeState.DOWN
+        assert await node.state("backup") is ProbeState.DOWN
 
 
 async def test_a_restart_makes_no_silent_heartbeat_well(node: Node) -> None:
     beat = heartbeat("backup", every=60.0, interval=5.0, timeout=5.0, failures=1, successes=1)
     async with node.watching(beat):
-        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
+        await node.ping("backup")
         await node.clock.travel(120)
-        assert node.state("backup") is ProbeState.DOWN
-    told = len(node.memory.tellings)
+        assert await node.state("backup") is ProbeState.DOWN
+    told = len(node.tellings())
     async with node.watching(beat):
         await node.clock.travel(300)
-        assert node.state("backup") is ProbeState.DOWN
-    assert (len(node.memory.tellings), len(node.memory.chains)) == (told, 1)
+        assert await node.state("backup") is ProbeState.DOWN
+    assert (len(node.tellings()), len(node.chains())) == (told, 1)
 
 
 async def test_an_hour_without_a_daemon_is_nobodys_silence(node: Node) -> None:
     beat = heartbeat("backup", every=600.0, interval=5.0, timeout=5.0, failures=1, successes=1)
     async with node.watching(beat):
-        await node.memory.ping("backup", PingVerb.SUCCESS, at=node.clock.now())
+        await node.ping("backup")
         await node.clock.travel(120)
     await node.clock.travel(3600)
     async with node.watching(beat):
         await node.clock.travel(600)
-        assert node.state("backup") is ProbeState.UP
+        assert await node.state("backup") is ProbeState.UP
         await node.clock.travel(30)
-        assert node.state("backup") is ProbeState.DOWN
+        assert await node.state("backup") is ProbeState.DOWN
 
 
 async def test_an_hour_without_a_daemon_makes_nothing_down_and_shows_nothing_up(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(1200)
-    began = node.memory.rows["web"].healthy_since
+    began = (await node.kept("web")).healthy_since
     await node.clock.travel(3600)
     async with node.watching(QUICK):
         await node.clock.travel(60)
-    kept = node.memory.rows["web"]
+    kept = await node.kept("web")
     assert kept.standing.state is ProbeState.UP
     assert began is not None
     assert kept.healthy_since is not None
     assert kept.healthy_since > began + timedelta(hours=1)
-    assert len(node.memory.tellings) == 1
+    assert len(node.tellings()) == 1
 
 
 # --- what is declared -------------------------------------------------------------------------------------
@@ -428,7 +457,7 @@ async def test_a_new_declaration_is_watched_and_what_is_gone_is_not(node: Node) 
         await node.clock.travel(31)
         node.reading.declared = DeclaredNow(probes=(QUICK, probe("new")))
         await node.clock.travel(60)
-        assert set(node.memory.rows) == {"web", "new"}
+        assert set(await node.store.probes.kept()) == {"web", "new"}
         assert len(node.looked("new")) == 2
         assert max(node.looked("old")) < 40
     assert node.looked("web") == [0.0, 30.0, 60.0, 90.0]
@@ -450,7 +479,7 @@ async def test_what_manifests_declare_stays_on_record_until_they_can_be_read(nod
     async with node.watching(QUICK, of_manifest):
         node.looker.down = {"shop"}
         await node.clock.travel(60)
-    node.memory.running.clear()
+    await node.end_chains()
     node.first = DeclaredNow(is_whole=False)
     async with node.watching(QUICK, probe("new")) as watch:
         await node.clock.travel(60)
@@ -458,7 +487,7 @@ async def test_what_manifests_declare_stays_on_record_until_they_can_be_read(nod
         node.reading.declared = DeclaredNow(probes=(QUICK, probe("new"), of_manifest))
         await node.clock.travel(60)
         assert [each.probe.name for each in watch.roster] == ["web", "new", "shop"]
-    assert len(node.memory.chains) == 1
+    assert len(node.chains()) == 1
 
 
 async def test_a_wrong_edit_is_told_and_the_last_good_one_serves(node: Node) -> None:
@@ -467,9 +496,9 @@ async def test_a_wrong_edit_is_told_and_the_last_good_one_serves(node: Node) -> 
         for fault in ("line 3: no such kind", "line 3: no such kind", ""):
             node.reading.declared = DeclaredNow(probes=(QUICK,), fault=fault)
             await node.clock.travel(5)
-    told = [over for message, over in node.memory.noted]
-    assert told == [True, False, True]
-    assert "line 3: no such kind" in node.memory.noted[1][0]
+    noted = [(event.message, named["over"]) for name, (event, *_), named in node.probes.calls if name == "note"]
+    assert [over for _, over in noted] == [True, False, True]
+    assert "line 3: no such kind" in noted[1][0]
 
 
 # --- what its log says ------------------------------------------------------------------------------------

@@ -6,39 +6,40 @@ is what the probes see; the sessions' part is played by the test, which ends eac
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 import pytest
 
 from claudeops.app.wiring import plans
 from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.alerts.register import Done
 from claudeops.domain.probes.news import SETTLING, ChainRequest
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import Saved
 from claudeops.domain.sessions import NewSession, Session, Trigger
-from claudeops.engine.probes.clerk import Alarm
-from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.engine.schedules.keeper import ScheduleKeeper
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.logs import get_logger
 from claudeops.settings import Settings
+from claudeops.store.alerts.desk import Alerts
 from claudeops.store.probes import Probes
 from claudeops.store.store import Store
-from support.probing import Journey, Scripted, probe
+from support.probe_values import probe
 from support.settings_world import make_world
 from support.store_values import OWNER, RULES, check, claimed, ending, report
 from support.stores import Database, opened
+from support.told import ABOUT, chain_of
 from support.waiting import PATIENCE_SECONDS, until
+from support.watching import CountedStore, DeclaredByTest, Journey, Scripted
 
 pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)
@@ -49,72 +50,8 @@ SERVICES: Final = ("web", "db", "mail")
 PROBES: Final = tuple(probe(name, interval=120.0) for name in SERVICES)
 """Down after three failures, 5 s apart. A look every two minutes, since each is a transaction that reaches the disk."""
 RULES_OF_ESTATE: Final = replace(RULES, expected=SERVICES)
+ABOUT_ESTATE: Final = replace(ABOUT, escalation=RULES_OF_ESTATE)
 COST_USD: Final = 0.05
-
-
-@dataclass
-class Day(Journey):
-    """Time that stands until the test moves it on, and not before the database has answered everybody."""
-
-    at: datetime = BEGIN
-    asked: int = 0  # calls of the database that have not been answered
-    answered: anyio.Event = field(default_factory=anyio.Event)  # one of them has been since
-
-    async def pause(self, stirred: anyio.Event, seconds: float) -> None:
-        heapq.heappush(self._sleepers, (self.passed + max(0.0, seconds), next(self._count), stirred))
-        await stirred.wait()
-
-    async def travel(self, seconds: float) -> None:
-        goal = self.passed + seconds
-        await self.settle()
-        while self._sleepers and self._sleepers[0][0] <= goal:
-            due, _, woken = heapq.heappop(self._sleepers)
-            if not woken.is_set():
-                self._move(due)
-                woken.set()
-                await self.settle()
-        self._move(goal)
-        await self.settle()
-
-    async def settle(self) -> None:
-        ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
-        while ready or self.asked:
-            if ready:
-                await asyncio.sleep(0)
-            else:
-                await self.answered.wait()
-
-
-class Counted:
-    """A port of which the day knows whether everybody has been answered."""
-
-    def __init__(self, port: object, day: Day) -> None:
-        self._port, self._day = port, day
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
-        asked = getattr(self._port, name)
-
-        async def ask(*given: Any, **named: Any) -> object:
-            self._day.asked += 1
-            try:
-                return await asked(*given, **named)
-            finally:
-                self._day.asked -= 1
-                self._day.answered.set()
-                self._day.answered = anyio.Event()
-
-        return ask
-
-
-@dataclass(kw_only=True)
-class Once(DeclaredReader):
-    """What is declared, which never changes."""
-
-    declared: DeclaredNow | None = None
-
-    async def changed(self) -> DeclaredNow | None:
-        declared, self.declared = self.declared, None
-        return declared
 
 
 @dataclass
@@ -125,18 +62,21 @@ class Node:
     store: Store
     database: Database
     tier0: Tier0
-    day: Day = field(default_factory=Day)
+    day: Journey = field(default_factory=lambda: Journey(at=BEGIN))
+    alerts: Alerts = field(init=False)
     looker: Scripted = field(init=False)
     watch: ProbeWatch = field(init=False)
     keeper: ScheduleKeeper = field(init=False)
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.day)
+        self.alerts = cast("Alerts", CountedStore(self.store.alerts, self.day))
         self.watch = ProbeWatch(
-            database=cast("Probes", Counted(self.store.probes, self.day)),
+            database=cast("Probes", CountedStore(self.store.probes, self.day)),
             look=self.looker.look,
-            reading=Once(declared=DeclaredNow(probes=PROBES)),
-            alarm=Alarm(session=_alert, rules=lambda: RULES_OF_ESTATE, announce=LocalDispatcher().announce),
+            reading=DeclaredByTest(declared=DeclaredNow(probes=PROBES)),
+            rules=lambda: RULES_OF_ESTATE,
+            failed=self._failed,
             owner=OWNER,
             clock=self.day,
             log=get_logger(),
@@ -159,6 +99,11 @@ class Node:
                 rules=lambda: RULES_OF_ESTATE,
             ),
             watch_seconds=0.02,
+        )
+
+    async def _failed(self, chain: ChainRequest) -> Done:
+        return await self.alerts.probes_failed(
+            chain.probes, chain.fingerprint, ABOUT_ESTATE, chain_of, now=self.day.now()
         )
 
     @asynccontextmanager
@@ -210,10 +155,6 @@ class Account:
     looked_at: datetime  # that somebody first looked at the dead service
     down_at: datetime
     alert_at: datetime  # that the session was queued
-
-
-def _alert(chain: ChainRequest) -> NewSession:
-    return NewSession(tier=1, trigger=Trigger.ALERT, model="haiku", context=chain.handover)
 
 
 async def a_day(database: Database, root: Path, tier0: Tier0) -> Account:

@@ -11,7 +11,6 @@ from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, 
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.news import SETTLING, ChainRequest, ProbeNews, collect, note_of
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
-from claudeops.domain.report.report import ServiceStatus
 from support.probes import NOON, after, looked, probe, seconds, standing
 
 SHOP, DB = probe("shop"), probe("db")
@@ -174,9 +173,7 @@ def test_another_service_is_another_incident() -> None:
 def test_the_database_stands_for_the_shop() -> None:
     told = chain(news((SHOP, down(0)), (DB, down(1)), at=9, dependencies=NEEDS_DB))
 
-    assert (told.services, told.probes, told.explained) == (("db",), ("db",), ("shop",))
-    assert "explained by db" in told.facts
-    assert [each.service for each in told.service_status] == ["db", "shop"]
+    assert (told.services, told.probes) == (("db",), ("db",))
 
 
 def test_the_database_is_asked_before_the_shop_is_told() -> None:
@@ -209,30 +206,6 @@ def test_what_is_still_down_when_the_database_is_back_is_told() -> None:
     assert news((DB, standing()), (SHOP, explained), at=200, dependencies=NEEDS_DB).chain is None
     found = news((DB, standing(since=NOON + seconds(290))), (SHOP, left), at=400, dependencies=NEEDS_DB)
     assert chain(found).services == ("shop",)
-
-
-# --- what a chain is told -----------------------------------------------------------------------------
-
-
-def test_the_facts_name_what_was_looked_at_and_what_was_seen() -> None:
-    told = chain(news((SHOP, down(0, detail="connection refused")), at=9))
-
-    expected = "shop: probe shop (tcp shop:80) is down since 12:00:00 UTC: connection refused"
-    assert told.facts == expected
-    assert told.handover.reason == "probes of the daemon found shop unwell"
-    assert told.handover.findings == expected
-    assert [(each.service, each.status) for each in told.handover.service_status] == [("shop", ServiceStatus.DOWN)]
-
-
-def test_the_facts_of_a_whole_estate_are_bounded() -> None:
-    pairs = [(probe(f"s{count}"), down(0, detail="x" * 500)) for count in range(1000)]
-    told = chain(news(*pairs, at=30))
-
-    assert len(told.probes) == 1000
-    assert told.facts.count("\n") == 40
-    assert told.facts.endswith("and 960 more probes")
-    assert len(told.facts) < 20_000
-    assert len(told.service_status) == 40
 
 
 def test_the_same_services_have_the_same_fingerprint_in_any_order() -> None:
