@@ -41,7 +41,7 @@ async def _write_down(file: Path) -> None:
     while True:
         (watch,) = watches
         late = watch.lateness
-        states = [each.standing.state.value for each in watch.roster]
+        states = [each.standing.state.value for each in watch.watched]
         line = {
             "looks": len(late.latest),
             "p99": late.quantile(0.99),

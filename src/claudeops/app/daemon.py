@@ -62,7 +62,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     running = RunningSessions()
     rules = alerts_file(node)
     node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
-    desk = alert_desk(node, rules, dependencies=lambda: watch.roster.dependencies)
+    desk = alert_desk(node, rules, dependencies=lambda: watch.watched.dependencies)
     watch = probe_watch(node, desk.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)
     keeper = schedule_keeper(node, tier0)
@@ -294,8 +294,8 @@ def probe_gate(node: Node, watch: ProbeWatch) -> ProbeGate:
         mode=Tier0(node.settings.ladder.tier0),
         max_age_seconds=node.settings.ladder.tier0_max_age_seconds,
         schedules=node.store.schedules,
-        probes=lambda: tuple(watched.probe for watched in watch.roster),
-        standings=lambda: watch.roster.standings,
+        probes=lambda: tuple(watched.probe for watched in watch.watched),
+        standings=lambda: watch.watched.standings,
         rules=node.context.current_rules,
         redact=node.context.redactor.text,
     )

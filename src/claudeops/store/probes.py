@@ -333,7 +333,7 @@ def _standing(standing: Standing) -> dict[str, object]:
 
 
 def _row(each: Observed, owner: Owner, before: Standing | None) -> dict[str, object]:
-    """Return a probe's row; a chain that was queued for its failure stays known though its clerk was not told of it."""
+    """Return a probe's row; a chain queued for its failure stays known, though its writer may not know of it."""
     standing = each.standing
     if _is_untold(standing) and before is not None and before.since == standing.since:
         standing = replace(standing, incident=before.incident)

@@ -2,7 +2,7 @@
 
 A heap holds the due times, by the clock that never goes back. Looks run beside each other, as many at a time as there
 are slots; one that comes late is counted. A probe keeps its phase: looks that took long do not push the next ones back.
-What a look makes of a probe is the roster's business, what is written the clerk's.
+`WatchedProbes` decides what a look makes of a probe, `ProbeWriter` writes it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from claudeops.domain.probes.machine import due
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
 from claudeops.domain.probes.record import KeptProbe
-from claudeops.engine.probes.clerk import Clerk, Pause, pause
 from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
-from claudeops.engine.probes.roster import Roster, Watched, spread
+from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes, spread
+from claudeops.engine.probes.writer import Pause, ProbeWriter, pause
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
@@ -94,9 +94,9 @@ class ProbeWatch:
     log: Logger
     pause: Pause = pause
     at_once: int = AT_ONCE
-    roster: Roster = field(default_factory=Roster)
+    watched: WatchedProbes = field(default_factory=WatchedProbes)
     lateness: Lateness = field(default_factory=Lateness)
-    _clerk: Clerk = field(init=False)
+    _writer: ProbeWriter = field(init=False)
     _heap: list[tuple[float, int, str]] = field(default_factory=list)
     _count: itertools.count[int] = field(default_factory=itertools.count)
     _under_way: int = 0
@@ -108,8 +108,8 @@ class ProbeWatch:
     _fault: str | None = None  # in what is declared, as it was last told; None: an earlier daemon may have told one
 
     def __post_init__(self) -> None:
-        self._clerk = Clerk(
-            roster=self.roster,
+        self._writer = ProbeWriter(
+            watched=self.watched,
             database=self.database,
             owner=self.owner,
             clock=self.clock,
@@ -126,7 +126,7 @@ class ProbeWatch:
         await self._reload_once()
         task_status.started()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._clerk.run)
+            tasks.start_soon(self._writer.run)
             tasks.start_soon(self._keep_declared)
             tasks.start_soon(self._listen)
             tasks.start_soon(self._tell_late)
@@ -135,7 +135,7 @@ class ProbeWatch:
     def look_now(self, names: Sequence[str]) -> None:
         """Look at some probes at once, instead of when they are due."""
         for name in names:
-            watched = self.roster.watched.get(name)
+            watched = self.watched.by_name.get(name)
             if watched is not None and not watched.looking:
                 self._plan(watched, self.clock.monotonic())
 
@@ -147,7 +147,7 @@ class ProbeWatch:
             now = self.clock.monotonic()
             while self._heap and self._under_way < self.at_once and self._heap[0][0] <= now:
                 due_at, _, name = heapq.heappop(self._heap)
-                watched = self.roster.watched.get(name)
+                watched = self.watched.by_name.get(name)
                 if watched is not None and watched.due == due_at and not watched.looking:
                     self.lateness.add(now - due_at)
                     watched.looking = True
@@ -156,34 +156,34 @@ class ProbeWatch:
             full = self._under_way >= self.at_once or not self._heap
             await self.pause(self._stirred, RELOAD_SECONDS if full else max(0.0, self._heap[0][0] - now))
 
-    def _plan(self, watched: Watched, due_at: float) -> None:
+    def _plan(self, watched: WatchedProbe, due_at: float) -> None:
         watched.due = due_at
         is_first = not self._heap or due_at < self._heap[0][0]
         heapq.heappush(self._heap, (due_at, next(self._count), watched.probe.name))
         if is_first or self._under_way >= self.at_once - 1:
             self._stirred.set()
 
-    async def _look(self, watched: Watched) -> None:
+    async def _look(self, watched: WatchedProbe) -> None:
         name = watched.probe.name
         try:
             observation = await self._observed(watched)
         finally:
             watched.looking = False
             self._under_way -= 1
-        if self.roster.watched.get(name) is not watched:
+        if self.watched.by_name.get(name) is not watched:
             self._stirred.set()  # it is no longer declared, and its slot may be waited for
             return
         before = watched.standing.state
-        wait = self.roster.seen(watched, observation)
+        wait = self.watched.seen(watched, observation)
         now = self.clock.monotonic()
         kept = watched.due + wait  # its phase
         self._plan(watched, kept if wait >= watched.probe.interval and kept > now else now + wait)
         if watched.tellings:
             after = watched.standing.state
             self.log.info(LogEvent.PROBE_CHANGED, probe=name, service=watched.probe.service, before=before, after=after)
-            self._clerk.stir()
+            self._writer.stir()
 
-    async def _observed(self, watched: Watched) -> Observation:
+    async def _observed(self, watched: WatchedProbe) -> Observation:
         probe = watched.probe
         if isinstance(probe.look, HeartbeatLook):
             return due(
@@ -248,10 +248,10 @@ class ProbeWatch:
             looked = [each.standing.last_checked_at for each in kept.values()]
             self._deaf_since = max((at for at in looked if at is not None and at <= now), default=None)
             self._heard_at = now
-        new = self.roster.enrol(probes, kept, declared.dependencies)
+        new = self.watched.enrol(probes, kept, declared.dependencies)
         for number, watched in enumerate(new):
             self._plan(watched, self.clock.monotonic() + spread(len(new), number, watched.probe.interval))
-        self._clerk.stir()  # a failure on record may have no chain yet
+        self._writer.stir()  # a failure on record may have no chain yet
         self.log.info(LogEvent.PROBES_WATCHED, probes=len(probes), new=len(new))
 
     async def _kept(self, declared: DeclaredNow, now: datetime) -> Mapping[str, KeptProbe]:
@@ -277,7 +277,7 @@ class ProbeWatch:
                 # By the clock as it is set now, nobody can have been heard in the time that it leapt over.
                 self._deaf_since = self._listening_since - timedelta(seconds=max(0.0, skew - self._skew))
             self._skew = skew
-            beating = [each for each in self.roster if isinstance(each.probe.look, HeartbeatLook)]
+            beating = [each for each in self.watched if isinstance(each.probe.look, HeartbeatLook)]
             if not beating:
                 continue
             try:

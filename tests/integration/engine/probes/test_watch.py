@@ -254,7 +254,7 @@ async def test_a_database_that_is_away_for_hours_costs_a_bounded_memory(node: No
     async with node.watching(replace(QUICK, failures=1, successes=1, interval=5.0, timeout=5.0)) as watch:
         node.probes.is_away = True
         await node.clock.travel(1800)
-        (watched,) = watch.roster
+        (watched,) = watch.watched
         assert len(watched.tellings) <= 20
 
 
@@ -483,10 +483,10 @@ async def test_what_manifests_declare_stays_on_record_until_they_can_be_read(nod
     node.first = DeclaredNow(is_whole=False)
     async with node.watching(QUICK, probe("new")) as watch:
         await node.clock.travel(60)
-        assert [each.probe.name for each in watch.roster] == ["web"]
+        assert [each.probe.name for each in watch.watched] == ["web"]
         node.reading.declared = DeclaredNow(probes=(QUICK, probe("new"), of_manifest))
         await node.clock.travel(60)
-        assert [each.probe.name for each in watch.roster] == ["web", "new", "shop"]
+        assert [each.probe.name for each in watch.watched] == ["web", "new", "shop"]
     assert len(node.chains()) == 1
 
 
@@ -516,7 +516,7 @@ async def test_a_look_that_breaks_its_promise_to_end_is_left(node: Node) -> None
     async with node.watching(quick) as watch:
         await node.clock.travel(1)
         with anyio.fail_after(PATIENCE_SECONDS):
-            (watched,) = watch.roster
+            (watched,) = watch.watched
             while watched.looking:
                 await anyio.lowlevel.checkpoint()
         assert watched.standing.detail == "the look did not end in its time"

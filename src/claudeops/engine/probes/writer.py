@@ -25,7 +25,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
 from claudeops.domain.probes.record import FAILING
-from claudeops.engine.probes.roster import Roster, Watched
+from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
@@ -52,10 +52,10 @@ async def pause(stirred: anyio.Event, seconds: float) -> None:
 
 
 @dataclass(kw_only=True, slots=True)
-class Clerk:
+class ProbeWriter:
     """The one writer of a node's probes."""
 
-    roster: Roster
+    watched: WatchedProbes
     database: Probes
     owner: Owner
     clock: Clock
@@ -99,7 +99,7 @@ class Clerk:
         async with self._busy:
             await self.write_changes()
             if self.clock.monotonic() - self._flushed_at >= FLUSH_SECONDS:
-                await self._write([each for each in self.roster if each.dirty])
+                await self._write([each for each in self.watched if each.dirty])
                 self._flushed_at = self.clock.monotonic()
                 await self._write_history()
             if self._news_at is not None and self.clock.monotonic() >= self._news_at:
@@ -107,17 +107,17 @@ class Clerk:
 
     async def write_changes(self) -> None:
         """Write the probes that have changed. Raises `StoreError`."""
-        await self._write([each for each in self.roster if each.tellings])
-        if self.roster.dropped:
-            self.log.error(LogEvent.PROBE_CHANGES_DROPPED, count=self.roster.dropped)
-            self.roster.dropped = 0
+        await self._write([each for each in self.watched if each.tellings])
+        if self.watched.dropped:
+            self.log.error(LogEvent.PROBE_CHANGES_DROPPED, count=self.watched.dropped)
+            self.watched.dropped = 0
 
     def _wait(self) -> float:
         now = self.clock.monotonic()
         flush = self._flushed_at + FLUSH_SECONDS - now
         return max(0.0, flush if self._news_at is None else min(flush, self._news_at - now))
 
-    async def _write(self, behind: Sequence[Watched]) -> None:
+    async def _write(self, behind: Sequence[WatchedProbe]) -> None:
         for first in range(0, len(behind), _BATCH):
             part = behind[first : first + _BATCH]
             batch = [each.observed() for each in part]
@@ -129,21 +129,21 @@ class Clerk:
                 each.dirty = each.standing is not written.standing
 
     async def _write_history(self) -> None:
-        while self.roster.stretches:
-            part = self.roster.stretches[:_BATCH]
-            del self.roster.stretches[: len(part)]  # before: who is cut off here must not count it once more
+        while self.watched.stretches:
+            part = self.watched.stretches[:_BATCH]
+            del self.watched.stretches[: len(part)]  # before: who is cut off here must not count it once more
             try:
                 await self.database.add_history(part)
             except StoreError:
-                self.roster.stretches[:0] = part
+                self.watched.stretches[:0] = part
                 raise
 
     async def _leave(self) -> None:
         """Write what is left; what cannot be written is seen again after the next start."""
-        for each in self.roster:
-            self.roster.close_stretch(each)
+        for each in self.watched:
+            self.watched.close_stretch(each)
         try:
-            await self._write([each for each in self.roster if each.dirty or each.tellings])
+            await self._write([each for each in self.watched if each.dirty or each.tellings])
             await self._write_history()
         except StoreError as error:
             DatabaseTrouble(self.log, "probes").failed(error)
@@ -156,7 +156,7 @@ class Clerk:
         if news.joined:
             await self.database.join(news.joined)
             for name, incident in news.joined.items():
-                self.roster.joined(name, incident)
+                self.watched.joined(name, incident)
         if news.chain is not None:
             await self._start(news.chain)
             news, wait = self._news(now)
@@ -168,13 +168,13 @@ class Clerk:
 
     def _untold(self) -> list[str]:
         """Return failing probes of which no chain knows yet."""
-        failing = (each for each in self.roster if each.standing.state in FAILING and not each.standing.incident)
+        failing = (each for each in self.watched if each.standing.state in FAILING and not each.standing.incident)
         return [each.probe.name for each in failing if each.probe.starts_chain][:_MOST_LOOKED_AT]
 
     def _news(self, now: datetime) -> tuple[ProbeNews, float | None]:
         """Return the news, and in how many seconds a probe that must wait now may start a chain."""
         probes, until = [], list[datetime]()
-        for each in self.roster:
+        for each in self.watched:
             paused = each.pauses_until()
             if paused is None or paused <= now or each.chain_at is None or each.chain_at > now:
                 probes.append(each.probe)
@@ -182,7 +182,7 @@ class Clerk:
             probes.append(replace(each.probe, starts_chain=False))
             if each.probe.starts_chain and each.standing.state in FAILING and not each.standing.incident:
                 until.append(paused)
-        news = collect(probes, self.roster.standings, now=now, dependencies=self.roster.dependencies)
+        news = collect(probes, self.watched.standings, now=now, dependencies=self.watched.dependencies)
         left = max(timedelta(), min(until) - now).total_seconds() if until else None
         return news, left
 
@@ -192,7 +192,7 @@ class Clerk:
         done = await self.failed(chain)
         is_handled = any(ruling.decision in HANDLED for ruling in done.rulings)
         for name in chain.probes:
-            self.roster.joined(name, chain.fingerprint)
-            watched = self.roster.watched.get(name)
+            self.watched.joined(name, chain.fingerprint)
+            watched = self.watched.by_name.get(name)
             if watched is not None and is_handled:
                 watched.chain_at, watched.told = now, watched.standing.state

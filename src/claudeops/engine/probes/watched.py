@@ -25,7 +25,7 @@ _LEVELS: Final = {ProbeState.DOWN: EventLevel.CRITICAL}
 
 
 @dataclass(kw_only=True, slots=True)
-class Watched:
+class WatchedProbe:
     """One probe that is watched."""
 
     probe: Probe
@@ -65,49 +65,49 @@ class Watched:
 
 
 @dataclass(kw_only=True, slots=True)
-class Roster:
+class WatchedProbes:
     """All probes that are watched."""
 
-    watched: dict[str, Watched] = field(default_factory=dict)
+    by_name: dict[str, WatchedProbe] = field(default_factory=dict)
     dependencies: Dependencies = NO_DEPENDENCIES
     stretches: list[Stretch] = field(default_factory=list)  # that are over and not written yet
     dropped: int = 0  # changes that were not written before they were too many
     _broken: tuple[str, ...] | None = None  # services; None: to be looked up anew
 
-    def __iter__(self) -> Iterator[Watched]:
-        return iter(self.watched.values())
+    def __iter__(self) -> Iterator[WatchedProbe]:
+        return iter(self.by_name.values())
 
     @property
     def standings(self) -> Mapping[str, Standing]:
         """How every probe stands, by name."""
-        return {name: each.standing for name, each in self.watched.items()}
+        return {name: each.standing for name, each in self.by_name.items()}
 
     def enrol(
         self, probes: Iterable[Probe], kept: Mapping[str, KeptProbe], dependencies: Dependencies
-    ) -> list[Watched]:
+    ) -> list[WatchedProbe]:
         """Watch these probes from now on, as they stand in memory, else on record; return those to be looked at anew.
 
         Those are the new ones, and those that ask something else or at other times: theirs may be a day away.
         """
-        before, new = self.watched, list[Watched]()
-        self.watched = {}
+        before, new = self.by_name, list[WatchedProbe]()
+        self.by_name = {}
         for probe in probes:
             known, row = before.get(probe.name), kept.get(probe.name)
             if known is not None and kind_of(known.probe.look) == kind_of(probe.look):
                 if (known.probe.look, known.probe.interval) != (probe.look, probe.interval):
                     new.append(known)
                 known.probe = probe
-                self.watched[probe.name] = known
+                self.by_name[probe.name] = known
                 continue
-            fresh = Watched(probe=probe, standing=row.standing if row else Standing())
+            fresh = WatchedProbe(probe=probe, standing=row.standing if row else Standing())
             if row is not None:
                 fresh.healthy_since, fresh.chain_at, fresh.pings = row.healthy_since, row.chain_at, row.pings
-            self.watched[probe.name] = fresh
+            self.by_name[probe.name] = fresh
             new.append(fresh)
         self.dependencies, self._broken = dependencies, None
         return new
 
-    def seen(self, watched: Watched, observation: Observation) -> float:
+    def seen(self, watched: WatchedProbe, observation: Observation) -> float:
         """Take what a look saw; return for how many seconds to wait until the next one."""
         before, probe = watched.standing, watched.probe
         cause = self.dependencies.explanation(probe.service, self._broken_services())
@@ -127,7 +127,7 @@ class Roster:
 
     def joined(self, name: str, incident: str) -> None:
         """Note that a chain knows of a probe's failure, unless that is over by now."""
-        watched = self.watched.get(name)
+        watched = self.by_name.get(name)
         if watched is not None and watched.standing.state is not ProbeState.UP:
             watched.standing = replace(watched.standing, incident=incident)
 
@@ -136,7 +136,7 @@ class Roster:
             self._broken = broken_services([each.probe for each in self], self.standings)
         return self._broken
 
-    def _tell(self, watched: Watched, telling: Telling) -> None:
+    def _tell(self, watched: WatchedProbe, telling: Telling) -> None:
         number = watched.standing.tellings + 1
         watched.standing = replace(watched.standing, tellings=number)
         watched.tellings.append(replace(telling, number=number))
@@ -144,7 +144,7 @@ class Roster:
             del watched.tellings[0]
             self.dropped += 1
 
-    def _count(self, watched: Watched, observation: Observation) -> None:
+    def _count(self, watched: WatchedProbe, observation: Observation) -> None:
         """Count a look for the pictures; a stretch is written when the next one has begun."""
         start = start_of(observation.at)
         if watched.stretch is not None and watched.stretch != start:
@@ -152,7 +152,7 @@ class Roster:
         watched.stretch = start
         watched.bucket = watched.bucket.with_look(observation)
 
-    def close_stretch(self, watched: Watched) -> None:
+    def close_stretch(self, watched: WatchedProbe) -> None:
         """End the present stretch of a probe's history."""
         if watched.stretch is not None and watched.bucket.checks:
             self.stretches.append(Stretch(probe=watched.probe.name, start=watched.stretch, bucket=watched.bucket))
