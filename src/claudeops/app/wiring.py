@@ -40,7 +40,6 @@ from claudeops.engine.session.context import (
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_there
 from claudeops.formats.network.headers import of_tier
-from claudeops.formats.probes.declaration import Declaration
 from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
@@ -304,29 +303,22 @@ def prompt_files(settings: Settings, log: Logger) -> PromptFiles:
     return PromptFiles(first, read=read, log=log)
 
 
-def declared_probes(settings: Settings) -> Declaration | str | None:
-    """Return what the probes file says, or what is wrong with it; ``None``: there is none, and none was named. Blocks.
-
-    Raises `MissingInputError` where a file was named and is not there.
-    """
+def check_probes(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a probes file that cannot be used, or was named and is not there; blocks."""
     path = settings.probes.path
     if not is_there(path):
         if settings.probes.named:
             raise MissingInputError(
                 f"{PROBES_VARIABLE} leads to {path}, which does not exist: correct the path, or put the file there."
             )
-        return None
-    return read_file(path, refuse_command=refuse_command(settings))
-
-
-def check_probes(settings: Settings) -> None:
-    """Raise `ConfigurationError` for a probes file that cannot be used."""
-    found = declared_probes(settings)
-    if isinstance(found, str):
+        return
+    try:
+        read_file(path, refuse_command=refuse_command(settings))
+    except ConfigurationError as fault:
         origin = PROBES_VARIABLE if settings.probes.named else f"The default of {PROBES_VARIABLE}"
         raise ConfigurationError(
-            f"{origin}: {found}.", kind=ErrorKind.PARSE, operation="read", target=str(settings.probes.path)
-        )
+            f"{origin}: {fault}.", kind=ErrorKind.PARSE, operation="read", target=str(path)
+        ) from None
 
 
 def refuse_command(settings: Settings, estate: Estate | None = None) -> Callable[[str], str | None]:

@@ -1,4 +1,4 @@
-"""A file of the operator's, read again when it changes. After a wrong edit the last good one serves, which is told.
+"""A file of the operator's, read again when it changes. After a wrong edit the last good one serves, by an event.
 
 Its disk may hang, so it is looked at in a thread and within a bound.
 """
@@ -6,7 +6,8 @@ Its disk may hang, so it is looked at in a thread and within a bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -14,7 +15,8 @@ import anyio
 
 from claudeops.clock import Clock
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.errors import ConfigurationError, StoreError
+from claudeops.engine.last_good import LastGood, look_again
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
 from claudeops.store.schedules import Schedules
@@ -26,7 +28,6 @@ LOOK_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 5.0
 
 T = TypeVar("T")
-Signature = tuple[tuple[int, int, int, int], ...]
 
 
 def _alone(_: object) -> tuple[Path, ...]:
@@ -58,8 +59,8 @@ class OperatorFile(Generic[T]):
     look_seconds: float = LOOK_SECONDS
     read_seconds: float = _READ_SECONDS
     has_to_answer: bool = False  # a disk that does not answer is a fault
-    _seen: Signature | None = None
-    _fault: str | None = None  # as it was last told; None: an earlier daemon may have told one
+    _last: LastGood[T] = field(init=False)
+    _fault: str | None = None  # as it was last reported; None: an earlier daemon may have reported one
     _paused: bool = False
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _thread: Threads = field(default_factory=lambda: Threads(most=1))
@@ -67,6 +68,7 @@ class OperatorFile(Generic[T]):
     def __post_init__(self) -> None:
         self.about = self.about or f"file of {self.name}"
         self.fingerprint = self.fingerprint or f"{self.name}:file"
+        self._last = LastGood(self.value)
 
     async def run(self) -> None:
         """Look at the file until cancelled."""
@@ -91,15 +93,15 @@ class OperatorFile(Generic[T]):
         await self._changed.wait()
 
     async def look(self) -> None:
-        """Read the file if it has changed; raises `StoreError` where a fault could not be told."""
+        """Read the file if it has changed; raises `StoreError` where a fault could not be reported."""
         try:
-            found = await self._thread.run(self._look, seconds=self.read_seconds, what=f"reading the {self.about}")
+            found = await self._read()
         except OSError as error:
             if not self.has_to_answer:
                 return  # its disk does not answer: what it said before serves
-            found = _Found(self.value, self._seen, str(error))
+            found = replace(self._last, fault=str(error))
         has_changed = found.value != self.value
-        self.value, self._seen = found.value, found.seen  # here, so that what an abandoned thread finds is lost
+        self.value, self._last = found.value, found
         if has_changed:
             self._changed.set()
             self._changed = anyio.Event()
@@ -111,31 +113,9 @@ class OperatorFile(Generic[T]):
         if found.fault:
             self.log.error(self.refused, error=found.fault)
 
-    def _look(self) -> _Found[T]:
-        """Return what the file says, and what is wrong with it: nothing if it is right."""
-        value, seen = self.value, self._seen
+    async def _read(self) -> LastGood[T]:
         if self.path is None:
-            return _Found(value, seen, "")
-        try:
-            signature = None if self.beside is None else _signature(self.path, *self.beside(value))
-            if signature is not None and signature == seen:
-                return _Found(value, seen, self._fault or "")
-            return _Found(self.read(self.path), signature, "")
-        except ConfigurationError as error:
-            return _Found(value, seen, str(error))
-        except FileNotFoundError as error:
-            return _Found(value, seen, f"{error.filename} is not there any more.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Found(Generic[T]):
-    """What a look at a file found."""
-
-    value: T
-    seen: Signature | None
-    fault: str
-
-
-def _signature(*paths: Path) -> Signature:
-    found = [path.stat() for path in paths]
-    return tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
+            return self._last
+        beside = None if self.beside is None else self.beside(self.value)
+        look = partial(look_again, self._last, self.path, self.read, beside=beside)
+        return await self._thread.run(look, seconds=self.read_seconds, what=f"reading the {self.about}")

@@ -24,6 +24,7 @@ NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 VARIABLE: Final = regex.Pattern(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 """The name of a variable of the environment."""
 
+_DIGITS: Final = regex.Pattern(r"[0-9_]+")
 _POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_ENTRY: Final = regex.Pattern(r" - at `\$\.(\w+)\[(\d+)\](?:\.(\w+))?[^`]*`$")
 _AT_KEY: Final = regex.Pattern(r" - at `\$\.?(\w*)[^`]*`$")
@@ -73,6 +74,12 @@ def parse(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise NotTomlError(str(error)) from None
+    except ValueError:  # of int()
+        longest = max(_DIGITS.finditer(text), key=lambda found: len(found[0]))
+        line = text.count("\n", 0, longest.start()) + 1
+        raise NotTomlError(
+            f"A whole number has more digits than can be read: write a shorter one (at line {line}, column 1)"
+        ) from None
 
 
 def nearest(name: str, known: Collection[str]) -> str:

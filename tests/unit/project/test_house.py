@@ -21,6 +21,7 @@ from support.house import (
 )
 
 SMALL: Final = {
+    "claudeops.engine.last_good": "what three readers share of a file that is read again",
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.app.oidc": "imports an extra, so only where a provider is configured",
     "claudeops.cli.doctor.login_provider": "one check, which asks another server than those beside it",
@@ -218,8 +219,7 @@ PARSER: Final = {"claudeops.text.toml_file"}
 """Who imports the parser of TOML: every reader of such a text has its lines, names and sentences from there."""
 
 STAMPS: Final = {
-    "claudeops.engine.operator_file": "the files of alerts, targets and schedules, which the daemon reads again",
-    "claudeops.engine.probes.declared": "the file of probes, read again with the manifests beside it",
+    "claudeops.engine.last_good": "every file of the operator's that is read again",
     "claudeops.engine.estate": "repositories: many files, each with what it said last",
     "claudeops.engine.gate.admission": "a program, which must be the one that was tried",
     "claudeops.engine.recovery.recovery": "a log that a lost process may still write to",

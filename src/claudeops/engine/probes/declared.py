@@ -1,19 +1,22 @@
 """What is to be watched: the operator's file and the manifests, read again when they change.
 
 The file may lie on a disk that hangs, so it is read in a thread and within a bound. A wrong edit changes nothing but
-the fault that is told: the last good declaration serves.
+the fault: the last good declaration serves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
 from claudeops.domain.probes.probe import Probe
+from claudeops.engine.last_good import LastGood, look_again
+from claudeops.errors import ConfigurationError
 from claudeops.formats.probes.declaration import NO_DECLARATION, Declaration, read_probes
 from claudeops.formats.probes.derived import all_probes, derive
 from claudeops.tasks import Threads
@@ -25,8 +28,8 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 _READ_SECONDS: Final = 10.0
 
-Signature = tuple[int, int, int, int]
-"""Of a file: its device, number, size and time."""
+NO_FILE: Final = LastGood(NO_DECLARATION)
+"""No probes file is there, which is no fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,30 +51,31 @@ def allow_all(_text: str) -> str | None:
     return None
 
 
-def read_file(path: Path, *, refuse_command: Callable[[str], str | None] = allow_all) -> Declaration | str:
-    """Return what a probes file says, or the sentence that says what is wrong with it; blocks."""
+def read_file(path: Path, *, refuse_command: Callable[[str], str | None] = allow_all) -> Declaration:
+    """Return what a probes file says; blocks. Raises `ConfigurationError`, whose text is a clause."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
-        return f"{path} cannot be read ({error.strerror}): let this user read the probes file"
+        fault = f"{path} cannot be read ({error.strerror}): let this user read the probes file"
+        raise ConfigurationError(fault) from None
     if len(data) > MOST_BYTES:
-        return f"{path} is longer than {MOST_BYTES} bytes: write a shorter probes file"
+        raise ConfigurationError(f"{path} is longer than {MOST_BYTES} bytes: write a shorter probes file")
     try:
         return read_probes(data.decode("utf-8-sig"), file=path.name, refuse_command=refuse_command)
     except UnicodeDecodeError:
-        return f"{path} is not UTF-8: save the probes file as UTF-8"
-    except TomlFault as fault:
-        return f"{path}, line {fault.line}: {fault}"
+        raise ConfigurationError(f"{path} is not UTF-8: save the probes file as UTF-8") from None
+    except TomlFault as error:
+        raise ConfigurationError(f"{path}, line {error.line}: {error}") from None
 
 
-def signature_of(path: Path) -> Signature | None:
-    """Return what changes when a file does, ``None`` if it is not there; blocks. Raises `OSError`."""
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+@dataclass(frozen=True, slots=True)
+class _MadeOf:
+    """What the latest probes were made of."""
+
+    file: LastGood[Declaration]
+    estate: Estate
+    others: tuple[Probe, ...]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -83,39 +87,41 @@ class DeclaredReader:
     refuse_command: Callable[[str], str | None] = allow_all
     refuse_host: Callable[[str], str | None] = allow_all
     others: Callable[[], tuple[Probe, ...]] = tuple  # that another file of the operator's declares
-    _others: tuple[Probe, ...] = ()
-    _signature: Signature | None = None
-    _from: Estate | None = None  # the estate that the latest probes were made of; None: nothing was read yet
-    _declaration: Declaration = NO_DECLARATION
-    _fault: str = ""
+    read_seconds: float = _READ_SECONDS
+    _latest: _MadeOf | None = None
     _thread: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def changed(self) -> DeclaredNow | None:
-        """Return what is declared now; ``None`` if that is what was returned before, or nobody can tell."""
+        """Return what is declared now; ``None`` if that is what was returned before, or the disk does not answer."""
+        look = partial(self._look, self._latest, self.estate(), self.others())
         try:
-            return await self._thread.run(self._read, seconds=_READ_SECONDS, what="reading the probes file")
+            made_of, declared = await self._thread.run(look, seconds=self.read_seconds, what="reading the probes file")
         except OSError:
-            return None  # the disk does not answer; what was declared before serves
+            return None  # what was declared before serves
+        self._latest = made_of
+        return declared
 
-    def _read(self) -> DeclaredNow | None:
-        estate, signature, others = self.estate(), self._look(), self.others()
-        if (estate, signature, others) == (self._from, self._signature, self._others):
-            return None
-        if signature != self._signature or self._from is None:
-            found = NO_DECLARATION if self.file is None or signature is None else self._read_file(self.file)
-            self._fault = found if isinstance(found, str) else ""
-            self._declaration = self._declaration if isinstance(found, str) else found
-        self._signature, self._from, self._others = signature, estate, others
-        derived = derive(estate, defaults=self._declaration.defaults, refuse=self.refuse_host)
-        taken = {casefold_key(probe.name) for probe in self._declaration.probes}
-        own = (*self._declaration.probes, *(each for each in others if casefold_key(each.name) not in taken))
+    def _look(
+        self, latest: _MadeOf | None, estate: Estate, others: tuple[Probe, ...]
+    ) -> tuple[_MadeOf, DeclaredNow | None]:
+        last = NO_FILE if latest is None else latest.file
+        if self.file is not None:
+            last = look_again(last, self.file, self._read, absent=NO_FILE)
+        made_of = _MadeOf(last, estate, others)
+        return made_of, None if made_of == latest else self._combine(made_of)
+
+    def _combine(self, made_of: _MadeOf) -> DeclaredNow:
+        declaration, estate = made_of.file.value, made_of.estate
+        derived = derive(estate, defaults=declaration.defaults, refuse=self.refuse_host)
+        taken = {casefold_key(probe.name) for probe in declaration.probes}
+        own = (*declaration.probes, *(each for each in made_of.others if casefold_key(each.name) not in taken))
         probes = all_probes(own, derived.probes, estate)
         return DeclaredNow(
-            probes=probes, dependencies=dependencies_of(probes, estate), fault=self._fault, is_whole=not estate.unread
+            probes=probes,
+            dependencies=dependencies_of(probes, estate),
+            fault=made_of.file.fault,
+            is_whole=not estate.unread,
         )
 
-    def _read_file(self, file: Path) -> Declaration | str:
+    def _read(self, file: Path) -> Declaration:
         return read_file(file, refuse_command=self.refuse_command)
-
-    def _look(self) -> Signature | None:
-        return None if self.file is None else signature_of(self.file)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +59,39 @@ async def test_a_file_that_is_none_is_a_fault(tmp_path: Path, write: Callable[[P
     declared = await DeclaredReader(file=file).changed()
     assert declared is not None
     assert says in declared.fault
+
+
+async def test_a_wrong_file_is_read_again_though_nothing_shows_that_it_was_mended(tmp_path: Path) -> None:
+    """As after a chmod of a file that was closed to the daemon, which changes neither its size nor its time."""
+    file = tmp_path / "probes.toml"
+    file.write_text(text("web").replace("http", "htpp", 1))
+    before = file.stat()
+    reading = DeclaredReader(file=file)
+    wrong = await reading.changed()
+    assert wrong is not None
+    assert "did you mean 'http'?" in wrong.fault
+
+    file.write_text(text("web"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    mended = await reading.changed()
+    assert mended is not None
+    assert (names_of(mended), mended.fault) == (["web"], "")
+
+
+async def test_an_edit_that_was_read_too_late_is_found_by_the_next_look(tmp_path: Path) -> None:
+    file = tmp_path / "probes.toml"
+    file.write_text(text("web"))
+    answers = Event()
+
+    def refuse(_command: str) -> None:
+        assert answers.wait(PATIENCE_SECONDS)
+
+    reading = DeclaredReader(file=file, refuse_command=refuse, read_seconds=0.01)
+    file.write_text(text("web") + '[[probe]]\nname = "disk"\nkind = "command"\ncommand = "df /"\n')
+    assert await reading.changed() is None
+    answers.set()
+    reading.read_seconds = PATIENCE_SECONDS
+    assert names_of(await reading.changed()) == ["web", "disk"]
 
 
 async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file_is_wrong(tmp_path: Path) -> None:
