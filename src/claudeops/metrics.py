@@ -31,6 +31,7 @@ from claudeops.domain.alerts.alert import PROBES, AlertDecision
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.figures import Figures
 from claudeops.domain.gate.approval import ApprovalStatus
+from claudeops.domain.notices.channels import PERSON_KEYS
 from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.sessions import Ending, Finished, Session
 from claudeops.domain.spending import prices
@@ -53,7 +54,7 @@ _REQUESTS: Final = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATUSES: Final = range(100, 600)
-_CHANNELS: Final = frozenset({"telegram", "slack", "web"})
+_CHANNELS: Final = frozenset({*PERSON_KEYS, "web"})
 """How answers of people begin that did not come from the shell."""
 
 

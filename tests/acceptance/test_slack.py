@@ -119,7 +119,7 @@ def ears(daemon: int) -> list[psutil.Process]:
     found = []
     for each in psutil.Process(daemon).children():
         with contextlib.suppress(psutil.Error):  # one of the others has just ended
-            found += [each] if "claudeops.notify.slack" in each.cmdline() else []
+            found += [each] if "claudeops.notify.slack_socket" in each.cmdline() else []
     return found
 
 

@@ -13,18 +13,20 @@ import anyio
 from claudeops import logs
 from claudeops.domain.gate.approval import Approval, CalledScript, NewApproval
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import DeliveryOutcome, Target, TargetKind
+from claudeops.domain.notices.channels import TargetKind
+from claudeops.domain.notices.notice import DeliveryOutcome, Target
 from claudeops.domain.sessions import Session
-from claudeops.notify.asking import Asking
 from claudeops.notify.bot_api import BotApi
-from claudeops.notify.delivery import Told
-from claudeops.notify.hearing import Hearing
-from claudeops.notify.outgoing import Outgoing
-from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
+from claudeops.notify.channels.telegram import Moves, TelegramBot, TelegramCarrier
+from claudeops.notify.delivery import DeliveryResult
+from claudeops.notify.questions import ChatQuestions
+from claudeops.notify.reception import AnswerReception
+from claudeops.notify.sender import NoticeSender
 from claudeops.scripted_api.telegram import BotMessage, ScriptedTelegram, serve_telegram
 from claudeops.store.store import Store
 from claudeops.wording.notices.texts import NoticeMessage as Notice
 from claudeops.wording.notices.texts import Wording
+from support.carrying import ToAddress
 from support.store_values import NOW, call
 from support.waiting import PATIENCE_SECONDS
 
@@ -35,7 +37,10 @@ OTHER_ROOM: Final = -1002
 ALICE: Final = 11
 BOB: Final = 12
 STRANGER: Final = 99
-PEOPLE: Final = (Approver(name="alice", telegram_id=str(ALICE)), Approver(name="bob", telegram_id=str(BOB)))
+PEOPLE: Final = (
+    Approver(name="alice", ids={TargetKind.TELEGRAM: str(ALICE)}),
+    Approver(name="bob", ids={TargetKind.TELEGRAM: str(BOB)}),
+)
 SECRET: Final = "hunter2-is-the-password"
 
 
@@ -55,10 +60,10 @@ class Elsewhere:
 
     heard: list[str] = field(default_factory=list)
 
-    async def deliver(self, address: str, messages: Sequence[Notice], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[Notice], told: dict[int, DeliveryResult]) -> None:
         for index, message in enumerate(messages):
             self.heard.append(f"{address}: {message.title} {message.body}")
-            told[index] = Told(result=DeliveryOutcome.DELIVERED)
+            told[index] = DeliveryResult(result=DeliveryOutcome.DELIVERED)
 
 
 @dataclass
@@ -69,7 +74,7 @@ class Chat:
     telegram: ScriptedTelegram
     clock: Clock
     bot: TelegramBot
-    outgoing: Outgoing
+    outgoing: NoticeSender
     elsewhere: Elsewhere
 
     @property
@@ -154,8 +159,8 @@ async def chatting(
     clock = Clock()
     wording = Wording(redact=lambda text: text.replace(SECRET, "[redacted]"), public_url="https://ops.example")
     async with serve_telegram(token=TOKEN, chats=(ROOM, OTHER_ROOM)) as telegram:
-        asking = Asking(
-            questions=store.questions,
+        questions = ChatQuestions(
+            rows=store.questions,
             approvals=store.approvals,
             key=KEY,
             approvers=approvers,
@@ -165,31 +170,29 @@ async def chatting(
         )
         api = BotApi(url or telegram.url, TOKEN, network={}, seconds=seconds)
         chats = {name: str(room) for name, room in rooms}
-        hearing = Hearing(targets=chats.keys(), events=store.probes, redact=wording.redact, now=clock.now)
+        reception = AnswerReception(targets=chats.keys(), events=store.probes, redact=wording.redact, now=clock.now)
         bot = TelegramBot(
-            api=api, chats=chats, asking=asking, log=logs.get_logger(), look_seconds=0.02, hearing=hearing
+            api=api, chats=chats, questions=questions, log=logs.get_logger(), look_seconds=0.02, reception=reception
         )
         if impatient:
             bot.poll_seconds, bot.first_pause = 1, 0.01
         elsewhere = Elsewhere()
-        carriers = {
+        chats_of = {
             name: TelegramCarrier(
                 api=api,
                 target=name,
                 chat=chat,
-                asking=asking,
-                hearing=hearing,
+                questions=questions,
+                reception=reception,
                 moves=Moves(target=name, chat=chat, events=store.probes, now=clock.now),
             )
             for name, chat in chats.items()
         }
         targets = [Target(name=name, kind=TargetKind.TELEGRAM) for name in chats]
-        outgoing = Outgoing(
+        outgoing = NoticeSender(
             outbox=store.outbox,
             targets=[*targets, Target(name="mail")],
-            addresses={"mail": "mail"},
-            carrier=elsewhere,
-            chats=carriers,
+            carriers={**chats_of, "mail": ToAddress(elsewhere, "mail")},
             wording=wording,
             now=clock.now,
             log=logs.get_logger(),

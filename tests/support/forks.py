@@ -46,7 +46,7 @@ _PYTHON: Final = {"PYTHONWARNINGS": "error"}  # of the server, so that forked pr
 _LOCALE: Final = {"LC_CTYPE": "C.UTF-8"}  # Python sets it at its start where no locale is named (PEP 538)
 
 # Loaded by processes of their own alone, with libraries that daemons and commands do without.
-_OTHERS: Final = ("claudeops.notify.courier", "claudeops.notify.slack", "claudeops.engine.cell.guardian")
+_OTHERS: Final = ("claudeops.notify.courier", "claudeops.notify.slack_socket", "claudeops.engine.cell.guardian")
 _LATE: Final = (
     *("alembic.command", "alembic.script", "anyio._backends._asyncio", "apscheduler.schedulers.asyncio", "httpcore2"),
     *("rich.console", "rich.progress", "rich.table", "sqlalchemy.dialects.sqlite.pysqlite", "uvicorn.loops.asyncio"),

@@ -13,15 +13,17 @@ import anyio
 from claudeops import logs
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import Target, TargetKind
-from claudeops.notify.asking import Asking
-from claudeops.notify.hearing import Hearing
-from claudeops.notify.outgoing import Outgoing
+from claudeops.domain.notices.channels import TargetKind
+from claudeops.domain.notices.notice import Target
+from claudeops.notify.channels.slack import SlackCarrier, SlackChat, SlackRoom, presses_of
+from claudeops.notify.questions import ChatQuestions
+from claudeops.notify.reception import AnswerReception
+from claudeops.notify.sender import NoticeSender
 from claudeops.notify.slack_api import SlackApi
-from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
 from claudeops.notify.slack_link import SlackLink
 from claudeops.store.store import Store
 from claudeops.wording.notices.texts import Wording
+from support.carrying import ToAddress
 from support.chatting import KEY, SECRET, Clock, Elsewhere
 from support.slack import APP_TOKEN, BOT_TOKEN, CHANNEL, Posted, SlackServer, slack
 from support.waiting import PATIENCE_SECONDS
@@ -29,7 +31,10 @@ from support.waiting import PATIENCE_SECONDS
 ALICE: Final = "U0000ALICE"
 BOB: Final = "U0000BOB"
 STRANGER: Final = "U0STRANGER"
-PEOPLE: Final = (Approver(name="alice", slack_user_id=ALICE), Approver(name="bob", slack_user_id=BOB))
+PEOPLE: Final = (
+    Approver(name="alice", ids={TargetKind.SLACK: ALICE}),
+    Approver(name="bob", ids={TargetKind.SLACK: BOB}),
+)
 OTHER_CHANNEL: Final = "C0000BOSS"
 OPS: Final = ("ops", CHANNEL)
 BOSS: Final = ("boss", OTHER_CHANNEL)
@@ -44,7 +49,7 @@ class Slacking:
     clock: Clock
     chat: SlackChat
     link: SlackLink
-    outgoing: Outgoing
+    outgoing: NoticeSender
     elsewhere: Elsewhere
 
     @property
@@ -123,8 +128,8 @@ async def slacking(
     clock = Clock()
     wording = Wording(redact=lambda text: text.replace(SECRET, "[redacted]"), public_url="https://ops.example")
     with slack(channels=(CHANNEL, OTHER_CHANNEL)) as server:
-        asking = Asking(
-            questions=store.questions,
+        questions = ChatQuestions(
+            rows=store.questions,
             approvals=store.approvals,
             key=KEY,
             approvers=approvers,
@@ -144,25 +149,28 @@ async def slacking(
             )
             for name, channel in rooms
         }
-        chat = SlackChat(rooms=places, asking=asking, log=logs.get_logger(), look_seconds=0.02)
+        chat = SlackChat(rooms=places, questions=questions, log=logs.get_logger(), look_seconds=0.02)
         link = SlackLink(
             app_token=APP_TOKEN,
             api=server.api,
             environment={},
-            pressed=heard_by(chat, frozenset(places)),
+            pressed=presses_of(chat, frozenset(places)),
             log=logs.get_logger(),
             waits=(0.05,),
-            hearing=Hearing(targets=places.keys(), events=store.probes, redact=wording.redact, now=clock.now),
+            reception=AnswerReception(targets=places.keys(), events=store.probes, redact=wording.redact, now=clock.now),
         )
         elsewhere = Elsewhere()
-        outgoing = Outgoing(
+        outgoing = NoticeSender(
             outbox=store.outbox,
             targets=[*(Target(name=name, kind=TargetKind.SLACK) for name in places), Target(name="mail")],
-            addresses={"mail": "mail"},
-            carrier=elsewhere,
-            chats={
-                name: SlackCarrier(room=room, target=name, asking=asking, hearing=link.hearing)
-                for name, room in places.items()
+            carriers={
+                **{
+                    name: SlackCarrier(
+                        api=room.api, chat=room.channel, target=name, questions=questions, reception=link.reception
+                    )
+                    for name, room in places.items()
+                },
+                "mail": ToAddress(elsewhere, "mail"),
             },
             wording=wording,
             now=clock.now,

@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 
 from claudeops.app.alerts import alert_desk, alerts_file, heartbeats
 from claudeops.app.node import Node
-from claudeops.app.notify import PeopleKeeper, people_keeper
+from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import keep_estate, probe_watch
 from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of
 from claudeops.app.wiring import plans, root_session
@@ -77,7 +77,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         schedules=lambda: SchedulesState(next_fires=tuple(keeper.next_fires().items()), saved=keeper.saved),
         untold_since=lambda: people.oldest,
     )
-    ping, people = healthcheck_ping(node), people_keeper(node)
+    ping, people = healthcheck_ping(node), notifications(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
     listeners: list[SessionListener] = [status, node.metrics, *([] if ping is None else [ping])]
     supervisor = told.supervisor(running=running, listeners=listeners)
@@ -111,7 +111,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
                 readiness,
                 sources=_sources(node, desk),
                 intake=desk,
-                interactions=people if node.settings.notices.slack else None,
+                interactions=people,
                 pages=partial(_pages, node, keeper, desk),
             ),
         )
@@ -152,7 +152,7 @@ def _sources(node: Node, desk: AlertDesk) -> FileSources:
 
 
 def _readiness(
-    node: Node, lease: LeaseKeeper, status: StatusKeeper, keeper: ScheduleKeeper, people: PeopleKeeper
+    node: Node, lease: LeaseKeeper, status: StatusKeeper, keeper: ScheduleKeeper, people: ReloadedNotifications
 ) -> Readiness:
     return readiness_of(
         clock=node.clock,

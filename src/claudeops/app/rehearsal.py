@@ -28,7 +28,8 @@ from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules, SenderKi
 from claudeops.domain.chains.chain_record import ChainRecord
 from claudeops.domain.live import EventRaised
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import Target, TargetKind
+from claudeops.domain.notices.channels import ChannelAccess, TargetKind
+from claudeops.domain.notices.notice import Target
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import FAILING, KeptProbe
 from claudeops.domain.schedules import Interval, Schedule
@@ -50,7 +51,6 @@ from claudeops.settings.model import (
     EnvironmentSettings,
     McpSettings,
     ProbeSettings,
-    TelegramChat,
 )
 from claudeops.settings.sessions import AccessSettings
 from claudeops.settings.where import PlaceSettings
@@ -204,16 +204,19 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
 
 def _telling_only(chat: PlayedChat | None, settings: Settings) -> Settings:
     """Return the settings with nobody to tell and ask but the scenario's people."""
-    alone = replace(settings.notices, path=None, addresses={}, slack={}, digest_cron=None)
+    alone = replace(settings.notices, path=None, addresses={}, digest_cron=None)
     if chat is None:
-        notices, seconds = replace(alone, targets=(), telegram={}, approvers=()), _APPROVAL_SECONDS
+        notices, seconds = replace(alone, targets=(), chats={}, approvers=()), _APPROVAL_SECONDS
     else:
         seconds = _CHAT_SECONDS
+        access = ChannelAccess(kind=TargetKind.TELEGRAM, secrets={"token": TOKEN}, place=str(ROOM), api=chat.url)
         notices = replace(
             alone,
             targets=(Target(name=TARGET, kind=TargetKind.TELEGRAM),),
-            telegram={TARGET: TelegramChat(token=TOKEN, chat=str(ROOM), api=chat.url)},
-            approvers=tuple(Approver(name=name, telegram_id=str(number)) for name, number in chat.people.items()),
+            chats={TARGET: access},
+            approvers=tuple(
+                Approver(name=name, ids={TargetKind.TELEGRAM: str(number)}) for name, number in chat.people.items()
+            ),
         )
     return replace(settings, notices=notices, approvals=replace(settings.approvals, timeout_seconds=seconds))
 

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from claudeops.app.node import Node
 from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules
+from claudeops.domain.notices.channels import TargetKind
 from claudeops.engine.meter.meter import Meter
 from claudeops.errors import ConfigurationError
 from claudeops.http_server import ConnectionLimits, Crowd, listen
@@ -170,7 +171,9 @@ async def keep_listening(web: Web) -> None:
 def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
     settings = web.settings
     signing = {
-        name: channel.signing_secret for name, channel in settings.notices.slack.items() if channel.signing_secret
+        name: secret
+        for name, chat in settings.notices.chats.items()
+        if chat.kind is TargetKind.SLACK and (secret := chat.secrets.get("signing_secret"))
     }
     return Listener(
         table=EndpointTable(table_of(_rooms(web, pages, is_signed=bool(signing)))),

@@ -42,18 +42,18 @@ def print_test(target: str, *, as_json: bool) -> int:
 
 
 async def _sent(target: Target, settings: Settings) -> dict[str, object]:
-    from claudeops.app.notify import say_hello  # noqa: PLC0415 - as above
+    from claudeops.app.notify import send_test  # noqa: PLC0415 - as above
 
     began = time.monotonic()
     try:
-        told = await say_hello(settings, target)
+        result = await send_test(settings, target)
     except OSError as error:
         raise SpawnError(f"no courier could be started: {error.strerror}.", kind=ErrorKind.DELIVERY) from error
     took = round((time.monotonic() - began) * 1000)
-    said = visible(Redactor(settings.secrets).text(told.error))
-    remedy = told.cause.remedy if told.cause is not None else ""
+    said = visible(Redactor(settings.secrets).text(result.error))
+    remedy = result.cause.remedy if result.cause is not None else ""
     answer = {"answer": said or None, "remedy": remedy or None}
-    return {"target": target.name, "result": told.result.value, **answer, "took_ms": took}
+    return {"target": target.name, "result": result.result.value, **answer, "took_ms": took}
 
 
 def _unknown(target: str, settings: Settings, *, as_json: bool) -> int:

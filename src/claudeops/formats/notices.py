@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -11,7 +11,8 @@ import msgspec
 
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import APPRISE, Target, TargetKind, Topic
+from claudeops.domain.notices.channels import CHANNELS, PERSON_KEYS, SecretKey, TargetKind
+from claudeops.domain.notices.notice import APPRISE, Target, Topic
 from claudeops.domain.schedules import Cron
 from claudeops.domain.schedules.windows import read_windows
 from claudeops.text import casefold_key, regex
@@ -21,37 +22,17 @@ MOST_TARGETS: Final = 50
 MOST_AN_HOUR: Final = 10_000
 MOST_APPROVERS: Final = 200
 
-TELEGRAM_API: Final = "https://api.telegram.org"
-SLACK_API: Final = "https://slack.com/api"
-
 _TABLE: Final = "targets"
 _PEOPLE: Final = "approvers"
-_CHAT: Final = regex.Pattern(r"-?[0-9]{1,20}")
-_CHANNEL: Final = regex.Pattern(r"[CDG][A-Z0-9]{2,30}")
-_TELEGRAM_USER: Final = regex.Pattern(r"[0-9]{1,20}")
-_SLACK_USER: Final = regex.Pattern(r"[UW][A-Z0-9]{2,30}")
 _API: Final = regex.Pattern(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~/-]*)?")
 _HIGHEST_TIER: Final = 9
 
 
-class _Entry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """``[[targets]]``, as it is written."""
+class _Entry(msgspec.Struct, kw_only=True, frozen=True):
+    """``[[targets]]``, as it is written, without the keys of its kind."""
 
     name: str
     kind: TargetKind = TargetKind.APPRISE
-    url_env: str = ""
-    url_file: str = ""
-    token_env: str = ""
-    token_file: str = ""
-    chat: str | int = ""
-    bot_token_env: str = ""
-    bot_token_file: str = ""
-    app_token_env: str = ""
-    app_token_file: str = ""
-    signing_secret_env: str = ""
-    signing_secret_file: str = ""
-    channel: str = ""
-    api: str = ""
     topics: tuple[Topic, ...] = tuple(Topic)
     min_level: EventLevel = EventLevel.WARNING
     quiet_hours: tuple[str, ...] | str = ()
@@ -59,12 +40,10 @@ class _Entry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     max_per_hour: int | None = None
 
 
-class _Person(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """``[[approvers]]``, as it is written."""
+class _Person(msgspec.Struct, kw_only=True, frozen=True):
+    """``[[approvers]]``, as it is written, without the ids."""
 
     name: str
-    telegram_id: str | int = ""
-    slack_user_id: str = ""
     tiers: tuple[int, ...] | None = None
     services: tuple[str, ...] | None = None
 
@@ -76,19 +55,19 @@ class _Document(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     approvers: tuple[_Person, ...] = ()
 
 
+_OWN_KEYS: Final = (
+    *dict.fromkeys(key for form in CHANNELS.values() for key in form.keys if key != "api"),
+    "api",
+)
+"""The keys that targets of some kind have."""
+
+_NUMBERS: Final = frozenset(
+    key.key for form in CHANNELS.values() for key in (form.place, form.person) if key is not None and key.is_number
+)
 _KEYS: Final = {
-    _TABLE: keys_of(_Entry),
-    _PEOPLE: keys_of(_Person),
+    _TABLE: ("name", "kind", *_OWN_KEYS, *keys_of(_Entry)[2:]),
+    _PEOPLE: ("name", *(key.key for key in PERSON_KEYS.values()), *keys_of(_Person)[1:]),
 }
-_OWN_KEYS: Final[Mapping[TargetKind, tuple[str, ...]]] = {
-    TargetKind.APPRISE: ("url_env", "url_file"),
-    TargetKind.TELEGRAM: ("token_env", "token_file", "chat", "api"),
-    TargetKind.SLACK: (
-        *("bot_token_env", "bot_token_file", "app_token_env", "app_token_file"),
-        *("signing_secret_env", "signing_secret_file", "channel", "api"),
-    ),
-}
-"""The keys that only targets of one kind have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,10 +84,8 @@ class NamedTarget:
 
     target: Target
     line: int  # for messages
-    secrets: Mapping[str, SecretPlace] = field(
-        default_factory=lambda: MappingProxyType({})
-    )  # by what each is, as in its key
-    chat: str = ""  # or channel
+    secrets: Mapping[str, SecretPlace] = field(default_factory=lambda: MappingProxyType({}))  # by their keys
+    place: str = ""  # the id of the chat
     api: str = ""  # no slash at its end
 
 
@@ -134,14 +111,14 @@ def read_document(text: str, *, timezone: str) -> NoticesDocument:
         if len(entries) > most:
             raise file.fault((), f"there are more than {most} {what} in it: leave some out")
     found: list[NamedTarget] = []
-    for index, entry in enumerate(document.targets):
+    for entry, (index, table) in zip(document.targets, file.tables(_TABLE), strict=True):
         with file.at(_TABLE, index):
             _check_name(entry.name, found)
-            found.append(_named(entry, timezone, file.line(_TABLE, index)))
+            found.append(_named(entry, _texts(table, _OWN_KEYS), timezone, file.line(_TABLE, index)))
     people: list[Approver] = []
-    for index, person in enumerate(document.approvers):
+    for person, (index, table) in zip(document.approvers, file.tables(_PEOPLE), strict=True):
         with file.at(_PEOPLE, index):
-            people.append(_approver(person, people))
+            people.append(_approver(person, _texts(table, [key.key for key in PERSON_KEYS.values()]), people))
     return NoticesDocument(targets=tuple(found), approvers=tuple(people))
 
 
@@ -165,6 +142,18 @@ def _remedy(key: str, keys: Collection[str]) -> str:
     return nearest(key, keys)
 
 
+def _texts(table: Mapping[str, object], keys: Iterable[str]) -> dict[str, str]:
+    """Return some keys of a table that are not empty. Raises `KeyFault`."""
+    found = {}
+    for key in keys:
+        wanted = str | int if key in _NUMBERS else str
+        try:
+            found[key] = str(msgspec.convert(table.get(key, ""), wanted))
+        except msgspec.ValidationError as error:
+            raise KeyFault(key, f"{key}: {error}".replace("`", "'")) from None
+    return {key: text for key, text in found.items() if text}
+
+
 def _check_name(name: str, others: Sequence[NamedTarget]) -> None:
     if not NAME.fullmatch(name):
         raise KeyFault("name", f"{name[:80]!r} is not a name: use letters, digits, dots, dashes and underscores")
@@ -174,8 +163,8 @@ def _check_name(name: str, others: Sequence[NamedTarget]) -> None:
         raise KeyFault("name", f"there is another target {name!r}: give every target its own name")
 
 
-def _named(entry: _Entry, timezone: str, line: int) -> NamedTarget:
-    _check_own_keys(entry)
+def _named(entry: _Entry, own: Mapping[str, str], timezone: str, line: int) -> NamedTarget:
+    _check_own_keys(entry.kind, own)
     if not entry.topics:
         raise KeyFault("topics", f"a target without topics is told nothing: name some of {', '.join(Topic)}")
     if entry.max_per_hour is not None and not 1 <= entry.max_per_hour <= MOST_AN_HOUR:
@@ -196,101 +185,90 @@ def _named(entry: _Entry, timezone: str, line: int) -> NamedTarget:
         timezone=zone,
         max_per_hour=entry.max_per_hour,
     )
-    secrets, chat = _reached_by(entry)
-    return NamedTarget(target=target, line=line, secrets=MappingProxyType(secrets), chat=chat, api=_api(entry))
+    return NamedTarget(
+        target=target,
+        line=line,
+        place=_place(entry.kind, own),
+        secrets=MappingProxyType(_secrets(entry.kind, own)),
+        api=_api(entry.kind, own),
+    )
 
 
-def _check_own_keys(entry: _Entry) -> None:
-    """Refuse a key that a target of another kind has."""
-    own = _OWN_KEYS[entry.kind]
-    for kind, keys in _OWN_KEYS.items():
-        for key in keys:
-            if key not in own and getattr(entry, key):
-                remedy = f'leave it out, or write kind = "{kind}"'
-                raise KeyFault(key, f"{key}: a target of the kind {entry.kind} has no such key: {remedy}")
+def _check_own_keys(kind: TargetKind, own: Mapping[str, str]) -> None:
+    """Refuse a key that only targets of another kind have."""
+    for other, form in CHANNELS.items():
+        for key in form.keys:
+            if key in own and key not in CHANNELS[kind].keys:
+                remedy = f'leave it out, or write kind = "{other}"'
+                raise KeyFault(key, f"{key}: a target of the kind {kind} has no such key: {remedy}")
 
 
-def _reached_by(entry: _Entry) -> tuple[dict[str, SecretPlace], str]:
-    """Return where a target's secrets are, and its chat or channel."""
-    match entry.kind:
-        case TargetKind.APPRISE:
-            return {"url": _place(entry, "url", "a target's address")}, ""
-        case TargetKind.TELEGRAM:
-            chat = str(entry.chat)
-            if not _CHAT.fullmatch(chat):
-                remedy = 'give the number that Telegram calls it by, such as "-1001234567890"'
-                raise KeyFault("chat", f"chat: {chat[:40]!r} is not the id of a chat: {remedy}")
-            return {"token": _place(entry, "token", "a bot's token")}, chat
-        case TargetKind.SLACK:
-            return _slack(entry), entry.channel
+def _place(kind: TargetKind, own: Mapping[str, str]) -> str:
+    """Return the id of a target's chat; empty for a kind without one."""
+    key = CHANNELS[kind].place
+    if key is None:
+        return ""
+    place = own.get(key.key, "")
+    if not key.form.fullmatch(place):
+        raise KeyFault(key.key, f"{key.key}: {place[:40]!r} is not the id of a {key.key}: {key.remedy}")
+    return place
 
 
-def _slack(entry: _Entry) -> dict[str, SecretPlace]:
-    if not _CHANNEL.fullmatch(entry.channel):
-        remedy = 'give the one that Slack shows below "About" of the channel, such as "C0123456789"'
-        raise KeyFault("channel", f"channel: {entry.channel[:40]!r} is not the id of a channel: {remedy}")
-    secrets = {"bot_token": _place(entry, "bot_token", "a bot's token")}
-    for what, said in (("app_token", "an app's token"), ("signing_secret", "a signing secret")):
-        if getattr(entry, f"{what}_env") or getattr(entry, f"{what}_file"):
-            secrets[what] = _place(entry, what, said)
-    if len(secrets) == 1:
-        ways = "'app_token_env' for the first, 'signing_secret_env' for the second"
-        raise KeyFault("name", f"answers come by Socket Mode or by HTTP: give {ways}")
-    return secrets
+def _secrets(kind: TargetKind, own: Mapping[str, str]) -> dict[str, SecretPlace]:
+    """Return where the secrets of a target are, by their keys."""
+    form = CHANNELS[kind]
+    wanted = [each for each in form.secrets if not each.is_optional or any(key in own for key in each.keys)]
+    found = {each.key: _secret(each, own) for each in wanted}
+    if form.either and all(not each.is_optional for each in wanted):
+        raise KeyFault("name", form.either)
+    return found
 
 
-def _place(entry: _Entry, what: str, said: str) -> SecretPlace:
-    """Return where a secret is."""
-    variable, file = getattr(entry, f"{what}_env"), getattr(entry, f"{what}_file")
+def _secret(secret: SecretKey, own: Mapping[str, str]) -> SecretPlace:
+    in_variable, in_file = secret.keys
+    variable, file = own.get(in_variable, ""), own.get(in_file, "")
     if bool(variable) == bool(file):
-        remedy = "leave one of them out" if variable else f"give '{what}_env' or '{what}_file'"
-        raise KeyFault(f"{what}_env", f"{said} is in a variable or in a file: {remedy}")
+        remedy = "leave one of them out" if variable else f"give '{in_variable}' or '{in_file}'"
+        raise KeyFault(in_variable, f"{secret.full_noun} is in a variable or in a file: {remedy}")
     if variable and not VARIABLE.fullmatch(variable):
-        kind = "address" if what == "url" else "secret"
-        raise KeyFault(f"{what}_env", f"{what}_env: name a variable of the environment, and never the {kind} itself")
+        kind = "address" if secret.key == "url" else "secret"
+        raise KeyFault(in_variable, f"{in_variable}: name a variable of the environment, and never the {kind} itself")
     return SecretPlace(variable=variable, file=file)
 
 
-def _api(entry: _Entry) -> str:
-    usual = {TargetKind.TELEGRAM: TELEGRAM_API, TargetKind.SLACK: SLACK_API}.get(entry.kind, "")
-    if entry.api and not _API.fullmatch(entry.api):
+def _api(kind: TargetKind, own: Mapping[str, str]) -> str:
+    usual = CHANNELS[kind].api
+    given = own.get("api", "")
+    if given and not _API.fullmatch(given):
         raise KeyFault("api", f"api: this is no address of a server: write it as {usual}")
-    return (entry.api or usual).rstrip("/")
+    return (given or usual).rstrip("/")
 
 
-def _approver(person: _Person, others: Sequence[Approver]) -> Approver:
-    telegram = str(person.telegram_id)
-    _check_ids(person, telegram)
+def _approver(person: _Person, own: Mapping[str, str], others: Sequence[Approver]) -> Approver:
+    _check_ids(person, own)
+    ids = {kind: own[key.key] for kind, key in PERSON_KEYS.items() if key.key in own}
     for other in others:
         if casefold_key(other.name) == casefold_key(person.name):
             raise KeyFault("name", f"there is another approver {person.name!r}: give everybody a name of their own")
-        for key, own, theirs in (
-            ("telegram_id", telegram, other.telegram_id),
-            ("slack_user_id", person.slack_user_id, other.slack_user_id),
-        ):
-            if own and own == theirs:
+        for kind, sender in ids.items():
+            if other.ids.get(kind) == sender:
+                key = PERSON_KEYS[kind].key
                 raise KeyFault(key, f"{key}: {other.name!r} has the same one: every person is one approver")
     if person.tiers is not None and not (person.tiers and all(1 <= tier <= _HIGHEST_TIER for tier in person.tiers)):
         raise KeyFault("tiers", "tiers: name some, such as [2, 3], or leave it out: then it is all of them")
     if person.services is not None and not (person.services and all(name.strip() for name in person.services)):
         raise KeyFault("services", 'services: name some, such as ["shop-*"], or leave it out: then it is all of them')
-    return Approver(
-        name=person.name,
-        telegram_id=telegram,
-        slack_user_id=person.slack_user_id,
-        tiers=None if person.tiers is None else frozenset(person.tiers),
-        services=person.services,
-    )
+    tiers = None if person.tiers is None else frozenset(person.tiers)
+    return Approver(name=person.name, ids=ids, tiers=tiers, services=person.services)
 
 
-def _check_ids(person: _Person, telegram: str) -> None:
+def _check_ids(person: _Person, own: Mapping[str, str]) -> None:
     if not NAME.fullmatch(person.name):
         raise KeyFault("name", f"{person.name[:80]!r} is not a name: use letters, digits, dots, dashes and underscores")
-    if not telegram and not person.slack_user_id:
-        raise KeyFault("name", f"nobody can be recognised as {person.name!r}: give 'telegram_id' or 'slack_user_id'")
-    if telegram and not _TELEGRAM_USER.fullmatch(telegram):
-        reason = f"telegram_id: {telegram[:40]!r} is not a person's id: give the number, not the name"
-        raise KeyFault("telegram_id", reason)
-    if person.slack_user_id and not _SLACK_USER.fullmatch(person.slack_user_id):
-        remedy = 'give the member ID of the profile, such as "U0123456789"'
-        raise KeyFault("slack_user_id", f"slack_user_id: {person.slack_user_id[:40]!r} is not a person's id: {remedy}")
+    if not own:
+        keys = " or ".join(f"'{key.key}'" for key in PERSON_KEYS.values())
+        raise KeyFault("name", f"nobody can be recognised as {person.name!r}: give {keys}")
+    for key in PERSON_KEYS.values():
+        if key.key in own and not key.form.fullmatch(own[key.key]):
+            reason = f"{key.key}: {own[key.key][:40]!r} is not a person's id: {key.remedy}"
+            raise KeyFault(key.key, reason)

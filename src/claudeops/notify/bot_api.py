@@ -1,7 +1,7 @@
 """The Bot API of Telegram: one method call is one HTTPS request, bounded as a whole.
 
-The token is part of every address, so no error of a library is ever repeated: what went wrong is said in words of ours,
-or in those of the server's answer.
+The token is part of every address, so no error of a library is ever repeated: what went wrong is in words of ours, or
+in those of the server's answer.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _LONGEST_WAIT_SECONDS: Final = 3600.0
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class Came(StrEnum):
+class CallOutcome(StrEnum):
     """What came of a call."""
 
     OK = "ok"
-    REFUSED = "refused"  # the server has said so: nothing was done
+    REFUSED = "refused"  # by the server: nothing was done
     AWAY = "away"  # it was not reached: nothing was done
-    UNCLEAR = "unclear"  # no answer came: it may have been done
+    UNCLEAR = "unclear"  # no answer outcome: it may have been done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BotReply:
-    """What a call was answered."""
+    """The answer to a call."""
 
-    came: Came
+    outcome: CallOutcome
     result: bytes = b"null"  # JSON
     status: int | None = None
     error: str = ""
-    description: str = ""  # what the server says of a refusal
-    wait_seconds: float | None = None  # that the server asks for before the next call
+    description: str = ""  # of a refusal, by the server
+    wait_seconds: float | None = None  # that the server wants before the next call
     moved_to: int | None = None  # the id that the chat has now: it became a supergroup
 
     @property
     def is_final(self) -> bool:
         """Whether the same call would be refused again."""
-        return self.came is Came.REFUSED and self.status in {400, 401, 403, 404}
+        return self.outcome is CallOutcome.REFUSED and self.status in {400, 401, 403, 404}
 
 
 class _Parameters(msgspec.Struct):
@@ -91,11 +91,11 @@ class BotApi:
             with anyio.fail_after(bound):
                 return await self._called(self._request(method, arguments, bound))
         except NEVER_SENT as error:
-            return BotReply(came=Came.AWAY, error=f"the Bot API cannot be reached ({type(error).__name__})")
+            return BotReply(outcome=CallOutcome.AWAY, error=f"the Bot API cannot be reached ({type(error).__name__})")
         except BROKEN as error:
-            return BotReply(came=Came.UNCLEAR, error=f"the Bot API broke off ({type(error).__name__})")
+            return BotReply(outcome=CallOutcome.UNCLEAR, error=f"the Bot API broke off ({type(error).__name__})")
         except TimeoutError:
-            return BotReply(came=Came.UNCLEAR, error=f"the Bot API gave no answer within {bound:g} s")
+            return BotReply(outcome=CallOutcome.UNCLEAR, error=f"the Bot API gave no answer within {bound:g} s")
 
     def _request(self, method: str, arguments: Mapping[str, object], bound: float) -> httpcore2.Request:
         body = msgspec.json.encode(arguments)
@@ -109,7 +109,7 @@ class BotApi:
             (b"accept-encoding", b"identity"),
             (b"user-agent", b"claudeops"),
         ]
-        # Less than the whole, so that what was never sent is told from what may have arrived.
+        # Less than the whole, so that what was never sent is known from what may have arrived.
         connect = min(_CONNECT_SECONDS, bound * 0.6)
         timeouts = {"connect": connect, "pool": connect, "read": bound, "write": bound}
         return httpcore2.Request(
@@ -123,7 +123,7 @@ class BotApi:
             async for piece in response.aiter_stream():
                 body += piece
                 if len(body) > _MOST_BYTES:
-                    return BotReply(came=Came.UNCLEAR, error="the Bot API answered too much")
+                    return BotReply(outcome=CallOutcome.UNCLEAR, error="the Bot API answered too much")
         finally:
             with anyio.CancelScope(shield=True):  # closes a socket, waits for nothing
                 await response.aclose()
@@ -132,20 +132,20 @@ class BotApi:
 
 def _read(status: int, body: bytes) -> BotReply:
     try:
-        said = msgspec.json.decode(body, type=_Envelope)
+        envelope = msgspec.json.decode(body, type=_Envelope)
     except msgspec.DecodeError:
-        said = _Envelope()
-    if said.ok and status < 300:  # noqa: PLR2004 - HTTP's classes
-        return BotReply(came=Came.OK, result=bytes(said.result), status=status)
-    description = said.description[:_MOST_CHARACTERS]
+        envelope = _Envelope()
+    if envelope.ok and status < 300:  # noqa: PLR2004 - HTTP's classes
+        return BotReply(outcome=CallOutcome.OK, result=bytes(envelope.result), status=status)
+    description = envelope.description[:_MOST_CHARACTERS]
     error = f"HTTP status {status}" + (f": {description}" if description else "")
-    given = said.parameters or _Parameters()
+    given = envelope.parameters or _Parameters()
     wait = given.retry_after
     if wait is not None:
         wait = min(max(wait, 0.0), _LONGEST_WAIT_SECONDS)
         error = f"{error} (it asks to wait {wait:g} s)"
     return BotReply(
-        came=Came.REFUSED,
+        outcome=CallOutcome.REFUSED,
         status=status,
         error=error,
         description=description,

@@ -1,10 +1,10 @@
 """The courier: a short-lived process that delivers the messages for one target by Apprise, and ends.
 
-Or it says which addresses Apprise does not understand, and why. Its stdin is one JSON object (`Order`); on stdout it
-writes a line when it begins with a message and one when it knows what came of it (`CourierReport`), so that after its
-death its parent knows which single message may have been delivered. The address never stands in its arguments or
-environment, nor in what it writes. Whoever starts it kills it at a deadline: the time-out of Apprise does not end its
-threads.
+Or it reports which addresses Apprise does not understand, and why. Its stdin is one JSON object (`CourierRequest`); on
+stdout it writes a line when it begins with a message and one when it knows what came of it (`CourierReport`), so that
+after its death its parent knows which single message may have been delivered. The address never stands in its arguments
+or environment, nor in what it writes. Whoever starts it kills it at a deadline: the time-out of Apprise does not end
+its threads.
 
 Imports nothing of ours that takes time, and nothing that reads settings: a courier costs what Apprise costs.
 """
@@ -30,11 +30,11 @@ FAILED: Final = "failed"
 TIMED_OUT: Final = "timed out"
 
 _MOST_FAILURES: Final = 2
-_TELLING: Final = 3  # characters of a part of an address
+_REVEALING: Final = 3  # characters of a part of an address
 _MOST_CHARACTERS: Final = 500  # of an error
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message."""
 
     id: int
@@ -43,13 +43,13 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     level: str
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a courier is to do."""
+class CourierRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a courier does: it delivers messages, or checks addresses."""
 
     url: str = ""
     timeout_seconds: float  # for one message
     deadline_seconds: int  # for all of them: after that the process ends itself, whether or not its parent lives
-    letters: tuple[Letter, ...] = ()
+    messages: tuple[OutgoingMessage, ...] = ()
     check: tuple[str, ...] = ()  # addresses: whether Apprise understands them, by their places; nothing is sent
     environment: dict[str, str] = {}  # proxies may hold passwords: what a process starts with others can read
 
@@ -64,27 +64,27 @@ class CourierReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def main() -> None:
     """Deliver what stdin says."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    signal.alarm(order.deadline_seconds)
-    os.environ.update(order.environment)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=CourierRequest)
+    signal.alarm(request.deadline_seconds)
+    os.environ.update(request.environment)
     reports = os.dup(1)
     os.dup2(2, 1)  # whatever a plugin prints must not stand between the reports
-    for index, address in enumerate(order.check):
+    for index, address in enumerate(request.check):
         reason = fault_of(address)
         _write(reports, CourierReport(id=index, state=FAILED if reason else DELIVERED, error=reason))
-    if order.letters:
-        _deliver(order, reports)
+    if request.messages:
+        _deliver(request, reports)
     os._exit(0)  # threads that Apprise has given up would keep the process alive
 
 
-def _deliver(order: Order, reports: int) -> None:
-    deliver = _delivery(order)
+def _deliver(request: CourierRequest, reports: int) -> None:
+    deliver = _delivery(request)
     failures = 0
-    for letter in order.letters:
-        _write(reports, CourierReport(id=letter.id, state=BEGUN))
-        report = deliver(letter)
+    for message in request.messages:
+        _write(reports, CourierReport(id=message.id, state=BEGUN))
+        report = deliver(message)
         _write(reports, report)
-        # What is refused for what it says tells nothing of the next one; the second failure in a row is the target's.
+        # A refusal of the text proves nothing about the next one; the second failure in a row is the target's.
         well = report.state == DELIVERED or of_apprise(report.error) == CONTENT
         failures = 0 if well else failures + 1
         if report.state == TIMED_OUT or failures == _MOST_FAILURES:
@@ -95,33 +95,33 @@ def _write(reports: int, report: CourierReport) -> None:
     os.write(reports, msgspec.json.encode(report) + b"\n")
 
 
-def _delivery(order: Order) -> Callable[[Letter], CourierReport]:
+def _delivery(request: CourierRequest) -> Callable[[OutgoingMessage], CourierReport]:
     """Return what delivers a message; the outbox is the truth, so Apprise keeps and repeats nothing."""
     from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType  # noqa: PLC0415 - takes half a second
     from apprise.common import PersistentStoreMode  # noqa: PLC0415 - as above
 
     asset = AppriseAsset(app_id="claudeops", app_desc="claudeops", storage_mode=PersistentStoreMode.MEMORY)
     service = Apprise(asset=asset)
-    known = service.add(order.url)
+    known = service.add(request.url)
     kinds = {"critical": NotifyType.FAILURE, "warning": NotifyType.WARNING}
 
-    def deliver(letter: Letter) -> CourierReport:
+    def deliver(message: OutgoingMessage) -> CourierReport:
         if not known:
             return CourierReport(
-                id=letter.id, state=FAILED, error=fault_of(order.url) or "Apprise does not take this address"
+                id=message.id, state=FAILED, error=fault_of(request.url) or "Apprise does not take this address"
             )
-        told = service.notify(
-            body=letter.body,
-            title=letter.title,
-            notify_type=kinds.get(letter.level, NotifyType.INFO),
+        outcome = service.notify(
+            body=message.body,
+            title=message.title,
+            notify_type=kinds.get(message.level, NotifyType.INFO),
             body_format=NotifyFormat.TEXT,
-            timeout=order.timeout_seconds,
+            timeout=request.timeout_seconds,
         )
-        if told:
-            return CourierReport(id=letter.id, state=DELIVERED)
-        said = " ".join(entry.message for entry in told.logs())[:_MOST_CHARACTERS]
-        state = TIMED_OUT if told.timeout_count else FAILED
-        return CourierReport(id=letter.id, state=state, error=said or f"Apprise says {told.status.name}")
+        if outcome:
+            return CourierReport(id=message.id, state=DELIVERED)
+        reasons = " ".join(entry.message for entry in outcome.logs())[:_MOST_CHARACTERS]
+        state = TIMED_OUT if outcome.timeout_count else FAILED
+        return CourierReport(id=message.id, state=state, error=reasons or f"Apprise says {outcome.status.name}")
 
     return deliver
 
@@ -146,8 +146,8 @@ def fault_of(address: str) -> str:
             return "" if Apprise.instantiate(address, suppress_exceptions=False) else _form(plugin, scheme)
     except Exception as error:  # noqa: BLE001 - each service has its own ones
         plugin = N_MGR[scheme] if scheme in N_MGR else None  # noqa: SIM401 - it has no get
-        said = _without(address, str(error))
-        return "; ".join(part for part in (said, _form(plugin, scheme)) if part)
+        reason = _without(address, str(error))
+        return "; ".join(part for part in (reason, _form(plugin, scheme)) if part)
     if scheme in N_MGR:
         return _form(N_MGR[scheme], scheme)
     known = sorted(N_MGR.schemas())  # type: ignore[no-untyped-call]
@@ -164,13 +164,14 @@ def _form(plugin: Any, scheme: str) -> str:
     return f"it is no address of {plugin.service_name}, which is written as {form}"
 
 
-def _without(address: str, said: str) -> str:
-    """Return what a service says of its address, as far as nothing of the address stands in it."""
-    said = said.replace(" (None)", "").replace("\n", " ").rstrip(".")
-    begin, end = said.find(" ("), said.rfind(")")
-    said = said[:begin] + said[end + 1 :] if 0 <= begin < end else said
+def _without(address: str, reason: str) -> str:
+    """Return why a service refuses its address, as far as nothing of the address stands in it."""
+    reason = reason.replace(" (None)", "").replace("\n", " ").rstrip(".")
+    begin, end = reason.find(" ("), reason.rfind(")")
+    reason = reason[:begin] + reason[end + 1 :] if 0 <= begin < end else reason
     parts = "".join(sign if sign.isalnum() else " " for sign in unquote(address)).lower().split()
-    return "" if any(len(part) >= _TELLING and part in said.lower() for part in parts) else said[:_MOST_CHARACTERS]
+    reveals = any(len(part) >= _REVEALING and part in reason.lower() for part in parts)
+    return "" if reveals else reason[:_MOST_CHARACTERS]
 
 
 if __name__ == "__main__":

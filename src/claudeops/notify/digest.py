@@ -1,4 +1,4 @@
-"""Tells the daily sum when it is due, once, whichever daemon lives then."""
+"""Sends the daily digest when it is due, once, whichever daemon lives then."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LOOK_SECONDS: Final = 20.0
 
 
 @dataclass(kw_only=True)
-class DigestKeeper:
-    """Looks whether a sum is due, until cancelled."""
+class DigestSender:
+    """Looks whether a digest is due, until cancelled."""
 
     outbox: Outbox
     cron: Cron
     daily_budget_usd: float
     now: Callable[[], datetime]
     log: Logger
-    _told: datetime | None = None  # the due time of the last one that is on record
+    _sent: datetime | None = None  # the due time of the last one that is on record
 
     async def run(self) -> None:
-        """Tell each sum when it is due."""
+        """Send each digest when it is due."""
         trouble = DatabaseTrouble(self.log, "the daily sum")
         while True:
             wait = LOOK_SECONDS
@@ -43,13 +43,13 @@ class DigestKeeper:
             await anyio.sleep(wait)
 
     async def look_once(self) -> None:
-        """Tell the sum if one is due that nobody has told."""
+        """Write the digest to the outbox if one is due that is not there."""
         now = self.now()
         found = due(self.cron, now)
-        if found is None or found[0] == self._told:
+        if found is None or found[0] == self._sent:
             return
         at, since = found
-        if not await self.outbox.is_told(key_of(at)):
-            sums = await self.outbox.sums(since, now=now)
-            await self.outbox.tell(digest(sums, at=at, daily_budget_usd=self.daily_budget_usd), now=now)
-        self._told = at
+        if not await self.outbox.has(key_of(at)):
+            figures = await self.outbox.sums(since, now=now)
+            await self.outbox.add(digest(figures, at=at, daily_budget_usd=self.daily_budget_usd), now=now)
+        self._sent = at

@@ -38,7 +38,7 @@ class SlackReply:
 
     @property
     def ok(self) -> bool:
-        """Tell whether it was carried out."""
+        """Whether it was carried out."""
         return self.result is DeliveryOutcome.DELIVERED
 
 
@@ -83,7 +83,7 @@ class SlackApi:
             ("Content-Type", "application/json; charset=utf-8"),
             ("User-Agent", "claudeops"),
         ]
-        # Less than the whole, so that what was never sent is told from what may have arrived.
+        # Less than the whole, so that what was never sent is known from what may have arrived.
         connect = min(_CONNECT_SECONDS, self.seconds * 0.6)
         extensions = {"timeout": {"connect": connect, "pool": connect}}
         url = f"{self._api}/{method}"
@@ -99,15 +99,15 @@ class SlackApi:
 
 def _read(status: int, headers: Mapping[bytes, str], content: bytes) -> SlackReply:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        told = headers.get(b"retry-after", "")
-        wait = min(float(told), LONGEST_SECONDS) if told.isdecimal() else _PATIENCE_SECONDS
+        wanted = headers.get(b"retry-after", "")
+        wait = min(float(wanted), LONGEST_SECONDS) if wanted.isdecimal() else _PATIENCE_SECONDS
         return SlackReply(result=DeliveryOutcome.FAILED, error="Slack says ratelimited", retry_after=wait)
     try:
-        said = msgspec.json.decode(content, type=_Answer)
+        answer = msgspec.json.decode(content, type=_Answer)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        # A gateway of theirs says so, which does not know what has happened behind it.
+        # A gateway of theirs answers so, which does not know what has happened behind it.
         return SlackReply(result=DeliveryOutcome.UNKNOWN, error=f"Slack answered {status}")
-    if said.ok:
-        return SlackReply(result=DeliveryOutcome.DELIVERED, ts=said.ts or said.message_ts)
-    word = said.error[:100] or f"status {status}"
+    if answer.ok:
+        return SlackReply(result=DeliveryOutcome.DELIVERED, ts=answer.ts or answer.message_ts)
+    word = answer.error[:100] or f"status {status}"
     return SlackReply(result=DeliveryOutcome.FAILED, error=f"Slack says {word}", word=word)

@@ -1,4 +1,4 @@
-"""Keeps the ear at Slack alive: a process of its own (`claudeops.notify.slack`), started again whenever it ends."""
+"""Keeps the listener at Slack alive, a process of its own (`claudeops.notify.slack_socket`): whenever it ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from anyio.abc import ByteReceiveStream, Process, SocketStream
 from claudeops.domain.notices.refusals import slack_deafness
 from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.logs import LogEvent, Logger
-from claudeops.notify.hearing import Hearing
-from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, SlackLine, SlackRequest, word_in
+from claudeops.notify.reception import AnswerReception
+from claudeops.notify.slack_socket import CONNECTED, LOST, MOST_BYTES, PRESSED, SlackLine, SlackRequest, word_in
 
 WAITS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds before the process is started again, by its failures in a row."""
@@ -35,13 +35,13 @@ class SlackLink:
     app_token: str = field(repr=False)
     api: str
     environment: Mapping[str, str]  # proxies and CA files; nothing else of the daemon's
-    pressed: Callable[[bytes], Awaitable[None]]  # is given what Slack says, as JSON
+    pressed: Callable[[bytes], Awaitable[None]]  # is given what Slack sends, as JSON
     log: Logger
     waits: tuple[float, ...] = WAITS
     patience_seconds: float = PATIENCE_SECONDS
     pid: int | None = None  # of the process that lives
     is_connected: bool = False
-    hearing: Hearing | None = None
+    reception: AnswerReception | None = None
 
     async def run(self) -> None:
         """Keep a process listening."""
@@ -58,31 +58,31 @@ class SlackLink:
             had_settled = was_connected and time.monotonic() - began > _SETTLED_SECONDS
             failures = 1 if had_settled else failures + 1
             self.log.warning(LogEvent.SLACK_LOST, error=error, failures=failures)
-            if self.hearing is not None and not was_connected:
-                await self.hearing.failed(error, slack_deafness(word_in(error)))
+            if self.reception is not None and not was_connected:
+                await self.reception.failed(error, slack_deafness(word_in(error)))
             await anyio.sleep(self.waits[min(failures, len(self.waits)) - 1])
 
     async def _listen(self) -> str:
         """Return why the process has ended. Raises `OSError` when there is none."""
-        order = SlackRequest(
+        request = SlackRequest(
             app_token=self.app_token,
             api=self.api,
             patience_seconds=self.patience_seconds,
             environment=dict(self.environment),
         )
-        process, stdin = await open_fed_leader([sys.executable, "-I", "-m", "claudeops.notify.slack"])
+        process, stdin = await open_fed_leader([sys.executable, "-I", "-m", "claudeops.notify.slack_socket"])
         self.pid = process.pid
         try:
-            return await self._converse(process, stdin, msgspec.json.encode(order) + b"\n")
+            return await self._converse(process, stdin, msgspec.json.encode(request) + b"\n")
         finally:
             self.pid = None
             await end_leader(process, stdin)
 
-    async def _converse(self, process: Process, stdin: SocketStream, order: bytes) -> str:
+    async def _converse(self, process: Process, stdin: SocketStream, request: bytes) -> str:
         if process.stdout is None:
             raise OSError("the process has no pipe")
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await stdin.send(order)
+            await stdin.send(request)
         return await self._read(process.stdout)
 
     async def _read(self, stdout: ByteReceiveStream) -> str:
@@ -101,7 +101,7 @@ class SlackLink:
         if line.state == CONNECTED and not self.is_connected:
             self.is_connected = True
             self.log.info(LogEvent.SLACK_CONNECTED)
-            if self.hearing is not None:
-                await self.hearing.works()
+            if self.reception is not None:
+                await self.reception.succeeded()
         elif line.state == PRESSED:
             await self.pressed(bytes(line.payload))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,30 +53,11 @@ from claudeops.settings.where import BudgetSettings, PlaceSettings
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
     from claudeops.domain.alerts.rules import Rules
     from claudeops.domain.notices.approvers import Approver
+    from claudeops.domain.notices.channels import ChannelAccess
     from claudeops.domain.notices.notice import Target
     from claudeops.formats.network.headers import SecretHeader
     from claudeops.formats.oidc import OidcClient
     from claudeops.policy.tiers import Policy
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TelegramChat:
-    """A chat of a Telegram bot."""
-
-    token: str = field(repr=False)
-    chat: str  # its id
-    api: str  # address of the Bot API, without a slash at its end
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlackChannel:
-    """A channel of a Slack app."""
-
-    bot_token: str = field(repr=False)
-    app_token: str = field(default="", repr=False)  # for Socket Mode; "": there is none
-    signing_secret: str = field(default="", repr=False)  # for answers by HTTP; "": there is none
-    channel: str  # its id
-    api: str  # address of the Web API, without a slash at its end
 
 
 @settings_group
@@ -134,8 +115,7 @@ class NoticeSettings:
     )
     env: Mapping[str, str] = derived(shown=False)  # variables that the file named at the start: secrets
     targets: tuple[Target, ...] = derived()
-    telegram: Mapping[str, TelegramChat] = derived()
-    slack: Mapping[str, SlackChannel] = derived()
+    chats: Mapping[str, ChannelAccess] = derived()  # of all other targets, by name
     approvers: tuple[Approver, ...] = derived()
     digest_cron: str | None = derived(  # None: no sum is sent
         text("CLAUDEOPS_DIGEST_CRON", "five crontab(5) fields at which the sum of the day is told")

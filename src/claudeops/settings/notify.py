@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import APPRISE, Target, TargetKind
+from claudeops.domain.notices.channels import CHANNELS, ChannelAccess, SecretKey, TargetKind, hidden_parts
+from claudeops.domain.notices.notice import APPRISE, Target
 from claudeops.domain.schedules import Cron
 from claudeops.errors import ConfigurationError
 from claudeops.formats.notices import NamedTarget, NoticesDocument, SecretPlace, read_document
 from claudeops.settings.environ import in_notice_url
 from claudeops.settings.files import read_text, read_toml, toml_file
-from claudeops.settings.model import SlackChannel, TelegramChat
 from claudeops.settings.reader import VariableReader
 
 VARIABLE: Final = "CLAUDEOPS_NOTIFY_PATH"
@@ -30,17 +30,8 @@ URLS: Final = "CLAUDEOPS_APPRISE_URLS"
 _ADDRESS_BYTES: Final = 64 * 1024
 _UNSET: Final = "is not set: set it"
 _UNKNOWN: Final = "was not there when claudeops was started: restart it"
-_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _BEGINS: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _COMMA: Final = re.compile(r",+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
-_FORMS: Final = {
-    "url": (_ADDRESS, "an address", "write one address as Apprise takes it, such as ntfy://host/topic"),
-    "token": (re.compile(r"\d+:[A-Za-z0-9_-]{20,}"), "a token", "write it as BotFather gives it, 123456789:ABC…"),
-    "bot_token": (re.compile(r"xoxb-[A-Za-z0-9-]{10,}"), "a bot's token", "write the one that begins with xoxb-"),
-    "app_token": (re.compile(r"xapp-[A-Za-z0-9-]{10,}"), "an app's token", "write the one that begins with xapp-"),
-    "signing_secret": (re.compile(r"[0-9a-f]{16,}"), "a signing secret", "write the app's one, in hexadecimal"),
-}
-"""Of every secret by what it is called in the file: its form, what it is, and what to write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +41,7 @@ class Targets:
     path: Path | None  # of the file
     targets: tuple[Target, ...]
     addresses: Mapping[str, str]  # that Apprise takes, by name; secrets
-    telegram: Mapping[str, TelegramChat]
-    slack: Mapping[str, SlackChannel]
+    chats: Mapping[str, ChannelAccess]  # all others, by name
     approvers: tuple[Approver, ...]
     files: tuple[Path, ...] = field(compare=False)  # the file and those that hold secrets
     environment: Mapping[str, str] = field(compare=False, repr=False)  # the variables that hold secrets
@@ -60,12 +50,8 @@ class Targets:
         """Yield what must never be shown of targets, each with where it comes from."""
         for name, address in self.addresses.items():
             yield from in_notice_url(f"the address of {name}", address)
-        for name, chat in self.telegram.items():
-            yield f"the token of {name}", chat.token
-            yield f"the token of {name}", chat.token.partition(":")[2]
-        for name, channel in self.slack.items():
-            for secret in (channel.bot_token, channel.app_token, channel.signing_secret):
-                yield f"a secret of {name}", secret
+        for name, access in self.chats.items():
+            yield from hidden_parts(name, access)
 
 
 def read_notify(reader: VariableReader, environ: Mapping[str, str], *, timezone: str, root: Path) -> Targets:
@@ -98,29 +84,26 @@ def _targets(
         read = partial(read_document, timezone=timezone)
         document = read_toml(path, read, variable=VARIABLE, what="file of targets")
     addresses = dict(zip(names, urls, strict=True))
-    telegram: dict[str, TelegramChat] = {}
-    slack: dict[str, SlackChannel] = {}
+    chats: dict[str, ChannelAccess] = {}
     files = [] if path is None else [path]
     variables: set[str] = set()
     for each in document.targets:
         name, found = each.target.name, {}
-        for what, place in each.secrets.items():
-            file, found[what] = _secret(each, what, place, path or Path(), environ, unset=unset)
+        for secret in CHANNELS[each.target.kind].secrets:
+            if (place := each.secrets.get(secret.key)) is None:
+                continue
+            file, found[secret.key] = _secret(each, secret, place, path or Path(), environ, unset=unset)
             files += [file] if file is not None else []
             variables |= set() if file is not None else {place.variable}
-        match each.target.kind:
-            case TargetKind.TELEGRAM:
-                telegram[name] = TelegramChat(chat=each.chat, api=each.api, **found)
-            case TargetKind.SLACK:
-                slack[name] = SlackChannel(channel=each.chat, api=each.api, **found)
-            case TargetKind.APPRISE:
-                addresses[name] = found["url"]
+        if each.target.kind is TargetKind.APPRISE:
+            addresses[name] = found["url"]
+        else:
+            chats[name] = ChannelAccess(kind=each.target.kind, secrets=found, place=each.place, api=each.api)
     return Targets(
         path=path,
         targets=(*(Target(name=name) for name in names), *(each.target for each in document.targets)),
         addresses=addresses,
-        telegram=telegram,
-        slack=slack,
+        chats=chats,
         approvers=document.approvers,
         files=tuple(files),
         environment={name: environ[name] for name in variables},
@@ -165,18 +148,18 @@ def read_digest_cron(reader: VariableReader) -> str | None:
 
 
 def _secret(
-    named: NamedTarget, what: str, where: SecretPlace, path: Path, environ: Mapping[str, str], *, unset: str
+    named: NamedTarget, secret: SecretKey, where: SecretPlace, path: Path, environ: Mapping[str, str], *, unset: str
 ) -> tuple[Path | None, str]:
     """Return the file that holds a secret of a target, if one does, and the secret."""
-    form, called, remedy = _FORMS[what]
     origin = f"{VARIABLE}: {path}, line {named.line}: the target {named.target.name!r}"
     if where.file:
         place = path.parent / where.file
-        given = read_text(place, origin=origin, what=called.partition(" ")[2], limit=_ADDRESS_BYTES).strip()
+        given = read_text(place, origin=origin, what=secret.noun.partition(" ")[2], limit=_ADDRESS_BYTES).strip()
     else:
         place, given = None, environ.get(where.variable, "").strip()
         if not given:
-            raise ConfigurationError(f"{origin} has {called} in {where.variable}, which {unset}.")
-    if form.fullmatch(given) is None:
-        raise ConfigurationError(f"{origin} has {called} in {place or where.variable} that is none: {remedy}.")
+            raise ConfigurationError(f"{origin} has {secret.noun} in {where.variable}, which {unset}.")
+    if secret.form.fullmatch(given) is None:
+        where_it_is = place or where.variable
+        raise ConfigurationError(f"{origin} has {secret.noun} in {where_it_is} that is none: {secret.remedy}.")
     return place, given

@@ -48,7 +48,7 @@ async def test_the_daemons_own_health_is_counted(store: Store) -> None:
     await store.queue.finish(ending(session, outcome=Outcome.STALLED, error="silent"), rules=RULES)
     await store.holds.hold(Hold(kind=HoldKind.DISK, reason="full", since=NOW), now=NOW)
     phone = Target(name="phone")
-    await store.outbox.tell(Notice(topic=Topic.EVENT, level=phone.min_level, text="x", key="k"), now=NOW)
+    await store.outbox.add(Notice(topic=Topic.EVENT, level=phone.min_level, text="x", key="k"), now=NOW)
     await store.outbox.route([phone], now=after(minutes=3), most=100)
     claims = await store.outbox.claim("phone", now=after(minutes=3), until=after(minutes=4), most=1)
     dead = [Settled(id=each.id, result=DeliveryOutcome.FAILED, error="no") for each in claims]

@@ -117,7 +117,7 @@ async def test_a_target_that_did_not_answer_may_have_got_it_until_it_does_not_an
 
 async def test_without_a_target_for_questions_nothing_is_known(store: Store, database: Database) -> None:
     await asked(store, DIGESTS)
-    await store.outbox.tell(Notice(topic=Topic.DIGEST, level=EventLevel.INFO, text="quiet", key="d"), now=NOW)
+    await store.outbox.add(Notice(topic=Topic.DIGEST, level=EventLevel.INFO, text="quiet", key="d"), now=NOW)
     await store.outbox.route([DIGESTS], now=NOW, most=10)
 
     await tried(store, {"digests": DeliveryOutcome.FAILED})
@@ -156,7 +156,7 @@ async def test_the_event_counts_each_question_and_ends_when_a_target_of_question
     await tried(store, {"phone": DeliveryOutcome.FAILED})
     assert raised(database) == [("critical", 2, None)]
 
-    await store.outbox.tell(Notice(topic=Topic.SELF, level=EventLevel.CRITICAL, text="disk", key="disk"), now=NOW)
+    await store.outbox.add(Notice(topic=Topic.SELF, level=EventLevel.CRITICAL, text="disk", key="disk"), now=NOW)
     await store.outbox.route([DIGESTS], now=NOW, most=10)
     await tried(store, {"digests": DeliveryOutcome.DELIVERED})
     assert raised(database) == [("critical", 2, None)]  # it never asks anybody anything
@@ -191,7 +191,7 @@ async def test_a_question_that_may_have_arrived_waits_for_no_pause_before_its_se
 
 async def test_only_a_question_that_was_never_tried_waits_for_no_pause(store: Store) -> None:
     await asked(store, PHONE)
-    await store.outbox.tell(Notice(topic=Topic.SELF, level=EventLevel.CRITICAL, text="disk", key="disk"), now=NOW)
+    await store.outbox.add(Notice(topic=Topic.SELF, level=EventLevel.CRITICAL, text="disk", key="disk"), now=NOW)
     await store.outbox.route([PHONE], now=NOW, most=10)
 
     assert await store.outbox.asking(NOW) == {"phone"}

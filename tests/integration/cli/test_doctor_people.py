@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from claudeops.cli.doctor.finding import DoctorContext, Finding, FindingStatus
-from claudeops.cli.doctor.people import alerts, nobody, notify
+from claudeops.cli.doctor.people import alerts, notify, unreachable_approvers
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import TargetKind
+from claudeops.domain.notices.channels import TargetKind
 from claudeops.scripted_api.telegram import ScriptedTelegram, serve_telegram
 from claudeops.settings import Settings
 from support.chatting import ROOM, TOKEN
@@ -94,12 +94,14 @@ async def test_whoever_tells_nobody_hears_of_it(world: World) -> None:
 
 def test_an_approver_whom_no_question_can_reach_is_told() -> None:
     telegram, slack, apprise = TargetKind.TELEGRAM, TargetKind.SLACK, TargetKind.APPRISE
-    alice, bob = Approver(name="alice", telegram_id="7"), Approver(name="bob", slack_user_id="U7")
+    alice, bob = Approver(name="alice", ids={telegram: "7"}), Approver(name="bob", ids={slack: "U7"})
 
-    assert list(nobody([alice, bob], [telegram, slack, apprise])) == []
-    assert list(nobody([alice, bob], [telegram])) == ["bob can answer nowhere: there is no target of the kind slack."]
-    assert list(nobody([], [slack])) == ["Nobody may answer in slack: no approver has a slack_user_id."]
-    assert list(nobody([], [apprise])) == []
+    assert list(unreachable_approvers([alice, bob], [telegram, slack, apprise])) == []
+    assert list(unreachable_approvers([alice, bob], [telegram])) == [
+        "bob can answer nowhere: there is no target of the kind slack."
+    ]
+    assert list(unreachable_approvers([], [slack])) == ["Nobody may answer in slack: no approver has a slack_user_id."]
+    assert list(unreachable_approvers([], [apprise])) == []
 
 
 # --- chats that take nothing, or whose answers do not arrive --------------------------------------------------

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from claudeops import logs
-from claudeops.notify.addresses import AddressCheck
-from claudeops.notify.delivery import Courier
+from claudeops.notify.channels.apprise import AddressCheck, Courier
 from claudeops.store.store import Store
 from support.receivers import receiving
 from support.store_values import NOW
@@ -68,7 +67,7 @@ class Counted(Courier):
         return await super().check(addresses)
 
 
-def checking(store: Store, courier: Courier, checked: Mapping[str, str], **addresses: str) -> AddressCheck:
+def checking(store: Store, courier: Courier, checked: dict[str, str], **addresses: str) -> AddressCheck:
     return AddressCheck(
         courier=courier,
         addresses=addresses,

@@ -22,8 +22,8 @@ import pytest
 from claudeops import logs
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Target, Topic
-from claudeops.notify.delivery import Courier
-from claudeops.notify.outgoing import Outgoing
+from claudeops.notify.channels.apprise import AddressCarrier, Courier
+from claudeops.notify.sender import NoticeSender
 from claudeops.store.store import Store
 from claudeops.wording.notices.texts import Wording
 from support.receivers import Receiver, receiving
@@ -92,12 +92,12 @@ def database(sqlite: Database) -> Database:
     return sqlite
 
 
-def sender(store: Store, clock: Clock, receivers: dict[str, Receiver], **courier: float) -> Outgoing:
-    return Outgoing(
+def sender(store: Store, clock: Clock, receivers: dict[str, Receiver], **courier: float) -> NoticeSender:
+    to = Courier(environment={}, **courier)
+    return NoticeSender(
         outbox=store.outbox,
         targets=tuple(Target(name=name) for name in receivers),
-        addresses={name: receiver.address for name, receiver in receivers.items()},
-        carrier=Courier(environment={}, **courier),
+        carriers={name: AddressCarrier(address=receiver.address, courier=to) for name, receiver in receivers.items()},
         wording=Wording(redact=str),
         now=clock.now,
         log=logs.get_logger(),
@@ -107,7 +107,7 @@ def sender(store: Store, clock: Clock, receivers: dict[str, Receiver], **courier
 
 async def tell(store: Store, *keys: str) -> None:
     for key in keys:
-        await store.outbox.tell(
+        await store.outbox.add(
             Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"{key} is down", key=key), now=NOW
         )
 
@@ -161,7 +161,8 @@ async def test_a_target_that_hangs_drips_refuses_or_is_away_delays_no_other(stor
         receivers["hangs"].holds = receivers["drips"].drips = True
         receivers["429"].statuses, receivers["500"].statuses = [429] * 100, [500] * 100
         outgoing = sender(store, clock, receivers, message_seconds=3600.0, deadline_seconds=7200.0)
-        outgoing.addresses = {**outgoing.addresses, "away": "json://127.0.0.1:1/nobody"}
+        away = AddressCarrier(address="json://127.0.0.1:1/nobody", courier=Courier(environment={}))
+        outgoing.carriers = {**outgoing.carriers, "away": away}
         await tell(store, "shop", "photos", "mail")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outgoing.run)

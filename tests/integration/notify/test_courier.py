@@ -14,7 +14,8 @@ import pytest
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.notices.refusals import CONTENT, RefusalSubject
-from claudeops.notify.delivery import Courier, Told
+from claudeops.notify.channels.apprise import Courier
+from claudeops.notify.delivery import DeliveryResult
 from claudeops.wording.notices.texts import NoticeMessage
 from support.loop_time import loop_time
 from support.receivers import Receiver, receiving
@@ -36,8 +37,8 @@ def messages(count: int) -> list[NoticeMessage]:
     ]
 
 
-async def delivered(address: str, count: int = 1, **courier: float) -> dict[int, Told]:
-    told: dict[int, Told] = {}
+async def delivered(address: str, count: int = 1, **courier: float) -> dict[int, DeliveryResult]:
+    told: dict[int, DeliveryResult] = {}
     await Courier(environment={}, **courier).deliver(address, messages(count), told)
     return told
 
@@ -54,7 +55,7 @@ async def test_messages_arrive_as_they_were_written(receiver: Receiver) -> None:
 async def test_a_courier_goes_through_the_proxy_and_its_password_is_in_no_environment(receiver: Receiver) -> None:
     proxies = {"http_proxy": f"http://alice:proxy-password@127.0.0.1:{receiver.port}"}
     receiver.holds = True
-    told: dict[int, Told] = {}
+    told: dict[int, DeliveryResult] = {}
 
     async with anyio.create_task_group() as tasks:
         address = "json://notifications.invalid/token"
@@ -66,7 +67,7 @@ async def test_a_courier_goes_through_the_proxy_and_its_password_is_in_no_enviro
 
     assert "proxy-password" not in str(begun_with)
     assert "notifications.invalid" not in str(begun_with)
-    assert told == {0: Told(result=DeliveryOutcome.DELIVERED)}
+    assert told == {0: DeliveryResult(result=DeliveryOutcome.DELIVERED)}
 
 
 async def test_one_refused_message_does_not_stop_the_others(receiver: Receiver) -> None:
@@ -101,7 +102,7 @@ async def test_an_address_that_leads_nowhere_is_a_failure(address: str) -> None:
 
 async def test_a_target_that_hangs_may_have_been_told_and_its_courier_is_gone_in_time(receiver: Receiver) -> None:
     receiver.holds = True
-    told: dict[int, Told] = {}
+    told: dict[int, DeliveryResult] = {}
 
     with loop_time() as time, anyio.fail_after(2 * LONG):
         async with anyio.create_task_group() as tasks:
@@ -124,11 +125,12 @@ async def test_a_target_that_hangs_is_given_up_by_the_courier_itself(receiver: R
 
 
 async def test_what_is_known_when_the_caller_is_cancelled_stands(receiver: Receiver) -> None:
-    told: dict[int, Told] = {}
+    told: dict[int, DeliveryResult] = {}
     with anyio.move_on_after(0.01):
         await Courier(environment={}).deliver(receiver.address, messages(1), told)
 
-    assert told.get(0) in {None, Told(result=DeliveryOutcome.UNKNOWN, error="the courier ended before it knew")}
+    unknown = DeliveryResult(result=DeliveryOutcome.UNKNOWN, error="the courier ended before it knew")
+    assert told.get(0) in {None, unknown}
 
 
 @pytest.mark.parametrize("binary", ["/bin/false", "/bin/true", "/bin/cat"])  # cat repeats the order, which is no report
@@ -142,11 +144,11 @@ async def test_a_courier_that_ends_without_a_word_has_failed_its_first_message(
 
     told = await delivered("json://127.0.0.1/0123456789abcdef", 3)
 
-    assert told == {0: Told(result=DeliveryOutcome.FAILED, error="the courier ended before it had begun")}
+    assert told == {0: DeliveryResult(result=DeliveryOutcome.FAILED, error="the courier ended before it had begun")}
 
 
 async def test_a_courier_that_is_stopped_with_its_daemon_has_failed_nothing() -> None:
-    told: dict[int, Told] = {}
+    told: dict[int, DeliveryResult] = {}
     with anyio.CancelScope() as scope:
         scope.cancel()
         await Courier(environment={}).deliver("json://127.0.0.1/0123456789abcdef", messages(1), told)

@@ -14,7 +14,7 @@ from claudeops import logs
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.notify.hearing import LASTING_SECONDS, Hearing
+from claudeops.notify.reception import LASTING_SECONDS, AnswerReception
 from claudeops.scripted_api.telegram import TelegramFault
 from claudeops.store.store import Store
 from support.chatting import ALICE, BOB, ROOM, Chat, ask, chatting
@@ -51,9 +51,7 @@ def events(database: Database, kind: str, *, open_: bool = True) -> list[Row]:
 
 
 async def tell(store: Store, key: str) -> None:
-    await store.outbox.tell(
-        Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"{key} is down", key=key), now=NOW
-    )
+    await store.outbox.add(Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"{key} is down", key=key), now=NOW)
 
 
 # --- Telegram, deaf -------------------------------------------------------------------------------------------
@@ -103,13 +101,13 @@ async def test_two_failures_are_no_event_and_neither_is_a_server_that_is_away(st
         chat.telegram.faults["getUpdates"] = [REFUSALS["poller"][0]] * 2
         await chat.until(lambda: sum(call.method == "getUpdates" for call in chat.telegram.calls) == 4)
     async with chatting(store, impatient=True, url="http://127.0.0.1:9", run=False) as chat:
-        hearing = chat.bot.hearing
+        hearing = chat.bot.reception
         assert hearing is not None
         for _ in range(9):
-            await chat.bot._is_deaf(await chat.bot.api.call("getUpdates", {}))
+            await chat.bot._note_reception(await chat.bot.api.call("getUpdates", {}))
 
     assert not events(database, "chat_deaf:")
-    assert not hearing.is_deaf
+    assert not hearing.is_broken
 
 
 # --- what counts ----------------------------------------------------------------------------------------------
@@ -134,8 +132,8 @@ class Events:
             self.standing[event.fingerprint] = event.message
 
 
-def hearing_of(kept: Events) -> Hearing:
-    return Hearing(
+def hearing_of(kept: Events) -> AnswerReception:
+    return AnswerReception(
         targets=["team", "ops"],
         events=kept,  # type: ignore[arg-type]
         redact=lambda text: text.replace("hunter2", "[redacted]"),
@@ -148,10 +146,10 @@ async def test_the_third_failure_in_a_row_counts_and_one_success_ends_it() -> No
     hearing = hearing_of(kept)
     for _ in range(2):
         await hearing.failed("409 hunter2\u202e", "end the other program")
-    await hearing.works()
+    await hearing.succeeded()
     for _ in range(2):
         await hearing.failed("409 hunter2\u202e", "end the other program")
-    assert (hearing.is_deaf, kept.standing) == (False, {})
+    assert (hearing.is_broken, kept.standing) == (False, {})
 
     for _ in range(5):
         await hearing.failed("409 hunter2\u202e", "end the other program")
@@ -162,9 +160,9 @@ async def test_the_third_failure_in_a_row_counts_and_one_success_ends_it() -> No
         )
     }
     written = kept.writes
-    await hearing.works()
-    await hearing.works()
-    assert (hearing.is_deaf, kept.standing, kept.writes) == (False, {}, written + 1)
+    await hearing.succeeded()
+    await hearing.succeeded()
+    assert (hearing.is_broken, kept.standing, kept.writes) == (False, {}, written + 1)
 
 
 async def test_what_may_pass_counts_once_it_has_lasted() -> None:
@@ -177,7 +175,7 @@ async def test_what_may_pass_counts_once_it_has_lasted() -> None:
         time.leap(LASTING_SECONDS)
         await hearing.failed("502 Bad Gateway", "")
 
-    assert hearing.is_deaf
+    assert hearing.is_broken
     assert "see that the server can be reached" in kept.standing["chat_deaf:ops,team"]
 
 
@@ -189,12 +187,12 @@ async def test_a_bot_that_two_programs_poll_is_one_event_although_each_gets_its_
         for _ in range(9):
             for _ in range(3):
                 await hearing.failed("409", "end the other program")
-            await hearing.works()
+            await hearing.succeeded()
             time.leap(50)
-            await hearing.works()
+            await hearing.succeeded()
         assert (kept.writes, list(kept.standing)) == (1, ["chat_deaf:ops,team"])
         time.leap(50)
-        await hearing.works()
+        await hearing.succeeded()
 
     assert kept.standing == {}
 
@@ -204,17 +202,17 @@ async def test_an_event_that_the_database_does_not_take_is_written_later_and_one
     kept.standing["chat_deaf:ops,team"] = "of an earlier daemon"
     hearing = hearing_of(kept)
     kept.is_away = True
-    await hearing.works()
+    await hearing.succeeded()
     for _ in range(3):
         await hearing.failed("401", "take a new token")
     assert kept.standing == {"chat_deaf:ops,team": "of an earlier daemon"}
-    by_now = hearing.is_deaf
+    by_now = hearing.is_broken
     assert by_now  # questions say so all the same
 
     kept.is_away = False
     await hearing.failed("401", "take a new token")
     assert "take a new token" in kept.standing["chat_deaf:ops,team"]
-    await hearing.works()
+    await hearing.succeeded()
     assert kept.standing == {}
 
 
@@ -223,7 +221,7 @@ async def test_what_is_gone_from_the_file_keeps_no_event(store: Store, database:
         event = NewEvent(level=EventLevel.CRITICAL, message="it is so", fingerprint=name)
         await store.probes.note(event, over=False, now=NOW)
     async with chatting(store, run=False) as chat:
-        chat.outgoing.standing = {"target_refused:ops", "chat_deaf:ops"}
+        chat.outgoing.kept_events = {"target_refused:ops", "chat_deaf:ops"}
         await chat.outgoing.look_once()
 
     assert [row["fingerprint"] for row in events(database, "")] == ["target_refused:ops", "disk"]
@@ -245,7 +243,7 @@ async def test_an_app_that_slack_connects_no_more_is_an_event_and_its_questions_
             await chat.until(lambda: events(database, "chat_deaf:", open_=False))
             tasks.cancel_scope.cancel()
         (event,) = events(database, "chat_deaf:", open_=False)
-        hearing = chat.link.hearing
+        hearing = chat.link.reception
         assert hearing is not None
         for _ in range(3):
             await hearing.failed(f"Slack says {word}", "generate a new token")

@@ -18,11 +18,13 @@ from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT, RefusalCause
 from claudeops.domain.notices.routing import DEAD_AFTER
-from claudeops.notify.delivery import Courier, Told
-from claudeops.notify.outgoing import LEASE, Outgoing
+from claudeops.notify.channels.apprise import Courier
+from claudeops.notify.delivery import DeliveryResult
+from claudeops.notify.sender import LEASE, NoticeSender
 from claudeops.store.store import Store
 from claudeops.wording.notices.texts import NoticeMessage, Wording
 from support.answering import asked_of_people
+from support.carrying import carriers
 from support.store_values import NOW
 from support.stores import Database
 from support.waiting import until
@@ -55,24 +57,24 @@ class Carrier:
     deaths: random.Random | None = None  # decides at which message the courier is killed
     killed: int = 0
 
-    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, DeliveryResult]) -> None:
         if address in self.hanging:
             await anyio.sleep_forever()
         if address in self.faulty:
             raise RuntimeError("a fault of ours")
         for index, message in enumerate(messages):
             if address in self.silent:
-                told[index] = Told(result=DeliveryOutcome.UNKNOWN, error="no end")
+                told[index] = DeliveryResult(result=DeliveryOutcome.UNKNOWN, error="no end")
                 continue
             if address in self.failing:
-                told[index] = Told(result=DeliveryOutcome.FAILED, error="refused by secret-of-the-address")
+                told[index] = DeliveryResult(result=DeliveryOutcome.FAILED, error="refused by secret-of-the-address")
                 return
             self.heard.append((address, message))
             if self.deaths is not None and self.deaths.random() < 0.1:
-                told[index] = Told(result=DeliveryOutcome.UNKNOWN, error="killed")
+                told[index] = DeliveryResult(result=DeliveryOutcome.UNKNOWN, error="killed")
                 self.killed += 1
                 return
-            told[index] = Told(result=DeliveryOutcome.DELIVERED)
+            told[index] = DeliveryResult(result=DeliveryOutcome.DELIVERED)
 
 
 @pytest.fixture
@@ -87,12 +89,11 @@ def logged() -> io.StringIO:
     return stream
 
 
-def sender(store: Store, carrier: Carrier, clock: Clock, *targets: Target) -> Outgoing:
-    return Outgoing(
+def sender(store: Store, carrier: Carrier, clock: Clock, *targets: Target) -> NoticeSender:
+    return NoticeSender(
         outbox=store.outbox,
         targets=targets,
-        addresses={target.name: f"to {target.name}" for target in targets},
-        carrier=carrier,
+        carriers=carriers(carrier, targets, prefix="to "),
         wording=Wording(redact=lambda text: text.replace("secret-of-the-address", "[redacted]")),
         now=clock.now,
         log=logs.get_logger(),
@@ -102,7 +103,7 @@ def sender(store: Store, carrier: Carrier, clock: Clock, *targets: Target) -> Ou
 
 async def tell(store: Store, *keys: str, level: EventLevel = EventLevel.WARNING) -> None:
     for key in keys:
-        await store.outbox.tell(Notice(topic=Topic.EVENT, level=level, text=f"{key} is down", key=key), now=NOW)
+        await store.outbox.add(Notice(topic=Topic.EVENT, level=level, text=f"{key} is down", key=key), now=NOW)
 
 
 async def test_a_notice_is_told_to_every_target(store: Store, logged: io.StringIO) -> None:
@@ -271,16 +272,16 @@ async def test_a_question_is_tried_twice_within_seconds_at_a_target_that_hangs_f
     for _ in range(2):
         while await send.look_once():
             pass
-        assert send._standings["phone"].due.is_set()
+        assert send._states["phone"].due.is_set()
         await send.deliver_once(PHONE)
-        send._standings["phone"].due = anyio.Event()
+        send._states["phone"].due = anyio.Event()
         clock.at += timedelta(seconds=5)
 
     row = await store.approvals.approval(1)
     assert row is not None
     assert row.unheard == "phone: no end"
     await send.look_once()
-    assert not send._standings["phone"].due.is_set()
+    assert not send._states["phone"].due.is_set()
 
 
 # --- what is refused for good ---------------------------------------------------------------------------------
@@ -293,25 +294,25 @@ class Picky(Carrier):
     words: tuple[str, ...] = ()
     cause: RefusalCause | None = None
 
-    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, DeliveryResult]) -> None:
         failures = 0
         for index, message in enumerate(messages):
             if not any(word in message.body for word in self.words):
                 self.heard.append((address, message))
-                told[index], failures = Told(result=DeliveryOutcome.DELIVERED), 0
+                told[index], failures = DeliveryResult(result=DeliveryOutcome.DELIVERED), 0
                 continue
-            told[index] = Told(result=DeliveryOutcome.FAILED, error="no", cause=self.cause)
+            told[index] = DeliveryResult(result=DeliveryOutcome.FAILED, error="no", cause=self.cause)
             failures += self.cause != CONTENT
             if failures == 2:
                 return
 
 
-async def rounds(outgoing: Outgoing, clock: Clock, target: Target, count: int, *, seconds: float = 5) -> None:
+async def rounds(outgoing: NoticeSender, clock: Clock, target: Target, count: int, *, seconds: float = 5) -> None:
     """Look and deliver as the daemon does, the clock going on in between."""
     for _ in range(count):
         await outgoing.look_once()
-        if outgoing._standings[target.name].due.is_set():
-            outgoing._standings[target.name].due = anyio.Event()
+        if outgoing._states[target.name].due.is_set():
+            outgoing._states[target.name].due = anyio.Event()
             await outgoing.deliver_once(target)
         clock.at += timedelta(seconds=seconds)
 
@@ -365,7 +366,7 @@ async def test_what_one_target_refuses_goes_another_way_within_minutes(store: St
     carrier, clock = Picky(words=("spam",), cause=CONTENT), Clock()
     mail = Target(name="mail", topics=frozenset({Topic.DIGEST}))
     outgoing = sender(store, carrier, clock, PHONE, mail)
-    outgoing.chats = {"mail": Carrier(heard=carrier.heard)}
+    outgoing.carriers = {**outgoing.carriers, **carriers(Carrier(heard=carrier.heard), [mail], prefix="to ")}
     await tell(store, "spam")
 
     await rounds(outgoing, clock, PHONE, 20, seconds=10)
@@ -385,7 +386,7 @@ async def test_a_target_that_takes_nothing_any_more_is_an_event_with_the_remedy_
     cause = RefusalCause(remedy="unarchive the channel")
     carrier, clock = Picky(words=("down",), cause=cause), Clock()
     outgoing = sender(store, carrier, clock, PHONE, TEAM)
-    outgoing.chats = {"team": Carrier()}
+    outgoing.carriers = {**outgoing.carriers, **carriers(Carrier(), [TEAM], prefix="to ")}
     await tell(store, "shop")
 
     await rounds(outgoing, clock, PHONE, 20)
@@ -432,7 +433,7 @@ async def test_couriers_that_die_at_once_are_few_and_the_question_counts_as_not_
     monkeypatch.setattr(sys, "executable", str(script))
     clock = Clock()
     outgoing = sender(store, Carrier(), clock, PHONE)
-    outgoing.carrier = Courier(environment={})
+    outgoing.carriers = carriers(Courier(environment={}), [PHONE], prefix="to ")
     await asked_of_people(store)
 
     await rounds(outgoing, clock, PHONE, 40, seconds=1)

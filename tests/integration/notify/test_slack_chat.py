@@ -18,9 +18,10 @@ from claudeops import logs
 from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import ApprovalStatus, proven
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import Notice, TargetKind, Topic
+from claudeops.domain.notices.channels import TargetKind
+from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.notify.slack_chat import MOST_WAITING
+from claudeops.notify.channels.slack import MOST_WAITING
 from claudeops.store.acts.approvals import AnswerResult
 from claudeops.store.store import Store
 from claudeops.wording.notices.approving import NO, REFUSALS, YES, ButtonTap, TapRefusal, button_data
@@ -64,7 +65,7 @@ def alarm(text: str = "shop is down", key: str = "event:1") -> Notice:
 
 async def test_an_ordinary_notice_is_a_message_that_calls_nobody(store: Store) -> None:
     async with slacking(store) as place:
-        await store.outbox.tell(alarm("<!channel> shop & <https://evil.example|db> are down @here"), now=NOW)
+        await store.outbox.add(alarm("<!channel> shop & <https://evil.example|db> are down @here"), now=NOW)
         await place.until(lambda: place.messages)
 
         (message,) = place.messages
@@ -78,7 +79,7 @@ async def test_slack_is_left_alone_for_as_long_as_it_says(store: Store, logged: 
     async with slacking(store) as place:
         place.server.answers["chat.postMessage"] = [Answer(status=429, headers={"Retry-After": "17"})]
         for number in range(3):
-            await store.outbox.tell(alarm(key=f"event:{number}"), now=NOW)
+            await store.outbox.add(alarm(key=f"event:{number}"), now=NOW)
         await place.until(lambda: len(place.elsewhere.heard) == 3)
         await place.until(lambda: "ratelimited" in logged.getvalue())
         assert len(place.server.called("chat.postMessage")) == 1  # the others were not even tried
@@ -194,9 +195,9 @@ async def test_a_foreigner_is_told_so_alone_and_changes_nothing(store: Store, lo
 
 async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: Store) -> None:
     people = (
-        Approver(name="tier2", slack_user_id="U21", tiers=frozenset({2})),
-        Approver(name="shop", slack_user_id="U22", services=("shop-*",)),
-        Approver(name="all", slack_user_id="U23"),
+        Approver(name="tier2", ids={TargetKind.SLACK: "U21"}, tiers=frozenset({2})),
+        Approver(name="shop", ids={TargetKind.SLACK: "U22"}, services=("shop-*",)),
+        Approver(name="all", ids={TargetKind.SLACK: "U23"}),
     )
     session = await started(store, wanted(3))
     async with slacking(store, approvers=people) as place:
@@ -210,7 +211,10 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
 
 
 async def test_the_ids_of_telegram_are_nobodys_in_slack(store: Store) -> None:
-    people = (Approver(name="alice", telegram_id=ALICE), Approver(name="bob", slack_user_id=BOB))
+    people = (
+        Approver(name="alice", ids={TargetKind.TELEGRAM: ALICE}),
+        Approver(name="bob", ids={TargetKind.SLACK: BOB}),
+    )
     session = await started(store, wanted(3))
     async with slacking(store, approvers=people) as place:
         asked = await ask(store, session)
@@ -222,7 +226,7 @@ async def test_the_ids_of_telegram_are_nobodys_in_slack(store: Store) -> None:
 
 async def test_where_nobody_may_answer_the_card_has_no_buttons(store: Store) -> None:
     session = await started(store, wanted(3))
-    people = (Approver(name="shop", slack_user_id=ALICE, services=("shop-*",)),)
+    people = (Approver(name="shop", ids={TargetKind.SLACK: ALICE}, services=("shop-*",)),)
     async with slacking(store, approvers=people) as place:
         message = await place.asked(await ask(store, session, services=()))
 
@@ -326,7 +330,7 @@ async def test_guesses_are_no_answer(store: Store, count: int) -> None:
                 data=data,
                 targets=frozenset({"ops"}),
             )
-            assert (await place.chat.asking.take(tap)).refused is TapRefusal.UNKNOWN_TOKEN
+            assert (await place.chat.questions.take(tap)).refused is TapRefusal.UNKNOWN_TOKEN
 
         assert (await place.approval(asked)).status is ApprovalStatus.PENDING
 
@@ -352,7 +356,7 @@ async def test_secrets_are_in_nothing_that_slack_is_sent(store: Store) -> None:
     async with slacking(store) as place:
         asked = await ask(store, session, command=f"curl -H {SECRET} \u202e", reason=f"because of {SECRET}")
         message = await place.asked(asked)
-        await store.outbox.tell(alarm(f"shop says {SECRET}"), now=NOW)
+        await store.outbox.add(alarm(f"shop says {SECRET}"), now=NOW)
         await place.until(lambda: len(place.messages) == 2)
         place.press(message, "Yes", user=ALICE)
         await place.until(lambda: message.edits)
@@ -368,7 +372,7 @@ async def test_an_answer_from_elsewhere_is_shown_as_well(store: Store) -> None:
     async with slacking(store, rooms=(OPS, BOSS)) as place:
         asked = await ask(store, session)
         messages = [await place.asked(asked), await place.asked(asked, OTHER_CHANNEL)]
-        answering = place.chat.asking
+        answering = place.chat.questions
 
         await answering.answer(
             store.approvals, KEY, asked.id, status=ApprovalStatus.DENIED, decided_by="operator", at=NOW
@@ -484,15 +488,15 @@ async def test_a_press_while_the_database_is_away_says_so_and_can_be_repeated(st
     async with slacking(store) as place:
         asked = await ask(store, session)
         message = await place.asked(asked)
-        answer = place.chat.asking.answer
+        answer = place.chat.questions.answer
 
         async def away(*_: object, **__: object) -> AnswerResult:
             raise DatabaseUnavailableError("the database is away.", target="x")
 
-        place.chat.asking.answer = away
+        place.chat.questions.answer = away
         place.press(message, "Yes", user=ALICE)
         assert await place.whispered(ALICE) == REFUSALS[TapRefusal.UNAVAILABLE]
-        place.chat.asking.answer = answer
+        place.chat.questions.answer = answer
         place.press(message, "Yes", user=ALICE)
 
         await place.until(lambda: "YES: slack:alice" in message.all_text)
@@ -503,13 +507,13 @@ async def test_a_fault_of_ours_in_one_press_does_not_end_the_others(store: Store
     async with slacking(store) as place:
         asked = await ask(store, session)
         message = await place.asked(asked)
-        answer = place.chat.asking.answer
+        answer = place.chat.questions.answer
 
         async def faulty(*_: object, **__: object) -> AnswerResult:
-            place.chat.asking.answer = answer
+            place.chat.questions.answer = answer
             raise RuntimeError(SECRET)
 
-        place.chat.asking.answer = faulty
+        place.chat.questions.answer = faulty
         place.press(message, "Yes", user=ALICE)
         await place.until(lambda: "chat_crashed" in logged.getvalue())
         place.press(message, "No", user=STRANGER)

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from claudeops import logs
-from claudeops.notify.slack import SlackRequest, is_private
 from claudeops.notify.slack_link import SlackLink
+from claudeops.notify.slack_socket import SlackRequest, is_private
 from support.slack import APP_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -210,7 +210,7 @@ async def test_the_end_leaves_no_process(server: SlackServer) -> None:
 
 async def test_the_process_ends_when_its_parent_is_gone(server: SlackServer) -> None:
     order = SlackRequest(app_token=APP_TOKEN, api=server.api, patience_seconds=30.0)
-    command = [sys.executable, "-I", "-m", "claudeops.notify.slack"]
+    command = [sys.executable, "-I", "-m", "claudeops.notify.slack_socket"]
     async with await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as child:
         assert child.stdin is not None
         await child.stdin.send(msgspec.json.encode(order) + b"\n")
@@ -241,6 +241,6 @@ async def test_nothing_is_heard_while_nobody_takes_it_and_nothing_is_lost(server
 
 
 async def test_the_daemon_itself_never_imports_the_sdk() -> None:
-    check = "import sys, claudeops.app.daemon, claudeops.notify.slack; sys.exit('slack_sdk' in sys.modules)"
+    check = "import sys, claudeops.app.daemon, claudeops.notify.slack_socket; sys.exit('slack_sdk' in sys.modules)"
 
     assert (await anyio.run_process([sys.executable, "-I", "-c", check], check=False)).returncode == 0

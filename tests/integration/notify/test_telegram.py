@@ -16,7 +16,8 @@ from claudeops import logs
 from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import Answer, Answered, ApprovalStatus, proven_yes
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import Notice, TargetKind, Topic
+from claudeops.domain.notices.channels import TargetKind
+from claudeops.domain.notices.notice import Notice, Topic
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.scripted_api.telegram import TelegramFault
 from claudeops.store.acts.approvals import AnswerResult, answer_question
@@ -106,9 +107,9 @@ async def test_a_foreigner_who_taps_changes_nothing_and_is_on_record(store: Stor
 
 async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store: Store) -> None:
     people = (
-        Approver(name="tier2", telegram_id="21", tiers=frozenset({2})),
-        Approver(name="shop", telegram_id="22", services=("shop-*",)),
-        Approver(name="all", telegram_id="23"),
+        Approver(name="tier2", ids={TargetKind.TELEGRAM: "21"}, tiers=frozenset({2})),
+        Approver(name="shop", ids={TargetKind.TELEGRAM: "22"}, services=("shop-*",)),
+        Approver(name="all", ids={TargetKind.TELEGRAM: "23"}),
     )
     session = await started(store, wanted(3))
     async with chatting(store, approvers=people) as chat:
@@ -123,7 +124,10 @@ async def test_who_may_not_answer_for_a_tier_or_a_service_changes_nothing(store:
 
 async def test_where_nobody_may_answer_the_card_has_no_buttons(store: Store) -> None:
     session = await started(store, wanted(3))
-    people = (Approver(name="shop", telegram_id="22", services=("shop-*",)), Approver(name="slack", slack_user_id="U1"))
+    people = (
+        Approver(name="shop", ids={TargetKind.TELEGRAM: "22"}, services=("shop-*",)),
+        Approver(name="slack", ids={TargetKind.SLACK: "U1"}),
+    )
     async with chatting(store, approvers=people) as chat:
         message = await chat.asked(await ask(store, session, services=()))
 
@@ -169,14 +173,14 @@ async def test_two_answers_of_one_token_in_the_same_instant_have_one_winner(stor
     session = await started(store, wanted(3))
     async with chatting(store, run=False) as chat:
         asked = await ask(store, session)
-        question = await chat.bot.asking.ask(
+        question = await chat.bot.questions.open(
             asked.id, kind=TargetKind.TELEGRAM, target="ops", chat=str(ROOM), limit=4096, again=False
         )
         assert question is not None
         told: list[str] = []
 
         async def tap(sender: int, data: str) -> None:
-            told.append((await chat.bot.asking.take(tapped(sender, data))).text)
+            told.append((await chat.bot.questions.take(tapped(sender, data))).text)
 
         async with anyio.create_task_group() as tasks:
             for sender in (ALICE, BOB) * 5:
@@ -240,7 +244,7 @@ async def test_guessed_tokens_open_nothing(store: Store, guesses: int) -> None:
     guess = random.Random(7)  # noqa: S311 - guesses
     async with chatting(store, run=False) as chat:
         asked = await ask(store, session)
-        question = await chat.bot.asking.ask(
+        question = await chat.bot.questions.open(
             asked.id, kind=TargetKind.TELEGRAM, target="ops", chat=str(ROOM), limit=4096, again=False
         )
         assert question is not None
@@ -249,14 +253,14 @@ async def test_guessed_tokens_open_nothing(store: Store, guesses: int) -> None:
         wrong = 0
         for number in range(guesses):
             data = button_data(verbs[number % 2], guess.randbytes(16))
-            wrong += (await chat.bot.asking.take(tapped(ALICE, data))).refused is not TapRefusal.UNKNOWN_TOKEN
+            wrong += (await chat.bot.questions.take(tapped(ALICE, data))).refused is not TapRefusal.UNKNOWN_TOKEN
         yes = question.buttons.yes
         for data in ("", "approve:", "approve", yes[:-1], f"{yes} ", "x" * 5000, "\x00"):
-            wrong += (await chat.bot.asking.take(tapped(ALICE, data))).refused is not TapRefusal.UNKNOWN_TOKEN
+            wrong += (await chat.bot.questions.take(tapped(ALICE, data))).refused is not TapRefusal.UNKNOWN_TOKEN
 
         assert wrong == 0
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
-        assert (await chat.bot.asking.take(tapped(ALICE, question.buttons.yes))).refused is None
+        assert (await chat.bot.questions.take(tapped(ALICE, question.buttons.yes))).refused is None
 
 
 async def test_no_token_is_stored_as_it_is(store: Store, database: Database) -> None:
@@ -327,7 +331,7 @@ async def test_planted_secrets_are_in_no_payload(store: Store, logged: io.String
             reason=f"uses {SECRET[:4]}\u200b{SECRET[4:]} and {SECRET}",
         )
         message = await chat.asked(asked)
-        await store.outbox.tell(
+        await store.outbox.add(
             Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text=f"the log says {SECRET}", key="k"), now=NOW
         )
         await chat.until(lambda: len(chat.messages) == 2)
@@ -416,7 +420,7 @@ async def test_a_message_that_somebody_has_deleted_is_given_up_and_said_so(store
         await chat.heard(query)
         await chat.until(lambda: "chat_message_stale" in logged.getvalue())
         edits = sum(call.method == "editMessageText" for call in chat.telegram.calls)
-        await store.outbox.tell(
+        await store.outbox.add(
             Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text="a later one", key="k"), now=NOW
         )
         await chat.until(lambda: chat.messages)
@@ -446,7 +450,7 @@ async def test_a_tap_on_a_message_of_which_nobody_knows_whether_it_arrived_count
 async def test_ordinary_notices_reach_the_chat(store: Store) -> None:
     async with chatting(store) as chat:
         disk = Notice(topic=Topic.EVENT, level=EventLevel.CRITICAL, text="disk full, says @root", key="k", service="db")
-        await store.outbox.tell(disk, now=NOW)
+        await store.outbox.add(disk, now=NOW)
         await chat.until(lambda: chat.messages)
 
         (message,) = chat.messages
@@ -621,7 +625,7 @@ async def test_a_file_of_targets_that_was_edited_meanwhile_leaves_the_buttons_al
         asked = await ask(store, session, needed=2)
         await arrived(chat, database, 1)
         message = await chat.asked(asked)
-        chat.bot.asking = replace(chat.bot.asking, _buttons_of={})  # as after an edit: everything begins anew
+        chat.bot.questions = replace(chat.bot.questions, _buttons_of={})  # as after an edit: everything begins anew
 
         assert (await chat.tap(message, "Yes", sender=ALICE)).startswith("1 of 2: alice said yes.")
         assert await chat.tap(message, "Yes", sender=BOB) == "Your yes is taken."
@@ -669,8 +673,8 @@ async def test_a_call_that_is_not_shown_whole_has_no_yes(store: Store) -> None:
 
 async def test_whose_services_are_limited_does_not_answer_for_what_nobody_understands(store: Store) -> None:
     people = (
-        Approver(name="bob", telegram_id=str(BOB), services=("*",)),
-        Approver(name="alice", telegram_id=str(ALICE)),
+        Approver(name="bob", ids={TargetKind.TELEGRAM: str(BOB)}, services=("*",)),
+        Approver(name="alice", ids={TargetKind.TELEGRAM: str(ALICE)}),
     )
     session = await started(store, wanted(3))
     async with chatting(store, approvers=people) as chat:
@@ -691,11 +695,11 @@ async def test_a_tap_over_which_our_own_code_fails_keeps_no_other_waiting(store:
     async with chatting(store) as chat:
         first = await chat.asked(await ask(store, session))
         second = await chat.asked(await ask(store, session, tool_use_id="toolu_2"))
-        chat.bot.asking.answer = faulty
+        chat.bot.questions.answer = faulty
         chat.telegram.tap(first, "Yes", sender=ALICE)
         await chat.until(lambda: "chat_crashed" in logged.getvalue())
 
-        chat.bot.asking.answer = answer_question
+        chat.bot.questions.answer = answer_question
         assert await chat.tap(second, "Yes", sender=ALICE) == "Your yes is taken."
 
 
@@ -707,10 +711,10 @@ async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: S
     async with chatting(store) as chat:
         asked = await ask(store, session)
         message = await chat.asked(asked)
-        chat.bot.asking.answer = away
+        chat.bot.questions.answer = away
         assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[TapRefusal.UNAVAILABLE]
 
-        chat.bot.asking.answer = answer_question
+        chat.bot.questions.answer = answer_question
         assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."
 
 

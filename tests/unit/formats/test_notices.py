@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import Target, TargetKind, Topic
+from claudeops.domain.notices.channels import TargetKind
+from claudeops.domain.notices.notice import Target, Topic
 from claudeops.domain.schedules.windows import read_window
 from claudeops.formats.notices import SecretPlace, read_document
 from claudeops.text.toml_file import TomlFault
@@ -75,20 +76,20 @@ def test_chats_and_those_who_may_answer_in_them_are_named() -> None:
     document = read_document(CHATS, timezone="UTC")
 
     ops, room = document.targets
-    assert (ops.target.kind, ops.chat, ops.api) == (
+    assert (ops.target.kind, ops.place, ops.api) == (
         TargetKind.TELEGRAM,
         "-1001234567890",
         "https://api.telegram.org",
     )
     assert dict(ops.secrets) == {"token": SecretPlace(variable="BOT_TOKEN")}
-    assert (room.target.kind, room.chat, room.api) == (TargetKind.SLACK, "C0123456789", "http://127.0.0.1:9/api")
+    assert (room.target.kind, room.place, room.api) == (TargetKind.SLACK, "C0123456789", "http://127.0.0.1:9/api")
     assert dict(room.secrets) == {
         "bot_token": SecretPlace(file="bot.token"),
         "app_token": SecretPlace(variable="APP_TOKEN"),
     }
     assert document.approvers == (
-        Approver(name="alice", telegram_id="4711", slack_user_id="U0123456789"),
-        Approver(name="bob", telegram_id="4712", tiers=frozenset({2}), services=("shop-*",)),
+        Approver(name="alice", ids={TargetKind.TELEGRAM: "4711", TargetKind.SLACK: "U0123456789"}),
+        Approver(name="bob", ids={TargetKind.TELEGRAM: "4712"}, tiers=frozenset({2}), services=("shop-*",)),
     )
 
 

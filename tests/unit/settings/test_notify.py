@@ -140,8 +140,9 @@ def test_tokens_of_chats_are_kept_from_sessions_and_logs(world: World) -> None:
 
     settings = world.settings(CLAUDEOPS_NOTIFY_PATH="notify.toml", BOT_TOKEN=BOT, SIGNING=SIGNING)
 
-    assert (settings.notices.telegram["ops"].token, settings.notices.telegram["ops"].chat) == (BOT, "-100123")
-    assert (settings.notices.slack["room"].bot_token, settings.notices.slack["room"].signing_secret) == (SLACK, SIGNING)
+    ops, room = settings.notices.chats["ops"], settings.notices.chats["room"]
+    assert (dict(ops.secrets), ops.place) == ({"token": BOT}, "-100123")
+    assert dict(room.secrets) == {"bot_token": SLACK, "signing_secret": SIGNING}
     assert [target.name for target in settings.notices.targets] == ["ops", "room"]
     assert [person.name for person in settings.notices.approvers] == ["alice"]
     assert dict(settings.notices.addresses) == {}
@@ -181,8 +182,7 @@ def edited(world: World, text: str) -> Targets:
         path=path,
         targets=settings.notices.targets,
         addresses=settings.notices.addresses,
-        telegram=settings.notices.telegram,
-        slack=settings.notices.slack,
+        chats=settings.notices.chats,
         approvers=settings.notices.approvers,
         files=(),
         environment=settings.notices.env,

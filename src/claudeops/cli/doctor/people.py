@@ -1,6 +1,7 @@
 """The doctor's look at who tells the daemon something, whom it tells, and who would notice that it is dead.
 
-Nothing is sent, and nobody is pinged: that would be a sign of life of a daemon that may be dead.
+Nothing is sent, no update is taken, because that poll would end the daemon's, and no watchdog is pinged: that would be
+a sign of life of a daemon that may be dead.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,22 +18,25 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
-from claudeops.app.notify import courier
-from claudeops.cli.doctor.chats import ChatFaults, chat_faults
+from claudeops.app.notify import channels_of, network_of
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, fine
 from claudeops.cli.text.layout import count_of
 from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import TargetKind
+from claudeops.domain.notices.channels import PERSON_KEYS, ChannelAccess, TargetKind
+from claudeops.domain.notices.notice import DEAF
 from claudeops.engine.daemon.healthcheck_ping import MonitorVerb, address
+from claudeops.errors import ClaudeopsError, ConfigurationError
+from claudeops.notify.channels import ChannelFaults, channel_of
 from claudeops.settings import Settings
+from claudeops.store.glance import noted_of_targets
 from claudeops.text import join_names
 from claudeops.text.redact import Redactor
 
-_WIKI: Final = "Write it as https://github.com/caronc/apprise/wiki says for that service."
+_ANSWERS: Final = "answers "  # how the daemon's sentences about chats without answers begin
 _CONNECT_SECONDS: Final = 5.0
 _PORTS: Final = {"https": 443, "http": 80}
-_KEYS: Final = {TargetKind.TELEGRAM: "telegram_id", TargetKind.SLACK: "slack_user_id"}  # of approvers
 
 
 # --- who tells the daemon something -----------------------------------------------------------------------
@@ -75,14 +80,12 @@ async def notify(_case: DoctorContext, settings: Settings) -> Finding:
     targets = settings.notices.targets
     if not targets:
         return fine("There is no target of notices (CLAUDEOPS_APPRISE_URLS, CLAUDEOPS_NOTIFY_PATH): nobody is told.")
-    plain = {target.name for target in targets if target.kind is TargetKind.APPRISE}
-    unknown = await _not_understood(settings, {name: settings.notices.addresses[name] for name in sorted(plain)})
-    faults = await chat_faults(settings)
-    if unknown or faults.certain:
-        return _unreached(unknown, faults)
+    faults = await target_faults(settings)
+    if faults.certain:
+        return _unreached(faults)
     names = join_names([target.name for target in targets])
     kinds = [target.kind for target in targets]
-    wrong = [*nobody(settings.notices.approvers, kinds), *faults.doubtful]
+    wrong = [*unreachable_approvers(settings.notices.approvers, kinds), *faults.doubtful]
     if all(not target.topics - {"digest"} for target in targets):
         wrong.append("None of them is told of anything but the daily sum.")
     if wrong:
@@ -90,42 +93,76 @@ async def notify(_case: DoctorContext, settings: Settings) -> Finding:
     return fine(f"Notices go to {names}; `claudeops notify test` says what each of them answers.")
 
 
-def _unreached(unknown: Mapping[str, str], faults: ChatFaults) -> Finding:
+def _unreached(faults: ChannelFaults) -> Finding:
     """Return the finding that targets take nothing, or that answers do not arrive."""
-    says, remedies = list(faults.certain), []
-    if unknown:
-        says.insert(0, f"Apprise does not understand the address of {join_names(sorted(unknown))}.")
-        remedies = [*(f"{name}: {reason}." for name, reason in sorted(unknown.items())), _WIKI]
-    if faults.certain:
+    remedies = list(faults.remedies)
+    if len(faults.certain) > bool(remedies):
         remedies.append("Mend what each says; `claudeops notify test` shows whether a target takes messages again.")
-    return failed(" ".join(says), " ".join(remedies))
+    return failed(" ".join(faults.certain), " ".join(remedies))
 
 
-def nobody(approvers: Sequence[Approver], kinds: Iterable[TargetKind]) -> Iterator[str]:
-    """Yield why approvers cannot be reached, or chats have none: each needs the other's kind."""
+def unreachable_approvers(approvers: Sequence[Approver], kinds: Iterable[TargetKind]) -> Iterator[str]:
+    """Yield the approvers without a chat, and the chats without an approver."""
     present = set(kinds)
     for approver in approvers:
-        known = _chats_of(approver)
-        if not known & present:
-            wanted = " or ".join(sorted(known))
+        if not approver.ids.keys() & present:
+            wanted = " or ".join(sorted(approver.ids))
             yield f"{approver.name} can answer nowhere: there is no target of the kind {wanted}."
-    for kind in sorted(present - {TargetKind.APPRISE}):
-        if not any(kind in _chats_of(approver) for approver in approvers):
-            yield f"Nobody may answer in {kind}: no approver has a {_KEYS[kind]}."
+    for kind in sorted(present & PERSON_KEYS.keys()):
+        if not any(kind in approver.ids for approver in approvers):
+            yield f"Nobody may answer in {kind}: no approver has a {PERSON_KEYS[kind].key}."
 
 
-def _chats_of(approver: Approver) -> frozenset[TargetKind]:
-    known = {TargetKind.TELEGRAM: approver.telegram_id, TargetKind.SLACK: approver.slack_user_id}
-    return frozenset(kind for kind, number in known.items() if number)
+# --- the servers of targets --------------------------------------------------------------------------
 
 
-async def _not_understood(settings: Settings, addresses: Mapping[str, str]) -> Mapping[str, str]:
-    """Return why Apprise does not understand addresses, by their targets; a process of its own looks at them."""
-    if not addresses:
-        return {}
+async def target_faults(settings: Settings) -> ChannelFaults:
+    """Return what is wrong with the targets of notices, as far as it can be seen without a message."""
+    kinds = channels_of(settings)
+    found = {kind: ChannelFaults() for kind in kinds}
+    async with anyio.create_task_group() as tasks:
+        for kind, targets in kinds.items():
+            tasks.start_soon(_check, settings, kind, targets, found[kind])
     redact = Redactor(settings.secrets).text
-    checked = await courier(settings).check(addresses)
-    return {name: redact(reason) for name, reason in checked.items() if reason}
+    faults = ChannelFaults()
+    for each in found.values():
+        faults.certain += sorted(redact(fault) for fault in each.certain if fault not in faults.certain)
+        faults.doubtful += sorted(redact(fault) for fault in each.doubtful)
+        faults.remedies += map(redact, each.remedies)
+    faults.certain += [each for each in await _noted(settings) if each not in faults.certain]
+    return faults
+
+
+async def _check(
+    settings: Settings, kind: TargetKind, targets: Mapping[str, ChannelAccess], faults: ChannelFaults
+) -> None:
+    channel, approvers = channel_of(kind), settings.notices.approvers
+    has_approvers = any(kind in approver.ids for approver in approvers)
+    with anyio.move_on_after(channel.check_seconds) as bound:
+        try:
+            await channel.check(targets, faults, network=network_of(settings), has_approvers=has_approvers)
+        except ConfigurationError as error:  # a proxy that cannot be used
+            faults.certain.append(visible(str(error)))
+    if bound.cancelled_caught:
+        faults.doubtful.append(f"Some chat's server has not answered within {channel.check_seconds:.0f} s.")
+
+
+async def _noted(settings: Settings) -> Sequence[str]:
+    """Return what the daemon says of targets; nothing where its database does not answer, which another check says."""
+    with suppress(ClaudeopsError):
+        ask = partial(noted_of_targets, settings.places.database_url)
+        noted = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
+        names = {target.name for target in settings.notices.targets}
+        return sorted(_sentence(message) for name, message in noted if name.startswith(DEAF) or _about(name) in names)
+    return ()
+
+
+def _about(fingerprint: str) -> str:
+    return fingerprint.partition(":")[2]
+
+
+def _sentence(message: str) -> str:
+    return f"{message[:1].upper()}{visible(message[1:])}" if message.startswith(_ANSWERS) else visible(message)
 
 
 # --- who would notice that it is dead ---------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from claudeops.domain.notices.notice import TargetKind
+from claudeops.domain.notices.channels import TargetKind
 from claudeops.text import casefold_key, glob
 
 
@@ -14,8 +14,7 @@ class Approver:
     """A person who may answer questions in a chat; known by the sender's id alone."""
 
     name: str
-    telegram_id: str = ""
-    slack_user_id: str = ""
+    ids: Mapping[TargetKind, str] = field(default_factory=dict)  # by the kinds of chats where they may answer
     tiers: frozenset[int] | None = None  # None: all
     services: tuple[str, ...] | None = None  # globs; None: all
 
@@ -35,7 +34,4 @@ class Approver:
 
 def approver_of(approvers: Iterable[Approver], *, kind: TargetKind, sender: str) -> Approver | None:
     """Return the approver with a sender's id, if there is one."""
-    ids = {TargetKind.TELEGRAM: "telegram_id", TargetKind.SLACK: "slack_user_id"}
-    if not sender or kind not in ids:
-        return None
-    return next((each for each in approvers if getattr(each, ids[kind]) == sender), None)
+    return next((each for each in approvers if sender and each.ids.get(kind) == sender), None)

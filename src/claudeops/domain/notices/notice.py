@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.events import EventLevel
+from claudeops.domain.notices.channels import TargetKind
 from claudeops.domain.notices.refusals import RefusalCause
 from claudeops.domain.schedules.windows import Window
 from claudeops.text import json_text
@@ -54,14 +55,6 @@ class Topic(StrEnum):
     EVENT = "event"  # a condition was seen for the first time
     DIGEST = "digest"  # the daily sum
     SELF = "self"  # the daemon's own troubles
-
-
-class TargetKind(StrEnum):
-    """By what a target is reached."""
-
-    APPRISE = "apprise"  # an address of Apprise, by the courier
-    TELEGRAM = "telegram"  # a chat, by a bot of the operator's
-    SLACK = "slack"  # a channel, by an app of the operator's
 
 
 class DeliveryOutcome(StrEnum):

@@ -70,11 +70,11 @@ class Outbox:
         self._database = database
         self._unheard = unheard
 
-    async def tell(self, notice: Notice, *, now: datetime) -> None:
+    async def add(self, notice: Notice, *, now: datetime) -> None:
         """Write a notice that nothing else in the database stands for."""
         await self._database.write(lambda connection: tell(connection, notice, at=now))
 
-    async def is_told(self, key: str) -> bool:
+    async def has(self, key: str) -> bool:
         """Tell whether a notice with a key was written, for anybody."""
         query = select(outbox.c.id).where(outbox.c.dedupe_key == key).limit(1)
         return await self._database.read(lambda connection: connection.execute(query).first() is not None)

@@ -127,9 +127,7 @@ class Questions:
             wanted = select(approvals).where(approvals.c.id.in_([asked.approval_id for asked in found]))
             about = {row.id: to_approval(row) for row in connection.execute(wanted)}
             return [
-                Unedited(asked=asked, approval=about[asked.approval_id])
-                for asked in found
-                if asked.approval_id in about
+                Unedited(row=asked, approval=about[asked.approval_id]) for asked in found if asked.approval_id in about
             ]
 
         return await self._database.read(find)

@@ -21,7 +21,7 @@ import msgspec
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript, unmistakable, unmistakable_line
 from claudeops.domain.notices.approvers import Approver, approver_of
-from claudeops.domain.notices.notice import TargetKind
+from claudeops.domain.notices.channels import TargetKind
 from claudeops.text import join_names, regex
 from claudeops.text.redact import has_shape
 from claudeops.wording.notices.texts import Wording, in_words, safe
@@ -51,11 +51,10 @@ def may_answer(
     return found if found is not None and found.answers_for(tier, services) else None
 
 
-def has_somebody(approvers: Iterable[Approver], *, kind: TargetKind, approval: Approval) -> bool:
-    """Tell whether anybody could answer a question in a chat of this kind."""
-    field_name = "telegram_id" if kind is TargetKind.TELEGRAM else "slack_user_id"
+def has_approver(approvers: Iterable[Approver], *, kind: TargetKind, approval: Approval) -> bool:
+    """Return whether an approver could answer a question in a chat of this kind."""
     services = services_of(approval)
-    return any(getattr(each, field_name) and each.answers_for(approval.tier, services) for each in approvers)
+    return any(kind in each.ids and each.answers_for(approval.tier, services) for each in approvers)
 
 
 def services_of(approval: Approval) -> tuple[str, ...] | None:
@@ -89,7 +88,7 @@ class QuestionRow:
 class Unedited:
     """A message that does not show how its question stands."""
 
-    asked: QuestionRow
+    row: QuestionRow
     approval: Approval
 
 

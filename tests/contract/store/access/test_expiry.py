@@ -228,7 +228,7 @@ async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Data
 async def test_notices_that_are_over_go_and_those_on_their_way_stay(store: Store, database: Database) -> None:
     for key in ("over", "waiting"):
         notice = Notice(topic=Topic.EVENT, level=EventLevel.WARNING, text="web is down", key=key)
-        await store.outbox.tell(notice, now=NOW)
+        await store.outbox.add(notice, now=NOW)
     database.execute("UPDATE outbox SET delivered_at = created_at WHERE dedupe_key = 'over'")
 
     assert await expired(store) == {Aged.NOTICES: 1}

@@ -11,7 +11,7 @@ from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Notice, Settled, Target, Topic
 from claudeops.domain.schedules import Cron
 from claudeops.domain.schedules.windows import read_window
-from claudeops.notify.digest import DigestKeeper
+from claudeops.notify.digest import DigestSender
 from claudeops.store.store import Store
 from support.alerts import alert
 from support.store_values import NOW, RULES, after, alarm, ending, one_session, started
@@ -32,7 +32,7 @@ def notice(key: str = "k", **more: object) -> Notice:
 
 async def to_phone(store: Store, *keys: str) -> None:
     for key in keys:
-        await store.outbox.tell(notice(key), now=NOW)
+        await store.outbox.add(notice(key), now=NOW)
     await store.outbox.route([PHONE], now=NOW, most=100)
 
 
@@ -58,12 +58,12 @@ async def test_an_escalation_is_told_with_what_it_has_cost(store: Store, databas
 
 
 async def test_a_notice_reaches_those_who_want_it_and_each_of_them_once(store: Store, database: Database) -> None:
-    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)
-    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)  # not yet on its way: the same
+    await store.outbox.add(notice(level=EventLevel.INFO), now=NOW)
+    await store.outbox.add(notice(level=EventLevel.INFO), now=NOW)  # not yet on its way: the same
     assert await store.outbox.waiting(NOW) == {UNROUTED}
 
     assert await store.outbox.route([PHONE, TEAM], now=NOW, most=100) == 1
-    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)
+    await store.outbox.add(notice(level=EventLevel.INFO), now=NOW)
     await store.outbox.route([PHONE, TEAM], now=NOW, most=100)
 
     assert [row["target"] for row in database.rows("outbox")] == ["team"]
@@ -71,7 +71,7 @@ async def test_a_notice_reaches_those_who_want_it_and_each_of_them_once(store: S
 
 
 async def test_what_nobody_wants_is_over_and_said_so(store: Store, database: Database) -> None:
-    await store.outbox.tell(notice(level=EventLevel.INFO), now=NOW)
+    await store.outbox.add(notice(level=EventLevel.INFO), now=NOW)
 
     await store.outbox.route([PHONE], now=NOW, most=100)
 
@@ -81,7 +81,7 @@ async def test_what_nobody_wants_is_over_and_said_so(store: Store, database: Dat
 
 
 async def test_nobody_is_told_what_happened_days_ago_while_no_daemon_ran(store: Store, database: Database) -> None:
-    await store.outbox.tell(notice(), now=NOW)
+    await store.outbox.add(notice(), now=NOW)
 
     await store.outbox.route([PHONE], now=after(days=1), most=100)
 
@@ -107,7 +107,7 @@ async def test_a_clock_that_leaps_a_day_takes_no_open_incident_out_of_sight(
     await taken(store, alert("Down", "shop"))
     database.execute(f"UPDATE incidents SET status = '{status}'")  # noqa: S608 - of this test
     database.execute("DELETE FROM outbox")
-    await store.outbox.tell(notice(key, topic=Topic.INCIDENT, incident=int(key.split(":")[1])), now=NOW)
+    await store.outbox.add(notice(key, topic=Topic.INCIDENT, incident=int(key.split(":")[1])), now=NOW)
 
     await store.outbox.route([PHONE], now=after(days=1), most=100)
 
@@ -125,7 +125,7 @@ async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store
         await store.outbox.settle("phone", failed, now=NOW)
         return [each.notice.key for each in found]
 
-    await store.outbox.tell(notice("question", topic=Topic.APPROVAL), now=NOW)
+    await store.outbox.add(notice("question", topic=Topic.APPROVAL), now=NOW)
     await to_phone(store, "a", "b")
     assert await claim(2) == ["question", "a"]
     assert await claim(2) == ["question", "b"]  # its second try decides whether anybody knows of it
@@ -139,8 +139,8 @@ async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store
 @pytest.mark.dialect
 async def test_what_comes_in_quiet_hours_waits_for_their_end(store: Store) -> None:
     quiet = Target(name="team", quiet_hours=(read_window("00:00-23:59"),))
-    await store.outbox.tell(notice(), now=NOW)
-    await store.outbox.tell(notice("worse", level=EventLevel.CRITICAL), now=NOW)
+    await store.outbox.add(notice(), now=NOW)
+    await store.outbox.add(notice("worse", level=EventLevel.CRITICAL), now=NOW)
 
     await store.outbox.route([quiet], now=NOW, most=100)
 
@@ -153,7 +153,7 @@ async def test_what_comes_in_quiet_hours_waits_for_their_end(store: Store) -> No
 async def test_the_age_of_what_waits_counts_from_when_it_should_have_been_told(store: Store) -> None:
     assert await store.outbox.oldest(NOW) is None
     quiet = Target(name="team", quiet_hours=(read_window("00:00-23:59"),))
-    await store.outbox.tell(notice(), now=NOW)
+    await store.outbox.add(notice(), now=NOW)
     assert await store.outbox.oldest(after(minutes=5)) == NOW
 
     await store.outbox.route([quiet], now=NOW, most=100)
@@ -177,8 +177,8 @@ async def test_what_is_claimed_is_claimed_once_and_after_its_daemons_death_again
 
 
 async def test_questions_are_claimed_first(store: Store) -> None:
-    await store.outbox.tell(notice("a"), now=NOW)
-    await store.outbox.tell(notice("b", topic=Topic.APPROVAL), now=NOW)
+    await store.outbox.add(notice("a"), now=NOW)
+    await store.outbox.add(notice("b", topic=Topic.APPROVAL), now=NOW)
     await store.outbox.route([PHONE], now=NOW, most=100)
 
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=1)
@@ -220,7 +220,7 @@ async def test_what_was_delivered_is_over_and_counts_for_its_hour(store: Store, 
 async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_something_is(
     store: Store, database: Database
 ) -> None:
-    await store.outbox.tell(notice(), now=NOW)
+    await store.outbox.add(notice(), now=NOW)
     await store.outbox.route([PHONE, TEAM], now=NOW, most=100)
     database.execute("DELETE FROM outbox WHERE target = 'team'")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
@@ -275,7 +275,7 @@ async def test_the_sum_of_a_day_counts_what_is_on_record_and_is_told_once(store:
     session = await started(store)
     await store.queue.finish(ending(session, alarm(), cost_usd=0.25), rules=RULES)
     clock = NOW + timedelta(minutes=5)
-    keeper = DigestKeeper(
+    keeper = DigestSender(
         outbox=store.outbox,
         cron=Cron(expr="* * * * *"),
         daily_budget_usd=25.0,
@@ -285,7 +285,7 @@ async def test_the_sum_of_a_day_counts_what_is_on_record_and_is_told_once(store:
 
     sums = await store.outbox.sums(NOW - timedelta(hours=1), now=clock)
     await keeper.look_once()
-    keeper._told = None  # as after a restart
+    keeper._sent = None  # as after a restart
     await keeper.look_once()
 
     assert (sums.chains, sums.sessions, sums.booked_usd) == (1, 1, 0.25)

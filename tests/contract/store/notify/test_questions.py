@@ -173,14 +173,14 @@ async def test_a_message_is_edited_until_it_shows_how_its_question_ended(store: 
 
     assert await store.approvals.answer_approval(approval.id, said())
     (unedited,) = await store.questions.unedited(TARGETS, now=NOW)
-    assert (unedited.approval.status, unedited.asked.external_id) == (YES, "77")
-    await store.questions.edited(unedited.asked.id, YES, now=NOW)
+    assert (unedited.approval.status, unedited.row.external_id) == (YES, "77")
+    await store.questions.edited(unedited.row.id, YES, now=NOW)
     assert await store.questions.unedited(TARGETS, now=NOW) == []
 
     database.execute("UPDATE approvals SET status = 'denied'")  # a restart: the yes was never used
     (unedited,) = await store.questions.unedited(TARGETS, now=NOW)
     assert unedited.approval.status is NO
-    await store.questions.edited(unedited.asked.id, NO, now=NOW)
+    await store.questions.edited(unedited.row.id, NO, now=NOW)
     assert await store.questions.unedited(TARGETS, now=NOW) == []
 
 
@@ -189,7 +189,7 @@ async def test_a_question_whose_time_is_over_is_shown_so_whoever_has_written_it(
 
     (unedited,) = await store.questions.unedited(TARGETS, now=approval.expires_at)
     assert unedited.approval.status is ApprovalStatus.PENDING
-    await store.questions.edited(unedited.asked.id, ApprovalStatus.EXPIRED, now=NOW)
+    await store.questions.edited(unedited.row.id, ApprovalStatus.EXPIRED, now=NOW)
 
     await store.approvals.close_approval(approval.id, now=approval.expires_at)
     assert await store.questions.unedited(TARGETS, now=approval.expires_at) == []

@@ -13,12 +13,13 @@ import pytest
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval
 from claudeops.domain.notices.notice import DeliveryOutcome, Target
 from claudeops.engine.gate.answering import AnswerWaker
-from claudeops.notify.delivery import Told
-from claudeops.notify.outgoing import Outgoing
+from claudeops.notify.delivery import DeliveryResult
+from claudeops.notify.sender import NoticeSender
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import Store, open_store
 from claudeops.wording.notices.texts import NoticeMessage, Wording
 from support.asking import ASK, CALL, KEY, Talk, talking
+from support.carrying import carriers
 from support.estate import Estate
 from support.loop_time import loop_time
 from support.waiting import PATIENCE_SECONDS, until
@@ -123,13 +124,13 @@ class Carrier:
     failing: frozenset[str] = frozenset()
     heard: list[tuple[str, str]] = field(default_factory=list)
 
-    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
+    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, DeliveryResult]) -> None:
         for index, message in enumerate(messages):
             if address in self.failing:
-                told[index] = Told(result=DeliveryOutcome.FAILED, error="401 Unauthorized")
+                told[index] = DeliveryResult(result=DeliveryOutcome.FAILED, error="401 Unauthorized")
                 continue
             self.heard.append((address, message.body))
-            told[index] = Told(result=DeliveryOutcome.DELIVERED)
+            told[index] = DeliveryResult(result=DeliveryOutcome.DELIVERED)
 
 
 def outgoing(
@@ -138,12 +139,11 @@ def outgoing(
     *targets: Target,
     store: Store | None = None,
     now: Callable[[], datetime] | None = None,
-) -> Outgoing:
-    return Outgoing(
+) -> NoticeSender:
+    return NoticeSender(
         outbox=(store or estate.store).outbox,
         targets=targets,
-        addresses={target.name: target.name for target in targets},
-        carrier=carrier,
+        carriers=carriers(carrier, targets),
         wording=Wording(redact=str),
         now=now or estate.context.clock.now,
         log=estate.context.log,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus, visible
 from claudeops.domain.notices.approvers import Approver
-from claudeops.domain.notices.notice import TargetKind
+from claudeops.domain.notices.channels import TargetKind
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.approving import (
     NO,
@@ -25,7 +25,7 @@ from claudeops.wording.notices.approving import (
     button_data,
     card,
     digest_of,
-    has_somebody,
+    has_approver,
     may_answer,
     outcome,
     refusal,
@@ -54,7 +54,7 @@ APPROVAL = Approval(
     reason="restarts the shop",
     services='["web","db"]',
 )
-ALICE = Approver(name="alice", telegram_id="11", slack_user_id="U11")
+ALICE = Approver(name="alice", ids={TargetKind.TELEGRAM: "11", TargetKind.SLACK: "U11"})
 
 
 def of(command: str) -> Approval:
@@ -67,19 +67,19 @@ def of(command: str) -> Approval:
 @pytest.mark.parametrize(
     ("approver", "tier", "services", "may"),
     [
-        (Approver(name="a", telegram_id="1"), 3, (), True),
-        (Approver(name="a", telegram_id="1"), None, ("web",), True),
-        (Approver(name="a", telegram_id="1", tiers=frozenset({2})), 2, ("web",), True),
-        (Approver(name="a", telegram_id="1", tiers=frozenset({2})), 3, ("web",), False),
-        (Approver(name="a", telegram_id="1", tiers=frozenset({2})), None, ("web",), False),
-        (Approver(name="a", telegram_id="1", services=("shop-*",)), 3, ("Shop-DB",), True),
-        (Approver(name="a", telegram_id="1", services=("shop-*",)), 3, ("shop-db", "web"), False),
-        (Approver(name="a", telegram_id="1", services=("shop-*", "web")), 3, ("shop-db", "web"), True),
-        (Approver(name="a", telegram_id="1", services=("*",)), 3, (), False),  # nobody knows what it would change
-        (Approver(name="a", telegram_id="1", services=("*",)), 3, None, False),  # nor all of it
-        (Approver(name="a", telegram_id="1", services=("web", "*")), None, None, False),
-        (Approver(name="a", telegram_id="1", tiers=frozenset({3})), 3, None, True),
-        (Approver(name="a", telegram_id="1"), 3, None, True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}), 3, (), True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}), None, ("web",), True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, tiers=frozenset({2})), 2, ("web",), True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, tiers=frozenset({2})), 3, ("web",), False),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, tiers=frozenset({2})), None, ("web",), False),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, services=("shop-*",)), 3, ("Shop-DB",), True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, services=("shop-*",)), 3, ("shop-db", "web"), False),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, services=("shop-*", "web")), 3, ("shop-db", "web"), True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, services=("*",)), 3, (), False),  # of none it is known
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, services=("*",)), 3, None, False),  # nor all of it
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, services=("web", "*")), None, None, False),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}, tiers=frozenset({3})), 3, None, True),
+        (Approver(name="a", ids={TargetKind.TELEGRAM: "1"}), 3, None, True),
     ],
 )
 def test_who_may_answer_for_what(
@@ -92,12 +92,12 @@ def test_who_may_answer_for_what(
 
 @pytest.mark.parametrize("sender", ["", "12", "U11", "alice", "11 ", "-11"])
 def test_an_id_of_nobody_is_nobody(sender: str) -> None:
-    people = [ALICE, Approver(name="bob", slack_user_id="U12")]
+    people = [ALICE, Approver(name="bob", ids={TargetKind.SLACK: "U12"})]
 
     assert may_answer(people, kind=TargetKind.TELEGRAM, sender=sender, tier=1, services=()) is None
     assert may_answer(people, kind=TargetKind.APPRISE, sender="11", tier=1, services=()) is None
-    assert not has_somebody([people[1]], kind=TargetKind.TELEGRAM, approval=APPROVAL)
-    assert has_somebody(people, kind=TargetKind.SLACK, approval=APPROVAL)
+    assert not has_approver([people[1]], kind=TargetKind.TELEGRAM, approval=APPROVAL)
+    assert has_approver(people, kind=TargetKind.SLACK, approval=APPROVAL)
 
 
 # --- a tap ----------------------------------------------------------------------------------------------------

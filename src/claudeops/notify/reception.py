@@ -24,13 +24,13 @@ MOST_FAILURES: Final = 3
 """After how many failures in a row the answers of a chat count as not received."""
 
 LASTING_SECONDS: Final = 300.0
-"""How long failures that may pass must last besides: a network that is away for a minute needs nobody."""
+"""How long failures that may pass must last besides: a network that is away for a minute needs no person."""
 
-_MOST_CHARACTERS: Final = 300  # of what a server says
+_MOST_CHARACTERS: Final = 300  # of a server's answer
 
 
 @dataclass(kw_only=True)
-class Hearing:
+class AnswerReception:
     """Keeps the event that answers in some chats, which one connection brings, are not received."""
 
     targets: Collection[str]  # that are these chats
@@ -38,11 +38,11 @@ class Hearing:
     redact: Callable[[str], str]
     now: Callable[[], datetime]
     settle_seconds: float = 0.0  # for which answers are received again before the event ends
-    is_deaf: bool = False  # answers are not received now
+    is_broken: bool = False  # answers are not received now
     _failures: int = 0  # in a row
     _since: float = 0.0  # of the first of them, by the event loop's clock
     _well_since: float | None = None  # of the first success after them
-    _written: str | None = None  # what the event says, "" without one; None: an earlier daemon may have left it
+    _written: str | None = None  # in the open event, "" without one; None: an earlier daemon may have left it
     _message: str = ""
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -57,23 +57,23 @@ class Hearing:
             self._since = anyio.current_time()
         self._failures, self._well_since = self._failures + 1, None
         lasts = bool(remedy) or anyio.current_time() - self._since >= LASTING_SECONDS
-        if self.is_deaf or (self._failures >= MOST_FAILURES and lasts):
-            self.is_deaf, self._message = True, self._said(why, remedy)
+        if self.is_broken or (self._failures >= MOST_FAILURES and lasts):
+            self.is_broken, self._message = True, self._sentence(why, remedy)
             await self._write()
 
-    async def works(self) -> None:
+    async def succeeded(self) -> None:
         """Note that answers are received.
 
         Of two programs that poll one bot each gets its turn now and then, so one success does not always end it.
         """
         now = anyio.current_time()
         self._failures, self._well_since = 0, now if self._well_since is None else self._well_since
-        if self.is_deaf and now - self._well_since < self.settle_seconds:
+        if self.is_broken and now - self._well_since < self.settle_seconds:
             return
-        self.is_deaf = False
+        self.is_broken = False
         await self._write()
 
-    def _said(self, why: str, remedy: str) -> str:
+    def _sentence(self, why: str, remedy: str) -> str:
         shown = visible(self.redact(one_line(why)))[:_MOST_CHARACTERS]
         return (
             f"answers in {join_names(sorted(self.targets))} are not received ({shown}): "
@@ -84,7 +84,7 @@ class Hearing:
     async def _write(self) -> None:
         """Make the event stand, or not; what the database does not take now is written after the next try."""
         async with self._turn:
-            message = self._message if self.is_deaf else ""
+            message = self._message if self.is_broken else ""
             if self._written == message:
                 return
             event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=self.fingerprint)

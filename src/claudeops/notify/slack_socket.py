@@ -1,11 +1,11 @@
-"""The ear at Slack: a process that holds a Socket Mode connection and says what people press.
+"""The listener at Slack: a process that holds a Socket Mode connection and passes on what people press.
 
 Slack's SDK needs threads, and ends only when its process does. Its stdin begins with one line of JSON (`SlackRequest`)
-and then says nothing; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for
+and then is silent; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for
 whatever happens (`SlackLine`). The token never stands in its arguments or environment, nor in what it writes.
 
-Whatever is heard is written before Slack is told that it was heard: should the process die in between, Slack says it
-once more to the next one.
+Each press is written before it is acknowledged to Slack: should the process die in between, Slack sends it once more
+to the next one.
 
 Imports nothing of ours that takes time, and nothing that reads settings.
 """
@@ -35,13 +35,13 @@ LOST: Final = "lost"
 MOST_BYTES: Final = 256 * 1024
 """Of a line; what is longer is not passed on."""
 
-_SAYS: Final = "Slack says "
+_SLACK_SAYS: Final = "Slack says "
 _LOOK_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 10  # of Slack, for one call
 _PING_SECONDS: Final = 2.0  # a connection that was cut shows after four of them
 _BUFFER_BYTES: Final = 16 * 1024  # the SDK reads a message in so many pieces, each one call deeper
 _WANTED: Final = ("type", "user", "team", "channel", "container", "actions")
-"""Of what Slack says when something is pressed; the rest is the message itself, which we know."""
+"""Of what Slack sends when something is pressed; the rest is the message itself, which we know."""
 
 
 class SlackRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,17 +63,17 @@ class SlackLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def main() -> None:
     """Listen to Slack until stdin closes."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=SlackRequest)
-    os.environ.update(order.environment)
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=SlackRequest)
+    os.environ.update(request.environment)
     lines = _Lines(os.dup(1))
     os.dup2(2, 1)  # whatever the SDK prints must not stand between the lines
-    client = _client(order, lines)
+    client = _client(request, lines)
     try:
         client.connect()
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent tries again later
-        lines.write(SlackLine(state=LOST, error=_said(error)))
+        lines.write(SlackLine(state=LOST, error=_reason(error)))
         os._exit(1)
-    _stay(client, order.patience_seconds, lines)
+    _stay(client, request.patience_seconds, lines)
 
 
 class _Lines:
@@ -92,43 +92,43 @@ class _Lines:
                 data = data[os.write(self._descriptor, data) :]
 
 
-def _client(order: SlackRequest, lines: _Lines) -> SocketModeClient:
+def _client(request: SlackRequest, lines: _Lines) -> SocketModeClient:
     from slack_sdk.socket_mode import SocketModeClient  # noqa: PLC0415 - takes a quarter of a second
     from slack_sdk.socket_mode.response import SocketModeResponse  # noqa: PLC0415 - as above
     from slack_sdk.web import WebClient  # noqa: PLC0415 - as above
 
-    web = WebClient(base_url=order.api, timeout=_ANSWER_SECONDS, retry_handlers=[])
+    web = WebClient(base_url=request.api, timeout=_ANSWER_SECONDS, retry_handlers=[])
     client = SocketModeClient(
-        app_token=order.app_token, web_client=web, receive_buffer_size=_BUFFER_BYTES, ping_interval=_PING_SECONDS
+        app_token=request.app_token, web_client=web, receive_buffer_size=_BUFFER_BYTES, ping_interval=_PING_SECONDS
     )
 
     issue = client.issue_new_wss_url
 
     def issued() -> str:
         address = issue()
-        if order.api.startswith("https:") and not is_private(address):
+        if request.api.startswith("https:") and not is_private(address):
             raise ConnectionError("the address is not one of TLS")
         return address
 
     client.issue_new_wss_url = issued  # type: ignore[method-assign]
 
-    def heard(_: BaseSocketModeClient, message: Mapping[str, Any], __: str | None) -> None:
+    def hello(_: BaseSocketModeClient, message: Mapping[str, Any], __: str | None) -> None:
         if message.get("type") == "hello":
             lines.write(SlackLine(state=CONNECTED))
 
-    def asked(client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+    def interact(client: BaseSocketModeClient, request: SocketModeRequest) -> None:
         if request.type == "interactive":
             wanted = {name: request.payload[name] for name in _WANTED if name in request.payload}
             lines.write(SlackLine(state=PRESSED, payload=msgspec.Raw(msgspec.json.encode(wanted))))
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
 
-    client.message_listeners.append(heard)
-    client.socket_mode_request_listeners.append(asked)
+    client.message_listeners.append(hello)
+    client.socket_mode_request_listeners.append(interact)
     return client
 
 
 def is_private(address: str) -> bool:
-    """Tell whether the SDK speaks TLS to an address: to any port but the usual one it does not."""
+    """Return whether the SDK speaks TLS to an address: to any port but the usual one it does not."""
     parts = urlsplit(address)
     return parts.scheme == "wss" and parts.port in {None, 443}
 
@@ -147,18 +147,18 @@ def _stay(client: SocketModeClient, patience_seconds: float, lines: _Lines) -> N
             os._exit(1)
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return what went wrong without what a library quotes: Slack's word for it, or the kind of error."""
     answer = getattr(error, "response", None)
     word = getattr(answer, "data", None)
     if isinstance(word, dict) and isinstance(word.get("error"), str):
-        return f"{_SAYS}{word['error'][:100]}"
+        return f"{_SLACK_SAYS}{word['error'][:100]}"
     return type(error).__name__
 
 
 def word_in(error: str) -> str:
-    """Return Slack's own word in what a line says that went wrong; empty: it is not Slack's."""
-    return error.removeprefix(_SAYS) if error.startswith(_SAYS) else ""
+    """Return Slack's own word in the error of a line; empty: it is not Slack's."""
+    return error.removeprefix(_SLACK_SAYS) if error.startswith(_SLACK_SAYS) else ""
 
 
 if __name__ == "__main__":

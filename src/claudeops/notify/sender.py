@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 
-from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Notice, Pending, Settled, Target, Topic
+from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Pending, Settled, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT
 from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, RoutingPlan, is_dead, plan, wait_seconds
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.notify.delivery import Told
+from claudeops.notify.delivery import Carrier, DeliveryResult
 from claudeops.store.notify.outbox import Outbox
 from claudeops.tasks import DatabaseTrouble
-from claudeops.wording.notices.texts import NoticeMessage, Wording, folded, message
+from claudeops.wording.notices.texts import Wording, folded
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the outbox."""
@@ -41,22 +41,12 @@ _ROUTED: Final = 200  # rows in one transaction
 _SETTLE_SECONDS: Final = 5.0  # for what is known when the daemon stops
 
 
-class Carrier(Protocol):
-    """Brings messages to an address."""
-
-    async def deliver(self, address: str, messages: Sequence[NoticeMessage], told: dict[int, Told]) -> None:
-        """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known.
-
-        A message without an entry was not tried. Raises `OSError` when nothing can be started.
-        """
-
-
 def _uncounted(_channel: str, _result: DeliveryOutcome) -> None:
     return
 
 
 @dataclass(kw_only=True, slots=True)
-class _Standing:
+class _TargetState:
     """How a target has fared lately."""
 
     due: anyio.Event = field(default_factory=anyio.Event)
@@ -65,28 +55,26 @@ class _Standing:
 
 
 @dataclass(kw_only=True)
-class Outgoing:
+class NoticeSender:
     """Delivers what is in the outbox, until cancelled."""
 
     outbox: Outbox
     targets: Sequence[Target]
-    addresses: Mapping[str, str]  # secrets, by the names of targets; those of chats know theirs themselves
-    carrier: Carrier
+    carriers: Mapping[str, Carrier]  # by the names of targets
     wording: Wording
     now: Callable[[], datetime]
     log: Logger
     look_seconds: float = LOOK_SECONDS
-    chats: Mapping[str, Carrier] = field(default_factory=dict)  # of the targets that are chats, by their names
-    oldest: datetime | None = None  # since when the notice waits that should have been told first, as last seen
+    oldest: datetime | None = None  # since when the notice waits that should have left first, as last seen
     counted: Callable[[str, DeliveryOutcome], None] = (
         _uncounted  # with the kind of target and the result of each message
     )
-    standing: Collection[str] | None = None  # events about targets that may stand; None: nothing is known of them
-    _standings: dict[str, _Standing] = field(init=False)
-    _refusals: dict[int, int] = field(default_factory=dict)  # of notices for what they say, by the ids of rows
+    kept_events: Collection[str] | None = None  # about targets, that may be open; None: they are not known
+    _states: dict[str, _TargetState] = field(init=False)
+    _refusals: dict[int, int] = field(default_factory=dict)  # of notices for their text, by the ids of rows
 
     def __post_init__(self) -> None:
-        self._standings = {target.name: _Standing() for target in self.targets}
+        self._states = {target.name: _TargetState() for target in self.targets}
 
     async def run(self) -> None:
         """Look at the outbox again and again, and deliver to each target in a task of its own."""
@@ -96,7 +84,7 @@ class Outgoing:
             await self._look()
 
     def is_late(self) -> str:
-        """Return why notices are not told, as a sentence; empty: they are."""
+        """Return why notices do not leave, as a sentence; empty: they do."""
         if self.oldest is None or self.now() - self.oldest < LATE:
             return ""
         return f"A notice has waited since {self.oldest:%Y-%m-%d %H:%M} UTC: see `claudeops notify test`."
@@ -114,43 +102,47 @@ class Outgoing:
             await anyio.sleep(wait)
 
     async def look_once(self) -> bool:
-        """Route what is new, and wake the targets for which something is due; tell whether there is more to route."""
+        """Route what is new, and wake the targets for which something is due; return whether there is more to route."""
         now = self.now()
-        if self.standing is not None:  # once: what is gone since an edit or a start keeps no event open
-            await self.outbox.end_events(self.standing, now=now)
-            self.standing = None
+        if self.kept_events is not None:  # once: what is gone since an edit or a start keeps no event open
+            await self.outbox.end_events(self.kept_events, now=now)
+            self.kept_events = None
         self.oldest = await self.outbox.oldest(now)
         waiting = await self.outbox.waiting(now)
         routed = 0
-        if not waiting <= self._standings.keys():  # new ones, or of targets that are gone
+        if not waiting <= self._states.keys():  # new ones, or of targets that are gone
             routed = await self.outbox.route(self.targets, now=now, most=_ROUTED)
-        paused = {name for name, standing in self._standings.items() if standing.until and standing.until > now}
-        # A new question waits for no pause: nobody could be sure that it has reached anybody.
+        paused = {name for name, state in self._states.items() if state.until and state.until > now}
+        # A new question waits for no pause: until it is delivered it may count as not received.
         asking = await self.outbox.asking(now) if waiting & paused else frozenset()
-        for name in waiting & self._standings.keys():
+        for name in waiting & self._states.keys():
             if name not in paused or name in asking:
-                self._standings[name].due.set()
+                self._states[name].due.set()
         return UNROUTED in waiting and routed > 0
 
     async def _serve(self, target: Target) -> None:
-        standing, trouble = self._standings[target.name], DatabaseTrouble(self.log, f"notifications to {target.name}")
+        state, trouble = self._states[target.name], DatabaseTrouble(self.log, f"notifications to {target.name}")
         while True:
-            await standing.due.wait()
-            standing.due = anyio.Event()
+            await state.due.wait()
+            state.due = anyio.Event()
             try:
                 await self.deliver_once(target)
                 trouble.over()
             except StoreError as error:
                 await anyio.sleep(trouble.failed(error))
-            except Exception as error:  # noqa: BLE001 - a fault of ours in telling people ends no session
-                said = type(error).__name__
-                self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=said, failures=standing.failures)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in notifying people ends no session
+                self.log.error(
+                    LogEvent.NOTIFICATION_FAILED,
+                    target=target.name,
+                    error=type(error).__name__,
+                    failures=state.failures,
+                )
 
-    def _fail(self, target: Target, now: datetime, *, asked: float | None = None) -> None:
-        """Note one more failure in a row, and leave the target alone for a while, or for as long as it has asked."""
-        standing = self._standings[target.name]
-        standing.failures += 1
-        standing.until = now + timedelta(seconds=wait_seconds(standing.failures) if asked is None else asked)
+    def _fail(self, target: Target, now: datetime, *, wait: float | None = None) -> None:
+        """Note one more failure in a row, and leave the target alone for a while, or for as long as it wants."""
+        state = self._states[target.name]
+        state.failures += 1
+        state.until = now + timedelta(seconds=wait_seconds(state.failures) if wait is None else wait)
 
     async def deliver_once(self, target: Target) -> None:
         """Deliver what is due for one target, as far as one courier takes it."""
@@ -163,99 +155,94 @@ class Outgoing:
         sent = await self.outbox.sent(target.name, now - HOUR) if bounded else ()
         waiting = [replace(each, refusals=self._refusals.get(each.id, 0)) for each in claimed]
         planned = plan(target, waiting, sent=sent, now=now)
-        told: dict[int, Told] = {}
+        results: dict[int, DeliveryResult] = {}
         texts = [folded(group, self.wording) for group in planned.messages[:BATCH]]
         try:
             if texts:
-                carrier = self.chats.get(target.name, self.carrier)
-                await carrier.deliver(self.addresses.get(target.name, ""), texts, told)
+                await self.carriers[target.name].deliver(texts, results)
         except OSError as error:
             self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error.strerror or "no process")
-            told[0] = Told(result=DeliveryOutcome.FAILED, error="no courier could be started")
+            results[0] = DeliveryResult(result=DeliveryOutcome.FAILED, error="no courier could be started")
         except StoreError:
             raise
         except Exception as error:
             # Whatever it met is likely to come again: a message that was never tried would be so for ever.
-            at = next((index for index in range(len(texts)) if index not in told), 0)
-            told[at] = Told(result=DeliveryOutcome.FAILED, error=f"a fault of ours: {type(error).__name__}")
+            at = next((index for index in range(len(texts)) if index not in results), 0)
+            fault = f"a fault of ours: {type(error).__name__}"
+            results[at] = DeliveryResult(result=DeliveryOutcome.FAILED, error=fault)
             raise
         finally:
             # A stop must not make others of what is known: it would be sent twice.
             with anyio.CancelScope(shield=True), anyio.move_on_after(_SETTLE_SECONDS):
-                await self._settle(target, planned, told)
+                await self._settle(target, planned, results)
 
-    async def _settle(self, target: Target, planned: RoutingPlan, told: Mapping[int, Told]) -> None:
-        now, standing = self.now(), self._standings[target.name]
-        for each in told.values():
+    async def _settle(self, target: Target, planned: RoutingPlan, results: Mapping[int, DeliveryResult]) -> None:
+        now, state = self.now(), self._states[target.name]
+        for each in results.values():
             self.counted(target.kind.value, each.result)
-        failed = [each for each in told.values() if each.result is not DeliveryOutcome.DELIVERED]
-        asked = max((each.wait_seconds for each in failed if each.wait_seconds is not None), default=None)
-        if all(each.cause == CONTENT for each in told.values()):
-            pass  # that says nothing of the target; each of these messages waits for itself
-        elif len(failed) == len(told):
-            self._fail(target, now, asked=asked)
+        failed = [each for each in results.values() if each.result is not DeliveryOutcome.DELIVERED]
+        wait = max((each.wait_seconds for each in failed if each.wait_seconds is not None), default=None)
+        if all(each.cause == CONTENT for each in results.values()):
+            pass  # that proves nothing about the target; each of these messages waits for itself
+        elif len(failed) == len(results):
+            self._fail(target, now, wait=wait)
         else:
-            standing.failures, standing.until = 0, None if asked is None else now + timedelta(seconds=asked)
+            state.failures, state.until = 0, None if wait is None else now + timedelta(seconds=wait)
         for each in failed:
             error = self.wording.redact(each.error)
-            self.log.warning(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error, failures=standing.failures)
+            self.log.warning(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error, failures=state.failures)
         settled = [Settled(id=each.id, result=None, again_at=planned.until) for each in planned.waiting]
         for index, group in enumerate(planned.messages):
-            settled += self._of_group(target, group, told.get(index), now)
+            settled += self._of_group(target, group, results.get(index), now)
         for each_settled in settled:
             if each_settled.again_at is None:
                 self._refusals.pop(each_settled.id, None)
         await self.outbox.settle(target.name, settled, now=now)
 
-    def _of_group(self, target: Target, group: Sequence[Pending], told: Told | None, now: datetime) -> list[Settled]:
+    def _of_group(
+        self, target: Target, group: Sequence[Pending], result: DeliveryResult | None, now: datetime
+    ) -> list[Settled]:
         """Return what came of the rows that one message was about."""
-        if told is None:
-            again_at = self._standings[target.name].until or now
+        if result is None:
+            again_at = self._states[target.name].until or now
             if any(each.notice.topic is Topic.APPROVAL for each in group):
                 again_at = now
             return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
         is_question = any(each.notice.topic is Topic.APPROVAL for each in group)
-        if is_question and told.wait_seconds is not None and told.wait_seconds <= SOON_SECONDS:
+        if is_question and result.wait_seconds is not None and result.wait_seconds <= SOON_SECONDS:
             # Too much at once is no failure: the question would count as one that reaches nobody, and be denied.
-            again_at = now + timedelta(seconds=told.wait_seconds)
+            again_at = now + timedelta(seconds=result.wait_seconds)
             return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
-        if told.result is DeliveryOutcome.DELIVERED:
+        if result.result is DeliveryOutcome.DELIVERED:
             first, *others = group
-            with_it = f"told together with {first.id}"
-            rest = [Settled(id=each.id, result=DeliveryOutcome.SUPPRESSED, error=with_it) for each in others]
+            together = f"told together with {first.id}"
+            rest = [Settled(id=each.id, result=DeliveryOutcome.SUPPRESSED, error=together) for each in others]
             return [Settled(id=first.id, result=DeliveryOutcome.DELIVERED), *rest]
-        return [self._undelivered(target, each, told, now) for each in group]
+        return [self._undelivered(target, each, result, now) for each in group]
 
-    def _undelivered(self, target: Target, tried: Pending, told: Told, now: datetime) -> Settled:
+    def _undelivered(self, target: Target, tried: Pending, result: DeliveryResult, now: datetime) -> Settled:
         others = tuple(other.name for other in self.targets if other.name != target.name)
-        # What a target refuses for what it says, another one may take: nobody needs a day to see that.
-        if told.cause == CONTENT:
+        # A text that one target refuses another one may take: no day needs to pass before it is tried.
+        if result.cause == CONTENT:
             self._refusals[tried.id] = tried.refusals + 1
-        is_refused = told.cause == CONTENT and tried.refusals + 1 >= REFUSED_TRIES and bool(others)
+        is_refused = result.cause == CONTENT and tried.refusals + 1 >= REFUSED_TRIES and bool(others)
         is_over = is_dead(tried, now) or is_refused
         return Settled(
             id=tried.id,
-            result=told.result,
-            error=self.wording.redact(told.error),
-            again_at=None if is_over else self._next_try(target, tried, told, now),
+            result=result.result,
+            error=self.wording.redact(result.error),
+            again_at=None if is_over else self._next_try(target, tried, result, now),
             instead=others if is_over else (),
-            cause=told.cause,
+            cause=result.cause,
         )
 
-    def _next_try(self, target: Target, tried: Pending, told: Told, now: datetime) -> datetime:
-        if told.wait_seconds is not None:
-            return now + timedelta(seconds=told.wait_seconds)
+    def _next_try(self, target: Target, tried: Pending, result: DeliveryResult, now: datetime) -> datetime:
+        if result.wait_seconds is not None:
+            return now + timedelta(seconds=result.wait_seconds)
         soon = now + timedelta(seconds=wait_seconds(1))
         if tried.notice.topic is Topic.APPROVAL and tried.attempts == 0:
-            return soon  # whatever the target has done lately: a call waits to know whether anybody can answer
-        if told.cause == CONTENT:
+            return soon  # whatever the target has done lately: a call waits to know whether it can be answered
+        if result.cause == CONTENT:
             return now + timedelta(seconds=wait_seconds(tried.refusals + 1))
         # A single refused message waits as well: the others must not wait behind it.
-        return self._standings[target.name].until or soon
-
-
-async def try_address(address: str, carrier: Carrier, notice: Notice, wording: Wording) -> Told:
-    """Send one message now, past the outbox; return what came of it. Raises `OSError` as a carrier does."""
-    told: dict[int, Told] = {}
-    await carrier.deliver(address, [message([notice], wording)], told)
-    return told.get(0, Told(result=DeliveryOutcome.FAILED, error="the courier ended before it had begun"))
+        return self._states[target.name].until or soon
