@@ -26,7 +26,7 @@ from claudeops.domain.gate.approval import (
     person,
 )
 from claudeops.domain.gate.passkey import Assertion
-from claudeops.domain.notices.notice import Topic
+from claudeops.domain.notices.notice import Announcement, Topic
 from claudeops.errors import StoreError
 from claudeops.store.access.signatures import keep_signature
 from claudeops.store.database import Database
@@ -40,7 +40,7 @@ from claudeops.store.tables import (
 )
 from claudeops.text import json_text
 from claudeops.text.redact import MASK
-from claudeops.wording.notices.texts import About, call_in_words, of_event, reminder
+from claudeops.wording.notices.texts import call_in_words, of_event, reminder
 
 _OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
 """An approved question is open until its call has used it: nothing else may close it."""
@@ -314,7 +314,7 @@ def _new_values(new: NewApproval) -> dict[str, object]:
 
 def _ask(connection: Connection, approval_id: int, new: NewApproval) -> None:
     """Tell people of a question, and remind them when half of its time is over."""
-    about = About(
+    about = Announcement(
         topic=Topic.APPROVAL,
         tier=new.session.tier,
         key=question_key(approval_id),

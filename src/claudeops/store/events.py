@@ -17,14 +17,14 @@ from claudeops.domain.chains.consequences import fingerprinted, raised
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.live import EventRaised
-from claudeops.domain.notices.notice import UNROUTED, Notice, encoded
+from claudeops.domain.notices.notice import PLAIN, UNROUTED, Announcement, Notice, encoded
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Session
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.tables import events, outbox, service_checks, sessions
-from claudeops.wording.notices.texts import NOTHING_KNOWN, About, of_event
+from claudeops.wording.notices.texts import of_event
 
 EACH_BY_ITS_OWN: Final = KnownServices({})
 """No service has another name; case does not count."""
@@ -86,7 +86,7 @@ def tell_listener(event: EventRaised, listener: Callable[[EventRaised], None]) -
 
 
 def raise_event(
-    connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime, about: About = NOTHING_KNOWN
+    connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime, about: Announcement = PLAIN
 ) -> None:
     """Count up the open event with the same fingerprint and give it the newest wording; or open one, and tell of it."""
     event = fingerprinted(event)
@@ -127,7 +127,7 @@ def note_deed(connection: Connection, what: str, *, at: datetime, incident: int 
     ``what`` says who has done it.
     """
     event = NewEvent(level=EventLevel.INFO, message=what, fingerprint=fingerprint("deed", what, at.isoformat()))
-    raise_event(connection, event, session_id=None, at=at, about=About(quiet=incident is not None))
+    raise_event(connection, event, session_id=None, at=at, about=Announcement(quiet=incident is not None))
     named = (events.c.fingerprint == event.fingerprint, events.c.resolved_at.is_(None))
     connection.execute(update(events).where(*named).values(resolved_at=at, incident_id=incident))
 
@@ -204,7 +204,7 @@ def _open_event(
     session_id: int | None,
     at: datetime,
     resolved_at: datetime | None = None,
-    about: About = NOTHING_KNOWN,
+    about: Announcement = PLAIN,
 ) -> None:
     row: dict[str, object] = {
         "session_id": session_id,

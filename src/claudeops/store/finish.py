@@ -23,6 +23,7 @@ from claudeops.domain.chains.consequences import (
 )
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import REFUSALS, HoldKind, when_ended
+from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.report.report import CheckSource, Report, ServiceCheck
 from claudeops.domain.sessions import DecisionReason, Ending, Session, Status
@@ -40,7 +41,6 @@ from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
 from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.text import clip
-from claudeops.wording.notices.texts import About, End
 
 # Built once: every end of a session runs these.
 _ADD_CHECK: Final = insert(service_checks)
@@ -99,7 +99,7 @@ def _tell(
     """Raise the events of an end, and tell people of it: whether the next tier takes over, or nobody does."""
     session, at, decision = facts.session, ending.ended_at, outcome.decision
     succeeded = {settled.id for settled in outcome.settlements if settled.success}
-    end = End(
+    end = Announcement(
         tier=session.tier,
         cost_usd=facts.chain_usd,
         done=tuple(f"{each.kind} {each.service}" for each in facts.reservations if each.id in succeeded),
@@ -113,7 +113,7 @@ def _tell(
             left(connection, session, event, why, end, at=at, own=noted.own, is_new=noted.is_new)
             continue
         is_told = noted.tells(event, names) or (event.fingerprint in decided and is_held)  # the hold tells it
-        about = About(tier=session.tier, cost_usd=spent, quiet=is_told)
+        about = Announcement(tier=session.tier, cost_usd=spent, quiet=is_told)
         raise_event(connection, event, session_id=session.id, at=at, about=about)
     if decision.next is not None and decision.reason is DecisionReason.ESCALATED:
         goes_on(connection, session, decision.next, noted, end, at=at)

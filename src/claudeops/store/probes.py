@@ -13,6 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, select, upda
 
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import NewEvent
+from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.history import BUCKET, HOUR, decoded, merged, start_of
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind, heard
@@ -37,7 +38,6 @@ from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import cooldown_actions, probe_history, probes, service_checks, sessions
 from claudeops.text import clip, json_text
-from claudeops.wording.notices.texts import About
 
 _HEARTBEAT: Final = "heartbeat"
 
@@ -256,7 +256,7 @@ def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
     beats_alone = isinstance(probe.look, HeartbeatLook) and not probe.starts_chain and told.is_state
     # What starts a chain becomes an incident within moments; what nobody can see any more becomes none.
     waits = clip(probe.name) if probe.starts_chain and told.is_state else ""
-    about = About(probe=waits, quiet=told.is_explained or beats_alone)
+    about = Announcement(probe=waits, quiet=told.is_explained or beats_alone)
     for event in told.events:
         raise_event(connection, event, session_id=None, at=told.at, about=about)
     for event in told.notes:

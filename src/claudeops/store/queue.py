@@ -16,6 +16,7 @@ from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.commands import StopTarget
 from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, when_lost, when_trial_started
+from claudeops.domain.notices.notice import PLAIN, Announcement
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Decision, Ending, Finished, NewSession, Session, Status, Suppressed, Trigger
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
@@ -28,7 +29,6 @@ from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
 from claudeops.store.rows import UNCLAIMED, blocked_values, cancelled_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import instances, schedule_fires, sessions
-from claudeops.wording.notices.texts import NOTHING_KNOWN, About, End
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
@@ -365,7 +365,7 @@ def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
 
 
 def queue_chain(
-    connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime, about: About = NOTHING_KNOWN
+    connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime, about: Announcement = PLAIN
 ) -> Session | Suppressed:
     """Queue a session, or write the event that says why not; ``about``: how people are told of it."""
     suppressed, services = _admit(connection, new.tier, rules=rules, now=now)
@@ -421,7 +421,7 @@ def _block(
 ) -> None:
     if change(connection, found, blocked_values(suppressed, now=now)):
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
-        end = End(tier=found.tier, cost_usd=spend.chain_spent(connection, found.root_session_id))
+        end = Announcement(tier=found.tier, cost_usd=spend.chain_spent(connection, found.root_session_id))
         own = announcements.of_session(connection, found.id)
         announcements.left(connection, found, event, suppressed.reason, end, at=now, own=own)
         end_chain(connection, found, rules=rules, at=now)

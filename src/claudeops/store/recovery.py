@@ -26,6 +26,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.recovery import CallOnRecord, recovery_of
 from claudeops.domain.events import NewEvent
 from claudeops.domain.holds import when_lost, when_started
+from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.owner import Owner
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
@@ -41,7 +42,6 @@ from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, end_chain, existing, note_life
 from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
-from claudeops.wording.notices.texts import End
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
@@ -109,7 +109,7 @@ class Recovery:
                 raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
             spend.settle(connection, session.id, calls.charged_usd if calls.count else None, at=now)
             if following is None:
-                end = End(tier=session.tier, cost_usd=spend.chain_spent(connection, session.root_session_id))
+                end = Announcement(tier=session.tier, cost_usd=spend.chain_spent(connection, session.root_session_id))
                 own = announcements.of_session(connection, session.id)
                 announcements.left(connection, session, event, Outcome.LOST, end, at=now, own=own)
             for raised in events if following is None else (event, *events):

@@ -89,6 +89,28 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Announcement:
+    """What a notice says besides its own sentence, as far as whoever raises an event or ends a session knows it."""
+
+    topic: Topic | None = None  # None: as the event itself says
+    tier: int | None = None
+    cost_usd: float | None = None  # of the chain
+    done: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    key: str = ""  # under which it is sent once; "": the event's own
+    approval_id: int | None = None  # of the question that it is
+    besides: str = ""  # the target that it is not for
+    call: str = ""  # that it asks about
+    service: str = ""  # that it concerns, where the event itself names none
+    also: Topic | None = None  # a second topic under which it is wanted
+    probe: str = ""  # whose failure it is: an incident may announce it instead
+    quiet: bool = False  # another notice announces it: the event is on record alone
+
+
+PLAIN: Final = Announcement()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
     """Somewhere to tell things."""
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -23,7 +23,7 @@ from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.escalation import handover_services
 from claudeops.domain.events import NewEvent
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.notices.notice import Topic
+from claudeops.domain.notices.notice import PLAIN, Announcement, Topic
 from claudeops.domain.probes.record import fingerprint_of
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session
@@ -32,10 +32,6 @@ from claudeops.store.events import raise_event, tell
 from claudeops.store.tables import budget_entries, cooldown_actions, events, incidents, sessions
 from claudeops.text import join_names, one_line, unique
 from claudeops.wording.notices.texts import (
-    NOTHING_DONE,
-    NOTHING_KNOWN,
-    About,
-    End,
     escalated,
     incident_acknowledged,
     incident_opened,
@@ -94,7 +90,9 @@ class Noted:
 # --- what has become of an incident -----------------------------------------------------------------------
 
 
-def opened(connection: Connection, incident: Incident, sentence: str, *, at: datetime, end: End = NOTHING_DONE) -> None:
+def opened(
+    connection: Connection, incident: Incident, sentence: str, *, at: datetime, end: Announcement = PLAIN
+) -> None:
     """Tell of an incident that is open, for the first time or again."""
     tell(connection, incident_opened(incident, sentence, end), at=at)
 
@@ -139,7 +137,7 @@ def goes_on(
     session: Session,
     following: NewSession,
     noted: Noted,
-    end: End,
+    end: Announcement,
     *,
     at: datetime,
 ) -> None:
@@ -159,21 +157,14 @@ def left(
     session: Session,
     event: NewEvent,
     why: str,
-    end: End,
+    end: Announcement,
     *,
     at: datetime,
     own: Incident | None,
     is_new: bool = False,
 ) -> None:
     """Raise the event of a chain that nobody follows, and tell of it: by its incident, where it has one."""
-    about = About(
-        topic=Topic.INCIDENT,
-        tier=end.tier,
-        cost_usd=end.cost_usd,
-        done=end.done,
-        denied=end.denied,
-        quiet=own is not None,
-    )
+    about = replace(end, topic=Topic.INCIDENT, quiet=own is not None)
     raise_event(connection, event, session_id=session.id, at=at, about=about)
     if own is not None and is_new:
         opened(connection, own, event.message, at=at, end=end)
@@ -184,17 +175,17 @@ def left(
 # --- holds ------------------------------------------------------------------------------------------------
 
 
-def of_hold(connection: Connection, hold: Hold, session_id: int | None) -> About:
+def of_hold(connection: Connection, hold: Hold, session_id: int | None) -> Announcement:
     """Return what a hold leaves alone, which is what is open; ``session_id``: of the session that it comes of."""
     if hold.kind not in _LEAVES_ALONE:
-        return NOTHING_KNOWN
+        return PLAIN
     rows = connection.execute(select(incidents).where(incidents.c.status != IncidentStatus.RESOLVED.value)).all()
     numbers = [row.number for row in rows]
     services = unique(name for row in rows for name in services_of(row.services) or (row.service,))
     theirs = or_(sessions.c.incident_id.in_(numbers), sessions.c.id == session_id)
     tier = connection.execute(select(func.max(sessions.c.tier)).where(theirs)).scalar()
     cost = spent(connection, *numbers) or connection.execute(_SPENT_BY_CHAIN, {"session": session_id}).scalar()
-    return About(also=Topic.INCIDENT, service=join_names(services), tier=tier, cost_usd=cost)
+    return Announcement(also=Topic.INCIDENT, service=join_names(services), tier=tier, cost_usd=cost)
 
 
 # --- events that stand for an incident --------------------------------------------------------------------

@@ -24,6 +24,7 @@ from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.consequences import Consequences
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.sessions import DecisionReason, Ending, NewSession, Session
 from claudeops.store.alerts import announcements
@@ -40,7 +41,6 @@ from claudeops.store.tables import (
 )
 from claudeops.text import join_names
 from claudeops.wording import alert_brief
-from claudeops.wording.notices.texts import About
 
 # Built once: every end of a session asks these.
 _OPEN: Final = select(incidents).where(incidents.c.status != IncidentStatus.RESOLVED.value)
@@ -143,7 +143,7 @@ def write(
 def _raise(connection: Connection, incident: Incident, *, at: datetime) -> None:
     """Raise an incident's own event, which is quiet: the incident tells of itself."""
     event = _event(incident)
-    raise_event(connection, event, session_id=None, at=at, about=About(quiet=True))
+    raise_event(connection, event, session_id=None, at=at, about=Announcement(quiet=True))
     standing = {"incident_id": incident.number, "level": event.level.value}
     connection.execute(update(events).where(*_own_event(incident.number)).values(standing))
 

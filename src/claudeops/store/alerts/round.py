@@ -16,6 +16,7 @@ from claudeops.domain.alerts.decide import Desk
 from claudeops.domain.alerts.incidents import IncidentNews
 from claudeops.domain.alerts.register import Done, Filed, IntakeOutcome, NewChain, Posted, Ruling, Start
 from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import Session
@@ -30,7 +31,6 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_decisions, alerts, incidents, probes, silences
 from claudeops.text import NAME_LENGTH, clip, unique
 from claudeops.wording import alert_brief
-from claudeops.wording.notices.texts import About
 
 PIECE: Final = 200
 """Alerts that time has changed and that are written in one transaction; a storm's last chain is about thousands."""
@@ -286,7 +286,7 @@ class Round:
         rules = self._about.escalation
         for tier in dict.fromkeys((start.tier, rules.lowest.number)):
             new = self._new_chain(tier, told)
-            queued = queue_chain(self.connection, new, rules=rules, now=self._now, about=About(quiet=True))
+            queued = queue_chain(self.connection, new, rules=rules, now=self._now, about=Announcement(quiet=True))
             if isinstance(queued, Session):
                 self._note_start(start, queued)
                 self._unstarted.pop(start.incident, None)

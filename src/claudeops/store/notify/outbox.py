@@ -25,6 +25,7 @@ from claudeops.domain.notices.notice import (
     PICKY,
     REFUSED,
     UNROUTED,
+    Announcement,
     DeliveryOutcome,
     Notice,
     Pending,
@@ -44,7 +45,6 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables import approvals, events, incidents, outbox, probes
 from claudeops.text import clip, one_line
 from claudeops.wording.notices.digest import Sums
-from claudeops.wording.notices.texts import About
 
 _NOBODY: Final = "no target wants it"
 _OLD: Final = "no daemon ran for a day after it was written"
@@ -367,14 +367,14 @@ def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settled],
     else:
         message = f"notifications to {target} have failed for a day and go another way: {remedy}"
         event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=_dead_name(target))
-    raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
+    raise_event(connection, event, session_id=None, at=now, about=Announcement(besides=target))
 
 
 def _tell_of_refusal(connection: Connection, target: str, refused: Settled, *, now: datetime) -> None:
     remedy = refused.cause.remedy if refused.cause is not None else ""
     message = f"{target} takes no notifications until somebody mends it ({_said(refused)}): {remedy}."
     event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=_refused_name(target))
-    raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
+    raise_event(connection, event, session_id=None, at=now, about=Announcement(besides=target))
 
 
 def _said(refused: Settled) -> str:

@@ -18,7 +18,7 @@ from claudeops.domain.alerts.alert import Incident
 from claudeops.domain.alerts.incidents import lasted
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import visible
-from claudeops.domain.notices.notice import Notice, Pending, Topic
+from claudeops.domain.notices.notice import PLAIN, Announcement, Notice, Pending, Topic
 from claudeops.domain.sessions import NewSession, Session
 from claudeops.text import clip, join_names, one_line, regex, unique
 
@@ -53,45 +53,10 @@ class Wording:
     public_url: str = ""  # "": there are no links
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class About:
-    """What an event is part of, as far as whoever raises it knows."""
-
-    topic: Topic | None = None  # None: as the event itself says
-    tier: int | None = None
-    cost_usd: float | None = None
-    done: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
-    key: str = ""  # of what is told; "": the event's own
-    approval_id: int | None = None  # of the question that it is
-    besides: str = ""  # the target that it is not for
-    call: str = ""  # that it asks about
-    service: str = ""  # that it concerns, where the event itself names none
-    also: Topic | None = None  # a second topic under which it is wanted
-    probe: str = ""  # whose failure it is: an incident may tell of it instead
-    quiet: bool = False  # another notice tells it: the event is on record, and nobody is told of it
-
-
-NOTHING_KNOWN: Final = About()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class End:
-    """What there is to say of a session that has ended, and of its chain."""
-
-    tier: int | None = None
-    cost_usd: float | None = None  # of the chain
-    done: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
-
-
-NOTHING_DONE: Final = End()
-
-
 # --- what is told -----------------------------------------------------------------------------------------
 
 
-def of_event(event: NewEvent, *, event_id: int, session_id: int | None, about: About = NOTHING_KNOWN) -> Notice:
+def of_event(event: NewEvent, *, event_id: int, session_id: int | None, about: Announcement = PLAIN) -> Notice:
     """Return what is told of an event that was opened."""
     own = Topic.SELF if session_id is None and event.service is None else Topic.EVENT
     return Notice(
@@ -159,7 +124,7 @@ def reminder(notice: Notice, *, needed: int = 1) -> Notice:
     return replace(notice, key=f"{notice.key}{_REMINDER}", text=f"{waits}: {notice.text}")
 
 
-def incident_opened(incident: Incident, sentence: str, end: End = NOTHING_DONE) -> Notice:
+def incident_opened(incident: Incident, sentence: str, end: Announcement = PLAIN) -> Notice:
     """Return what is told of an incident that is open, for the first time or again."""
     again = f"incident {incident.number} is open again" if incident.reopened else f"incident {incident.number}"
     return _of_incident(incident, "opened", incident.severity, f"{again}: {one_line(sentence)}", end)
@@ -177,7 +142,7 @@ def incident_acknowledged(incident: Incident) -> Notice:
     return _of_incident(incident, "acknowledged", incident.severity, text)
 
 
-def incident_unresolved(incident: Incident, why: str, sentence: str, level: EventLevel, end: End) -> Notice:
+def incident_unresolved(incident: Incident, why: str, sentence: str, level: EventLevel, end: Announcement) -> Notice:
     """Return what is told when a chain has ended without an end of its incident; ``why`` in one word."""
     most = max(level, incident.severity, key=list(EventLevel).index)
     text = f"incident {incident.number} is unresolved: {one_line(sentence)}"
@@ -190,10 +155,12 @@ def incident_resolved(incident: Incident, *, now: datetime, cost_usd: float | No
     names = unique(one_line(witness.name) for witness in incident.witnesses if witness.name)
     whose = f", says {join_names(names)}" if names else ""
     text = f"incident {incident.number} is resolved after {took}{whose}."
-    return _of_incident(incident, "resolved", incident.severity, text, End(cost_usd=cost_usd, done=tuple(done)))
+    return _of_incident(
+        incident, "resolved", incident.severity, text, Announcement(cost_usd=cost_usd, done=tuple(done))
+    )
 
 
-def _of_incident(incident: Incident, what: str, level: EventLevel, text: str, end: End = NOTHING_DONE) -> Notice:
+def _of_incident(incident: Incident, what: str, level: EventLevel, text: str, end: Announcement = PLAIN) -> Notice:
     return Notice(
         topic=Topic.INCIDENT,
         level=level,

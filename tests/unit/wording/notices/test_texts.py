@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from claudeops.domain.alerts import incidents
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.notices.notice import Notice, Topic, decoded, encoded
+from claudeops.domain.notices.notice import Announcement, Notice, Topic, decoded, encoded
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.texts import (
     MOST_CHARACTERS,
-    About,
     Wording,
     call_in_words,
     in_words,
@@ -110,7 +109,7 @@ def test_an_event_of_nothing_in_particular_is_the_daemons_own() -> None:
 
     assert of_event(event, event_id=3, session_id=None).topic is Topic.SELF
     assert of_event(event, event_id=3, session_id=7).topic is Topic.EVENT
-    assert of_event(event, event_id=3, session_id=7, about=About(topic=Topic.APPROVAL)).topic is Topic.APPROVAL
+    assert of_event(event, event_id=3, session_id=7, about=Announcement(topic=Topic.APPROVAL)).topic is Topic.APPROVAL
 
 
 def test_an_incident_is_told_when_it_opens_and_when_it_is_over_each_time_anew() -> None:
