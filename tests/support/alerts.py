@@ -9,7 +9,7 @@ from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, AlertDecision, AlertState, Incident, Key, Said, SenderBody
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import Done, IntakeOutcome, NewChain, Posted, Ruling, Start
+from claudeops.domain.alerts.register import AlertResult, IntakeOutcome, NewChain, ReceivedBody, Ruling, Start
 from claudeops.domain.alerts.rules import AlertSource, Grouping, Rules, SenderKind
 from claudeops.domain.alerts.situation import Circumstances, OpenChain, Situation
 from claudeops.domain.events import EventLevel
@@ -49,13 +49,13 @@ def rules_of(grouping: Grouping = AT_ONCE, **changes: object) -> Rules:
 
 
 async def bring(
-    alerts: Alerts, posted: Sequence[Posted], about: Circumstances, new_chain: NewChain, *, now: datetime
-) -> Done:
+    alerts: Alerts, posted: Sequence[ReceivedBody], about: Circumstances, new_chain: NewChain, *, now: datetime
+) -> AlertResult:
     """Bring bodies to a store, and have all that waits decided about."""
     await alerts.receive(posted, now=now)
-    whole = Done()
+    whole = AlertResult()
     while (done := await alerts.decide(about, new_chain, now=now)) is not None:
-        whole.filed += done.filed
+        whole.rulings += done.rulings
         whole.started += done.started
         whole.opened += done.opened
         whole.resolved += done.resolved

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from claudeops.domain.access.tokens import NewToken
 from claudeops.domain.alerts.alert import SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import NewApproval
 from claudeops.domain.memories.stated import Declined
@@ -61,7 +61,7 @@ async def something_of_everything(store: Store) -> Session:
         id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
     )
     await store.alerts.silence(silence)
-    posted = Posted(said=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
+    posted = ReceivedBody(content=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
     scopes, expires = ("alerts:prometheus",), after(days=36_500)
     new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)
     await store.tokens.create(new)
@@ -71,7 +71,7 @@ async def something_of_everything(store: Store) -> Session:
     assert queued.id == QUEUED
     await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
     unread = Unparsed(source=SOURCE, key="u", why="line 1, column 1: it is not JSON: send an object in braces")
-    await store.alerts.receive([Posted(said=unread, received_at=NOW, raw="nonsense")], now=NOW)
+    await store.alerts.receive([ReceivedBody(content=unread, received_at=NOW, raw="nonsense")], now=NOW)
     return session
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, SenderBody
-from claudeops.domain.alerts.register import Done, Posted
+from claudeops.domain.alerts.register import AlertResult, ReceivedBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.store.store import Store
@@ -21,8 +21,8 @@ def chain_of(tier: int, told: Handover) -> NewSession:
 
 async def taken(
     store: Store, *alerts: Alert, minutes: float = 0, key: str = "a", group: str = "", about: Circumstances = ABOUT
-) -> Done:
+) -> AlertResult:
     """Bring alerts in one body; each body is a group of its own, unless it is told otherwise."""
     delivery = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group or alerts[0].service)
-    posted = Posted(said=delivery, received_at=NOW, raw="{}")
+    posted = ReceivedBody(content=delivery, received_at=NOW, raw="{}")
     return await bring(store.alerts, [posted], about, chain_of, now=after(minutes=minutes))

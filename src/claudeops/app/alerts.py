@@ -12,7 +12,7 @@ from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.probes.probe import HeartbeatLook, Probe
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.logs import LogEvent
 from claudeops.settings.alerts import load_alerts
@@ -48,13 +48,13 @@ def heartbeats(rules: Rules) -> tuple[Probe, ...]:
     )
 
 
-def alert_desk(node: Node, file: OperatorFile[Rules], *, dependencies: Callable[[], Dependencies]) -> AlertDesk:
+def alert_worker(node: Node, file: OperatorFile[Rules], *, dependencies: Callable[[], Dependencies]) -> AlertWorker:
     """Return the desk of a daemon."""
 
     def chain(tier: int, told: Handover) -> NewSession:
         return replace(root_session(node.settings, tier, Trigger.ALERT), context=told)
 
-    return AlertDesk(
+    return AlertWorker(
         alerts=node.store.alerts,
         probes=node.store.probes,
         read_rules=lambda: file.value,

@@ -16,7 +16,7 @@ import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
-from claudeops.app.alerts import alert_desk, alerts_file, heartbeats
+from claudeops.app.alerts import alert_worker, alerts_file, heartbeats
 from claudeops.app.node import Node
 from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import keep_estate, probe_watch
@@ -26,7 +26,7 @@ from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import Trigger
-from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, signalling
@@ -62,7 +62,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     running = RunningSessions()
     rules = alerts_file(node)
     node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
-    desk = alert_desk(node, rules, dependencies=lambda: watch.watched.dependencies)
+    desk = alert_worker(node, rules, dependencies=lambda: watch.watched.dependencies)
     watch = probe_watch(node, desk.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)
     keeper = schedule_keeper(node, tier0)
@@ -141,13 +141,13 @@ def _spare_pauses() -> None:
     gc.set_threshold(2_000, 10, 25)
 
 
-async def _pages(node: Node, keeper: ScheduleKeeper, desk: AlertDesk) -> Parts:
+async def _pages(node: Node, keeper: ScheduleKeeper, desk: AlertWorker) -> Parts:
     from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
 
     return await pages_of(node, keeper, sources=lambda: desk.rules().sources)
 
 
-def _sources(node: Node, desk: AlertDesk) -> FileSources:
+def _sources(node: Node, desk: AlertWorker) -> FileSources:
     return FileSources(rules=desk.rules, environment=node.settings.alerts.env)
 
 

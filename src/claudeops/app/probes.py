@@ -12,7 +12,7 @@ from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, tier_policies
 from claudeops.clock import Clock
-from claudeops.domain.alerts.register import Done
+from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import Probe
@@ -71,7 +71,7 @@ def looker(
 
 def probe_watch(
     node: Node,
-    failed: Callable[[ChainRequest], Awaitable[Done]],
+    failed: Callable[[ChainRequest], Awaitable[AlertResult]],
     others: Callable[[], tuple[Probe, ...]] = tuple,
 ) -> ProbeWatch:
     """Return the watch of a daemon over its probes; ``failed`` decides about their failures.

@@ -15,7 +15,7 @@ from sqlalchemy import insert
 
 from claudeops.domain.alerts.alert import Alert, AlertDecision, SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Heartbeat, InhibitRule, Rules, SenderKind
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.events import EventLevel
@@ -49,9 +49,9 @@ class World:
     async def say(self, *alerts: Alert, minutes: float = 0, group: str = "g") -> None:
         self.bodies += 1
         said = SenderBody(source=SOURCE, key=f"body {self.bodies}", alerts=alerts, group_key=group)
-        await self.take(Posted(said=said, received_at=after(minutes=minutes)), minutes)
+        await self.take(ReceivedBody(content=said, received_at=after(minutes=minutes)), minutes)
 
-    async def take(self, posted: Posted, minutes: float = 0) -> None:
+    async def take(self, posted: ReceivedBody, minutes: float = 0) -> None:
         await bring(self.store.alerts, [posted], self.about, chain_of, now=after(minutes=minutes))
 
     async def tick(self, minutes: float) -> None:
@@ -167,7 +167,7 @@ async def is_watchdog(world: World) -> None:
 
 async def is_unparsed(world: World) -> None:
     unread = Unparsed(source=SOURCE, key="x", why="it is not JSON")
-    await world.take(Posted(said=unread, received_at=NOW, raw="<html>"))
+    await world.take(ReceivedBody(content=unread, received_at=NOW, raw="<html>"))
 
 
 async def is_stale(world: World) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody
 from claudeops.domain.alerts.decide import RELEASED
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import Grouping
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.retention import Aged, cutoffs
@@ -56,10 +56,10 @@ def chain_of(tier: int, told: Handover) -> NewSession:
     return wanted(tier, trigger=Trigger.ALERT, context=told)
 
 
-def body(key: str, *names: str, group: str = "g") -> Posted:
+def body(key: str, *names: str, group: str = "g") -> ReceivedBody:
     alerts = tuple(alert(name, group or "shop") for name in names)
     said = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group)
-    return Posted(said=said, received_at=NOW, raw="{}")
+    return ReceivedBody(content=said, received_at=NOW, raw="{}")
 
 
 def decisions(database: Database) -> list[object]:
@@ -68,14 +68,14 @@ def decisions(database: Database) -> list[object]:
 
 async def test_a_body_is_on_record_at_once_and_decided_about_by_whoever_comes(store: Store, database: Database) -> None:
     kept = await store.alerts.receive([body("a", "Down"), body("b", "Down"), body("a", "Down")], now=NOW)
-    assert [(each.key, each.repeats) for each in kept] == [("a", False), ("b", False), ("a", True)]
+    assert kept == [False, False, True]
     assert (len(database.rows("alert_queue")), decisions(database)) == (3, [])
 
     async with opened(database) as following:
         assert await following.alerts.decide(ABOUT, chain_of, now=after(minutes=1), most=1) is not None
         rest = await following.alerts.decide(ABOUT, chain_of, now=after(minutes=1))
     assert rest is not None
-    assert [filed.key for filed in rest.filed] == ["b", "a"]
+    assert len(rest.rulings) == 2
     assert rest.backlog is None
     assert decisions(database) == ["started", "duplicate", "duplicate"]
     assert await store.alerts.decide(ABOUT, chain_of, now=after(minutes=2)) is None

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from claudeops.domain.alerts.alert import SenderBody, Unparsed
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.store.reading import opened as reading
@@ -28,18 +28,18 @@ def chain_of(tier: int, told: Handover) -> NewSession:
     return wanted(tier, trigger=Trigger.ALERT, context=told)
 
 
-def readable(key: str = "r", source: str = SOURCE, minutes: float = 0) -> Posted:
+def readable(key: str = "r", source: str = SOURCE, minutes: float = 0) -> ReceivedBody:
     said = SenderBody(source=source, key=key, alerts=(alert(), alert("Slow")))
-    return Posted(said=said, received_at=after(minutes=minutes), raw='{"fine": 1}')
+    return ReceivedBody(content=said, received_at=after(minutes=minutes), raw='{"fine": 1}')
 
 
 def broken(
     why: str = "line 1: a", key: str = "u", source: str = SOURCE, minutes: float = 0, raw: str = "<a>"
-) -> Posted:
-    return Posted(said=Unparsed(source=source, key=key, why=why), received_at=after(minutes=minutes), raw=raw)
+) -> ReceivedBody:
+    return ReceivedBody(content=Unparsed(source=source, key=key, why=why), received_at=after(minutes=minutes), raw=raw)
 
 
-async def receive(store: Store, *posts: Posted, minutes: float = 0) -> None:
+async def receive(store: Store, *posts: ReceivedBody, minutes: float = 0) -> None:
     await store.alerts.receive(posts, now=after(minutes=minutes))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.alerts.alert import Alert, AlertDecision, SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Done, Posted
+from claudeops.domain.alerts.register import AlertResult, ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.probes.dependencies import connected
@@ -41,16 +41,16 @@ def chain_of(tier: int, told: Handover) -> NewSession:
     return wanted(tier, trigger=Trigger.ALERT, context=told)
 
 
-def said(*alerts: Alert, key: str = "a", group: str = "g") -> Posted:
+def said(*alerts: Alert, key: str = "a", group: str = "g") -> ReceivedBody:
     delivery = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group)
-    return Posted(said=delivery, received_at=NOW, raw="{}")
+    return ReceivedBody(content=delivery, received_at=NOW, raw="{}")
 
 
-async def take(store: Store, *posts: Posted, minutes: float = 0, about: Circumstances = ABOUT) -> Done:
+async def take(store: Store, *posts: ReceivedBody, minutes: float = 0, about: Circumstances = ABOUT) -> AlertResult:
     return await bring(store.alerts, posts, about, chain_of, now=after(minutes=minutes))
 
 
-async def tick(store: Store, minutes: float, about: Circumstances = ABOUT) -> Done:
+async def tick(store: Store, minutes: float, about: Circumstances = ABOUT) -> AlertResult:
     return await store.alerts.tick(about, chain_of, now=after(minutes=minutes))
 
 
@@ -79,8 +79,7 @@ async def test_a_body_its_alert_its_decision_and_its_chain_are_written_as_one(st
     assert (incident["status"], incident["root_session_id"], incident["service"]) == ("open", started.id, "shop")
     (event,) = database.rows("events")
     assert event["incident_id"] == 1
-    (receipt,) = done.filed
-    assert [ruling.decision for ruling in receipt.rulings] == [AlertDecision.STARTED]
+    assert [ruling.decision for ruling in done.rulings] == [AlertDecision.STARTED]
 
 
 @pytest.mark.dialect
@@ -102,10 +101,8 @@ async def test_a_body_that_comes_again_changes_nothing_and_is_answered_the_same(
     first, again = await take(store, said(alert())), await take(store, said(alert()), minutes=1)
     incident, sessions, events = (database.rows(name) for name in ("incidents", "sessions", "events"))
 
-    (one,), (other,) = first.filed, again.filed
-    assert (one.key, one.alerts, one.duplicates) == (other.key, other.alerts, other.duplicates - 1)
-    assert [ruling.incident for ruling in one.rulings] == [ruling.incident for ruling in other.rulings] == [1]
-    assert [ruling.decision for ruling in other.rulings] == [AlertDecision.DUPLICATE]
+    assert [ruling.incident for ruling in first.rulings] == [ruling.incident for ruling in again.rulings] == [1]
+    assert [ruling.decision for ruling in again.rulings] == [AlertDecision.DUPLICATE]
     assert decisions(database) == ["started", "duplicate"]
     assert (len(incident), len(sessions), len(events)) == (1, 1, 1)
     assert (again.started, again.opened, again.resolved) == ([], [], [])
@@ -139,9 +136,9 @@ async def test_the_next_daemon_goes_on_where_the_last_one_stopped(store: Store, 
 
 async def test_a_body_that_cannot_be_read_is_on_record(store: Store, database: Database) -> None:
     unread = Unparsed(source=SOURCE, key="x", why="it is not JSON")
-    done = await take(store, Posted(said=unread, received_at=NOW, raw="nonsense"))
+    done = await take(store, ReceivedBody(content=unread, received_at=NOW, raw="nonsense"))
 
-    assert done.filed == []
+    assert done.rulings == []
     assert [row["because"] for row in database.rows("alert_decisions")] == [
         "the body could not be read: it is not JSON"
     ]
@@ -177,7 +174,7 @@ async def test_what_joins_a_chain_in_the_round_that_starts_it_is_told_to_its_fir
         escalation=RULES,
     )
     late = SenderBody(source="other", key="b", alerts=(alert("Slow"), alert("Full"), over("Gone")), group_key="h")
-    posts = [said(alert()), Posted(said=late, received_at=NOW, raw="{}")]
+    posts = [said(alert()), ReceivedBody(content=late, received_at=NOW, raw="{}")]
     for post in [posts] if together else [posts[:1], posts[1:]]:
         await take(store, *post, about=about)
 
@@ -325,7 +322,7 @@ async def test_a_failing_probe_takes_the_same_door_and_its_return_is_heard(store
     again = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=2))
 
     ((started, _),) = done.started
-    assert (again.started, again.filed) == ([], [])
+    assert (again.started, again.rulings) == ([], [])
     assert [(row["session_id"], row["incident"]) for row in database.rows("probes")] == [(started.id, "probe:1")]
     assert decisions(database) == ["started"]
 

@@ -10,7 +10,7 @@ from typing import Final, cast
 import pytest
 
 from claudeops.domain.alerts.alert import SenderBody, Unparsed
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import Session
@@ -43,8 +43,8 @@ def alarmed(shell: Shell) -> Shell:
 
 
 async def _alarmed(store: Store) -> Session:
-    posted = Posted(
-        said=SenderBody(source=SOURCE, key="a", alerts=(alert("Down", HOSTILE),), group_key="g"), received_at=NOW
+    posted = ReceivedBody(
+        content=SenderBody(source=SOURCE, key="a", alerts=(alert("Down", HOSTILE),), group_key="g"), received_at=NOW
     )
     about = Circumstances(alerts=rules_of(), escalation=RULES)
     done = await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
@@ -175,7 +175,7 @@ async def _sent(store: Store) -> Session:
     broken = [Unparsed(source=name, key=f"{name}-u", why=f"line 1, column 67: {HOSTILE}") for name in ("am", "hc")]
     gone = SenderBody(source="gone", key="g")
     bodies: list[SenderBody | Unparsed] = [*broken, fine, gone]
-    posts = [Posted(said=said, received_at=NOW, raw=f'{{"name": "{HOSTILE}"}}') for said in bodies]
+    posts = [ReceivedBody(content=said, received_at=NOW, raw=f'{{"name": "{HOSTILE}"}}') for said in bodies]
     await store.alerts.receive(posts, now=NOW)
     return await started(store)
 

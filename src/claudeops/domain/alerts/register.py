@@ -260,34 +260,16 @@ def _move(index: dict[_Index, dict[Key, None]], key: Key, old: _Index | None, ne
         index.setdefault(new, {})[key] = None
 
 
-# --- at the door ------------------------------------------------------------------------------------------
+# --- bodies -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Posted:
+class ReceivedBody:
     """A body of an authenticated sender, read as far as it can be."""
 
-    said: SenderBody | Unparsed
+    content: SenderBody | Unparsed
     received_at: datetime
     raw: str | None = None  # as it is kept: without secrets; None: there is nothing to keep
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredBody:
-    """A body that is on record."""
-
-    key: str
-    repeats: bool  # one that was on record
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Filed:
-    """What became of a body; that is on record."""
-
-    key: str
-    alerts: int
-    duplicates: int  # of these, alerts that said nothing new
-    rulings: tuple[Ruling, ...] = ()  # one for each alert
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -299,21 +281,16 @@ class Backlog:
 
 
 NewChain = Callable[[int, Handover], NewSession]
-"""Makes the first session of a chain, by its tier and what it is told."""
+"""Makes the first session of a chain, by its tier and its handover."""
 
 
 @dataclass(kw_only=True, slots=True)
-class Done:
+class AlertResult:
     """What a round has written."""
 
-    filed: list[Filed] = field(default_factory=list)
+    rulings: list[Ruling] = field(default_factory=list)  # about the alerts of bodies
     started: list[tuple[Session, Start]] = field(default_factory=list)
     opened: list[Incident] = field(default_factory=list)
     resolved: list[Incident] = field(default_factory=list)
-    pings: dict[str, datetime] = field(default_factory=dict)  # heartbeats, and when they were heard
+    pings: dict[str, datetime] = field(default_factory=dict)  # heartbeats, and when they came
     backlog: Backlog | None = None  # what is left to be decided
-
-    @property
-    def rulings(self) -> tuple[Ruling, ...]:
-        """Every decision about an alert of a body."""
-        return tuple(ruling for filed in self.filed for ruling in filed.rulings)

@@ -20,7 +20,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
 from claudeops.clock import Clock
-from claudeops.domain.alerts.register import Done
+from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import Owner
@@ -88,7 +88,7 @@ class ProbeWatch:
     look: Look
     reading: DeclaredReader
     rules: Callable[[], EscalationRules]
-    failed: Callable[[ChainRequest], Awaitable[Done]]  # decides about failures as about all alerts
+    failed: Callable[[ChainRequest], Awaitable[AlertResult]]  # decides about failures as about all alerts
     owner: Owner
     clock: Clock
     log: Logger

@@ -20,7 +20,7 @@ import anyio
 
 from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import HANDLED
-from claudeops.domain.alerts.register import Done
+from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
@@ -60,7 +60,7 @@ class ProbeWriter:
     owner: Owner
     clock: Clock
     rules: Callable[[], EscalationRules]
-    failed: Callable[[ChainRequest], Awaitable[Done]]  # decides about failures as about all alerts
+    failed: Callable[[ChainRequest], Awaitable[AlertResult]]  # decides about failures as about all alerts
     look_now: Callable[[Sequence[str]], None]  # at some probes, by name
     log: Logger
     pause: Pause = pause

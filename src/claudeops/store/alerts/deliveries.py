@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
-from claudeops.domain.alerts.register import Backlog, Posted, StoredBody
+from claudeops.domain.alerts.register import Backlog, ReceivedBody
 from claudeops.errors import StoreError
 from claudeops.store.alerts import sources
 from claudeops.store.rows import TableRow
@@ -58,22 +58,22 @@ class Waiting:
 # --- coming in --------------------------------------------------------------------------------------------
 
 
-def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) -> list[StoredBody]:
-    """Write some bodies; those that say something of alerts wait to be decided about."""
-    kept, waiting, received = [], [], []
-    for post in posted:
+def receive(connection: Connection, bodies: Iterable[ReceivedBody], *, now: datetime) -> list[bool]:
+    """Write some bodies, those with alerts as waiting for a decision; return whether each is one that was on record."""
+    repeats, waiting, received = [], [], []
+    for post in bodies:
         delivery_id, known = deliver(connection, post, now=now)
         received.append((post, delivery_id))
-        kept.append(StoredBody(key=post.said.key, repeats=known))
-        if isinstance(post.said, Unparsed):
-            unread(connection, delivery_id, f"the body could not be read: {post.said.why}", at=now)
-        elif post.said.alerts:
-            text = _text(post.said)
+        repeats.append(known)
+        if isinstance(post.content, Unparsed):
+            unread(connection, delivery_id, f"the body could not be read: {post.content.why}", at=now)
+        elif post.content.alerts:
+            text = _text(post.content)
             waiting.append({"delivery_id": delivery_id, "received_at": post.received_at, "said": text})
     if waiting:
         connection.execute(_WAIT, waiting)
     sources.note(connection, received, now=now)
-    return kept
+    return repeats
 
 
 def _text(said: SenderBody) -> str:
@@ -83,9 +83,9 @@ def _text(said: SenderBody) -> str:
         return json_text(msgspec.to_builtins(said))
 
 
-def deliver(connection: Connection, post: Posted, *, now: datetime) -> tuple[int, bool]:
+def deliver(connection: Connection, post: ReceivedBody, *, now: datetime) -> tuple[int, bool]:
     """Write a body, or count the row of the same one up; return its id, and whether it was known."""
-    said = post.said
+    said = post.content
     same = {"of_source": said.source, "of_key": said.key, "since": now - SAME_DELIVERY}
     known = connection.execute(_SAME, same).scalar()
     if known is not None:

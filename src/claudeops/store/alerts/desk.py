@@ -22,7 +22,7 @@ from sqlalchemy import Connection, bindparam, or_, select
 
 from claudeops.domain.alerts.alert import AlertState, AlertStatus, Incident, IncidentStatus, Key, Silence
 from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import Done, NewChain, Posted, StoredBody
+from claudeops.domain.alerts.register import AlertResult, NewChain, ReceivedBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.errors import StoreError
 from claudeops.store.alerts import deliveries
@@ -84,18 +84,18 @@ class Alerts:
         self._turn = anyio.Lock()
         self._bodies = _MOST_BODIES  # about as many as the last transaction had time for
 
-    async def receive(self, posted: Sequence[Posted], *, now: datetime) -> Sequence[StoredBody]:
-        """Write some bodies before all else that waits for the database; the answers are in their order.
+    async def receive(self, bodies: Sequence[ReceivedBody], *, now: datetime) -> Sequence[bool]:
+        """Write some bodies before all else that waits for the database; return whether each repeats one on record.
 
         A body that was written within the last ten minutes is counted, not written again; its alerts are decided about
         all the same. What is dealt with is a `duplicate` then, and changes nothing: a sender that has no times, and
         means that it fires anew, is heard. The decision about a body that cannot be read is written with it.
         """
-        return await self._database.write(partial(deliveries.receive, posted=posted, now=now), urgent=True)
+        return await self._database.write(partial(deliveries.receive, bodies=bodies, now=now), urgent=True)
 
     async def decide(
         self, about: Circumstances, new_chain: NewChain, *, now: datetime, most: int | None = None
-    ) -> Done | None:
+    ) -> AlertResult | None:
         """Decide about some of the bodies that have waited longest, in one transaction: at most ``most``.
 
         As many as a moment allows. ``None``: nothing waits.
@@ -106,7 +106,7 @@ class Alerts:
             waiting = deliveries.first(round_.connection, self._bodies if most is None else most)
             decided.extend(_decide(round_, list(map(deliveries.understood, waiting)), self._monotonic))
             deliveries.forget(round_.connection, decided)
-            round_.done.backlog = deliveries.backlog(round_.connection)
+            round_.result.backlog = deliveries.backlog(round_.connection)
 
         if await self._database.read(deliveries.backlog) is None:
             return None
@@ -121,7 +121,7 @@ class Alerts:
         """Have the first body wait no longer, with the reason as its decision; return its key."""
         return await self._database.write(partial(deliveries.set_aside, why=why, now=now))
 
-    async def tick(self, about: Circumstances, new_chain: NewChain, *, now: datetime) -> Done:
+    async def tick(self, about: Circumstances, new_chain: NewChain, *, now: datetime) -> AlertResult:
         """Write what follows from the time that has passed, and from probes that see their services up.
 
         That may be much at once: then it is several transactions, the first of which has all that others refer to.
@@ -137,7 +137,7 @@ class Alerts:
 
     async def probes_failed(
         self, names: Sequence[str], incident: str, about: Circumstances, new_chain: NewChain, *, now: datetime
-    ) -> Done:
+    ) -> AlertResult:
         """Take the failures of some probes as one group of alerts, and note that they are told.
 
         Nothing is decided if all of them belong to an incident already, or to a chain that has not ended.
@@ -174,7 +174,7 @@ class Alerts:
 
     async def _round(
         self, decide: Callable[[Round], None], about: Circumstances, new_chain: NewChain, now: datetime
-    ) -> tuple[Done, float]:
+    ) -> tuple[AlertResult, float]:
         """Return what was done, and how many seconds its first transaction took."""
         async with self._turn:
 
@@ -193,9 +193,9 @@ class Alerts:
                 for piece in round_.pieces:
                     await self._database.write(piece.write)
             except StoreError:
-                return round_.done, seconds  # no desk is left: the next one finds what was not written still waiting
+                return round_.result, seconds  # no desk is left: the next one finds what was not written still waiting
             self._serving = serving
-            return round_.done, seconds
+            return round_.result, seconds
 
 
 def _decide(round_: Round, bodies: Sequence[deliveries.Waiting], monotonic: Callable[[], float]) -> list[int]:

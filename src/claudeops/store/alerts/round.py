@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, bindparam, insert, select, update
 from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, Incident, Key, SenderBody
 from claudeops.domain.alerts.decide import Desk
 from claudeops.domain.alerts.incidents import IncidentNews
-from claudeops.domain.alerts.register import Done, Filed, IntakeOutcome, NewChain, Posted, Ruling, Start
+from claudeops.domain.alerts.register import AlertResult, IntakeOutcome, NewChain, ReceivedBody, Ruling, Start
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
@@ -85,7 +85,7 @@ class Round:
         now: datetime,
     ) -> None:
         self.connection = connection
-        self.done = Done()
+        self.result = AlertResult()
         self.pieces: list[Piece] = []  # that are left to be written, each in a transaction of its own
         self._desk = desk
         self._written = written
@@ -109,9 +109,7 @@ class Round:
         said = _clipped(said)
         own = {(said.source, alert.fingerprint) for alert in said.alerts}
         rulings = self._gather(lambda: self._desk.take(said, self._now), delivery_id, own, at)
-        mine = tuple(ruling for ruling in rulings if ruling.alert in own)
-        again = sum(ruling.decision is AlertDecision.DUPLICATE for ruling in mine)
-        self.done.filed.append(Filed(key=said.key, alerts=len(said.alerts), duplicates=again, rulings=mine))
+        self.result.rulings += [ruling for ruling in rulings if ruling.alert in own]
 
     def take_probes(self, rows: Sequence[ProbeChange], incident: str) -> None:
         """Decide about probes that fail, as one group of alerts."""
@@ -133,7 +131,7 @@ class Round:
 
     def _take(self, said: SenderBody) -> None:
         """Write what probes say, and decide about it."""
-        delivery_id, _ = deliver(self.connection, Posted(said=said, received_at=self._now), now=self._now)
+        delivery_id, _ = deliver(self.connection, ReceivedBody(content=said, received_at=self._now), now=self._now)
         self.decide(said, delivery_id, at=self._now)
 
     def _gather(
@@ -148,7 +146,7 @@ class Round:
         self._rulings += [(delivery_id if ruling.alert in own else None, ruling) for ruling in out.rulings]
         self._starts += out.starts
         for name in out.pings:
-            self.done.pings[name] = max(at, self.done.pings.get(name, at))
+            self.result.pings[name] = max(at, self.result.pings.get(name, at))
         for silence, more in out.suppressed.items():
             self._suppressed[silence] = self._suppressed.get(silence, 0) + more
         return out.rulings
@@ -251,9 +249,9 @@ class Round:
             if turn is not None:
                 self._turns[number] = turn
             if before is None or (incident.is_open and not before.is_open):
-                self.done.opened.append(incident)
+                self.result.opened.append(incident)
             elif before.is_open and not incident.is_open:
-                self.done.resolved.append(incident)
+                self.result.resolved.append(incident)
 
     def _tell(self, firing: Mapping[int, Sequence[AlertState]]) -> None:
         """Tell people of the incidents that have begun, have come back or are worse."""
@@ -302,7 +300,7 @@ class Round:
         mine = [key[1] for key in start.alerts if key[0] == PROBES]
         for name in mine:
             self.connection.execute(_TOLD, {"probe": name, "session_id": queued.id, "chain_at": self._now})
-        self.done.started.append((queued, start))
+        self.result.started.append((queued, start))
 
     def _ruling_rows(self, roots: Mapping[int, int]) -> Iterator[tuple[Key, dict[str, object]]]:
         noted: set[tuple[int, int]] = set()

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, select, text, update
 
 from claudeops.domain.alerts.alert import Unparsed
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.store.events import raise_event, reopen_event, resolve_event
@@ -44,25 +44,25 @@ _UNREADABLE: Final = select(alert_sources.c.source).where(alert_sources.c.readab
 _FORGIVE: Final = update(alert_sources).where(alert_sources.c.source == bindparam("of_source")).values(readable=True)
 
 
-def note(connection: Connection, received: Sequence[tuple[Posted, int]], *, now: datetime) -> None:
+def note(connection: Connection, received: Sequence[tuple[ReceivedBody, int]], *, now: datetime) -> None:
     """Count what came, bodies with the ids of their rows, and raise or end the events of their sources."""
-    by_source: dict[str, list[tuple[Posted, int]]] = {}
+    by_source: dict[str, list[tuple[ReceivedBody, int]]] = {}
     for post, delivery in received:
-        by_source.setdefault(post.said.source, []).append((post, delivery))
+        by_source.setdefault(post.content.source, []).append((post, delivery))
     for source in sorted(by_source):  # in one order: another daemon may wait for the same rows
         _note(connection, source, by_source[source], now=now)
 
 
-def _note(connection: Connection, source: str, posts: Sequence[tuple[Posted, int]], *, now: datetime) -> None:
+def _note(connection: Connection, source: str, posts: Sequence[tuple[ReceivedBody, int]], *, now: datetime) -> None:
     known = connection.execute(_KNOWN, {"of_source": source}).scalar()
     readable = known is not False  # of one that was never heard of nothing is wrong
     for post, _ in posts:
         readable = _judge(connection, post, readable=readable, now=now)
-    unread = [(post, delivery) for post, delivery in posts if isinstance(post.said, Unparsed)]
-    alerts = sum(0 if isinstance(post.said, Unparsed) else len(post.said.alerts) for post, _ in posts)
+    unread = [(post, delivery) for post, delivery in posts if isinstance(post.content, Unparsed)]
+    alerts = sum(0 if isinstance(post.content, Unparsed) else len(post.content.alerts) for post, _ in posts)
     values: dict[str, object] = {"heard_at": max(post.received_at for post, _ in posts), "readable": readable}
     for post, delivery in unread[-1:]:
-        why = post.said.why if isinstance(post.said, Unparsed) else ""
+        why = post.content.why if isinstance(post.content, Unparsed) else ""
         values |= {"unreadable_at": post.received_at, "reason": why, "delivery_id": delivery}
     if known is None:
         connection.execute(_ADD, {"source": source, "since": values["heard_at"], "readable": readable})
@@ -70,9 +70,9 @@ def _note(connection: Connection, source: str, posts: Sequence[tuple[Posted, int
     connection.execute(_COUNT_UP, {"of_source": source, **more, **values})
 
 
-def _judge(connection: Connection, post: Posted, *, readable: bool, now: datetime) -> bool:
+def _judge(connection: Connection, post: ReceivedBody, *, readable: bool, now: datetime) -> bool:
     """Raise the event of a body that cannot be read, or end it; return whether the body can be read."""
-    said = post.said
+    said = post.content
     name = _event_name(said.source)
     if not isinstance(said, Unparsed):
         if not readable:

@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.alerts.alert import IncidentStatus, SenderBody, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.answers import document
@@ -28,7 +28,7 @@ pytest_plugins = ("support.store_fixtures",)
 @pytest.fixture
 async def alarmed(store: Store) -> None:
     """Have an alert start a chain, whose only session has ended, and a person on its incident."""
-    posted = Posted(said=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
+    posted = ReceivedBody(content=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
     about = Circumstances(alerts=rules_of(), escalation=RULES)
     await bring(store.alerts, [posted], about, lambda tier, said: wanted(tier, context=said), now=NOW)
     session = await claimed(store, at=after(minutes=1))

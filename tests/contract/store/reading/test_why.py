@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from claudeops.domain.alerts.alert import SenderBody, Silence
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.events import EventLevel, NewEvent
@@ -83,7 +83,7 @@ async def alerts_came(store: Store, *bodies: tuple[str, datetime], service: str 
     about = Circumstances(alerts=rules_of(), escalation=RULES)
     for key, at in bodies:
         said = SenderBody(source=SOURCE, key=key, alerts=(alert(service=service),), group_key="g")
-        posted = Posted(said=said, received_at=at)
+        posted = ReceivedBody(content=said, received_at=at)
         await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=at)
 
 

@@ -18,7 +18,7 @@ import pytest
 from claudeops.domain.alerts.rules import AlertSource, Rules, SenderKind
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.logs import get_logger
 from claudeops.store.store import Store
 from claudeops.web.listener import MOST_BYTES
@@ -68,7 +68,7 @@ async def opened_door(store: Store) -> AsyncIterator[Door]:
     def chain(tier: int, told: Handover) -> NewSession:
         return wanted(tier, trigger=Trigger.ALERT, context=told)
 
-    desk = AlertDesk(
+    desk = AlertWorker(
         alerts=store.alerts,
         probes=store.probes,
         read_rules=lambda: rules,

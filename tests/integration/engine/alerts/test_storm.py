@@ -20,7 +20,7 @@ from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.rules import AlertSource, InhibitRule, Rules, SenderKind
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, connected
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.logs import get_logger
 from claudeops.store.store import Store
 from support.store_values import NOW, RULES, wanted
@@ -63,14 +63,14 @@ class World:
     clock: SetClock = field(default_factory=SetClock)
 
     @asynccontextmanager
-    async def desk(self) -> AsyncIterator[AlertDesk]:
+    async def desk(self) -> AsyncIterator[AlertWorker]:
         async def announce() -> None:
             pass
 
         def chain(tier: int, told: Handover) -> NewSession:
             return wanted(tier, trigger=Trigger.ALERT, context=told)
 
-        desk = AlertDesk(
+        desk = AlertWorker(
             alerts=self.store.alerts,
             probes=self.store.probes,
             read_rules=lambda: self.rules,
@@ -87,7 +87,7 @@ class World:
             yield desk
             tasks.cancel_scope.cancel()
 
-    async def storm(self, desk: AlertDesk, bodies: Sequence[bytes], lasts: timedelta) -> None:
+    async def storm(self, desk: AlertWorker, bodies: Sequence[bytes], lasts: timedelta) -> None:
         """Bring bodies in within a time, several at once, and let the desk look at the clock every two seconds."""
         rounds = max(1, int(lasts / STEP))
         for some in parts(bodies, -(-len(bodies) // rounds)):
@@ -98,7 +98,7 @@ class World:
             await until(lambda: not self.database.rows("alert_queue"))
             await desk.tick()
 
-    async def _post(self, desk: AlertDesk, content: bytes) -> None:
+    async def _post(self, desk: AlertWorker, content: bytes) -> None:
         await desk.take("am", content, {}, self.clock.now(), query={})
 
     def decided(self) -> Counter[str]:

@@ -11,7 +11,7 @@ from typing import cast
 import anyio
 import pytest
 
-from claudeops.domain.alerts.register import Done
+from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HttpLook, Observation, PingVerb, Probe, ProbeState, Saw
 from claudeops.domain.probes.record import KeptProbe, Stretch, Telling
@@ -72,7 +72,7 @@ class Node:
             yield watch
             tasks.cancel_scope.cancel()
 
-    async def _failed(self, chain: ChainRequest) -> Done:
+    async def _failed(self, chain: ChainRequest) -> AlertResult:
         if self.dies_before_chain:
             await anyio.sleep_forever()
         if self.probes.is_away:

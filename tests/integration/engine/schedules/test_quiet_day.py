@@ -18,7 +18,7 @@ import pytest
 
 from claudeops.app.wiring import plans
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.alerts.register import Done
+from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.probes.news import SETTLING, ChainRequest
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
@@ -101,7 +101,7 @@ class Node:
             watch_seconds=0.02,
         )
 
-    async def _failed(self, chain: ChainRequest) -> Done:
+    async def _failed(self, chain: ChainRequest) -> AlertResult:
         return await self.alerts.probes_failed(
             chain.probes, chain.fingerprint, ABOUT_ESTATE, chain_of, now=self.day.now()
         )

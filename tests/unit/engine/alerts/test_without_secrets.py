@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from claudeops.domain.alerts.alert import Alert, Said, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
-from claudeops.engine.alerts.intake import without_secrets
+from claudeops.engine.alerts.worker import without_secrets
 from claudeops.formats.senders import read
 from claudeops.text.redact import MASK, Redactor
 

@@ -1,4 +1,4 @@
-"""The desk: a body is on record before its sender hears so, secrets are not, and heartbeats are heard."""
+"""The worker: a body is on record before its sender hears so, secrets are not, and heartbeats are heard."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import pytest
 
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Grouping, Heartbeat, Rules, SenderKind
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
-from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, get_logger
@@ -63,7 +63,7 @@ class World:
     clock: StillClock = field(default_factory=StillClock)
 
     @asynccontextmanager
-    async def desk(self, **changes: object) -> AsyncIterator[AlertDesk]:
+    async def desk(self, **changes: object) -> AsyncIterator[AlertWorker]:
         async def announce() -> None:
             self.announced += 1
 
@@ -83,7 +83,7 @@ class World:
             "log": get_logger(),
             **changes,
         }
-        desk = AlertDesk(**values)  # type: ignore[arg-type]
+        desk = AlertWorker(**values)  # type: ignore[arg-type]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(desk.run)
             yield desk
@@ -291,8 +291,8 @@ async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_i
 
 async def test_a_body_that_our_code_fails_to_write_ends_nothing_and_its_text_is_on_record(world: World) -> None:
     class Failing:
-        async def receive(self, posted: Sequence[Posted], *, now: datetime) -> object:
-            if any(isinstance(each.said, SenderBody) and each.said.alerts[0].name == "Bad" for each in posted):
+        async def receive(self, posted: Sequence[ReceivedBody], *, now: datetime) -> object:
+            if any(isinstance(each.content, SenderBody) and each.content.alerts[0].name == "Bad" for each in posted):
                 raise OverflowError("a bug of ours")
             return await world.store.alerts.receive(posted, now=now)
 
@@ -301,7 +301,7 @@ async def test_a_body_that_our_code_fails_to_write_ends_nothing_and_its_text_is_
 
     receipts = {}
 
-    async def bring(desk: AlertDesk, name: str) -> None:
+    async def bring(desk: AlertWorker, name: str) -> None:
         receipts[name] = await desk.take("am", body(name), {}, world.clock.now(), query={})
 
     async with world.desk(alerts=Failing()) as desk:
