@@ -94,7 +94,7 @@ SMALL: Final = {
     "claudeops.wording.prompt.trace": "a standard of its own (W3C), beside the texts",
     "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes that comes",
     "claudeops.domain.briefing": "engine and store share the value, and what reads the library makes it",
-    "claudeops.domain.memories.orders": "expressions in ten languages, which nobody reads beside code",
+    "claudeops.domain.memories.instructions": "expressions in ten languages, which nobody reads beside code",
     "claudeops.domain.memories.trust": "the one rule of quarantine, to be read alone",
     "claudeops.domain.alerts.receipt": "what the desk and the listener share",
     "claudeops.formats.estate.inventory": "hosts and windows: functions, beside the reader that keeps a state",

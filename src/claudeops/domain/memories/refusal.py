@@ -1,7 +1,7 @@
 r"""Refusal: what is no fact about a service and is therefore not stored, although a report calls it a memory.
 
 A memory stands in the prompts of later sessions, so whoever gets a sentence into one speaks to all of them. Refused
-are: words that are meant for the reader (orders, rules that are to be ignored, roles), commands, addresses to fetch,
+are: instructions to the reader (orders, rules that are to be ignored, roles), commands, addresses to fetch,
 secrets, and markup that imitates a prompt. A fact may name a host, a path, a plain URL, a command's name, and the words
 "restart", "token" or "password": what counts is whether it says how something *is* or what somebody is to *do*.
 
@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.memories.orders import ORDERS
+from claudeops.domain.memories.instructions import INSTRUCTIONS
 from claudeops.text import regex
 from claudeops.text.redact import MASK, Redactor
 
@@ -95,11 +95,6 @@ _MARKUP: Final = regex.Pattern(
     r"|<\|[^|>]{1,40}\|>|\[/?INST\]|<</?SYS>>|^\s*#{1,6}\s|```|\[(?:EVENT|MEMORY|COOLDOWN):"
     r"|^\s*(?:system|assistant|human|user|developer|operator)\s*:"
 )
-
-
-def _imitates(text: str) -> bool:
-    return _MARKUP.search(text) is not None
-
 
 # --- secrets ------------------------------------------------------------------------------------------
 
@@ -216,17 +211,12 @@ def _sends_somewhere(text: str) -> bool:
     return _FETCH.search(text) is not None or _TELLING_URL.search(text) is not None
 
 
-# --- instructions -------------------------------------------------------------------------------------
+# --- the order in which a text is judged ---------------------------------------------------------------
 
-
-def _instructs(text: str) -> bool:
-    return ORDERS.search(text) is not None
-
-
-_RULES: Final[tuple[tuple[RefusalReason, Callable[[str], bool]], ...]] = (
-    (RefusalReason.MARKUP, _imitates),
+_RULES: Final[tuple[tuple[RefusalReason, Callable[[str], object]], ...]] = (
+    (RefusalReason.MARKUP, _MARKUP.search),
     (RefusalReason.SECRET, _holds_a_secret),
     (RefusalReason.COMMAND, _commands),
     (RefusalReason.ADDRESS, _sends_somewhere),
-    (RefusalReason.INSTRUCTION, _instructs),
+    (RefusalReason.INSTRUCTION, INSTRUCTIONS.search),
 )
