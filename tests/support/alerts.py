@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, AlertDecision, AlertState, Incident, Key, Said, SenderBody
-from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import AlertResult, IntakeOutcome, NewChain, ReceivedBody, Ruling, Start
+from claudeops.domain.alerts.decide import AlertDecider
+from claudeops.domain.alerts.register import AlertChanges, AlertResult, NewChain, ReceivedBody, Ruling, Start
 from claudeops.domain.alerts.rules import AlertSource, Grouping, Rules, SenderKind
-from claudeops.domain.alerts.situation import Circumstances, OpenChain, Situation
+from claudeops.domain.alerts.situation import AlertContext, AlertFiles, OpenChain
 from claudeops.domain.events import EventLevel
 from claudeops.store.alerts.desk import Alerts
 
@@ -49,7 +49,7 @@ def rules_of(grouping: Grouping = AT_ONCE, **changes: object) -> Rules:
 
 
 async def bring(
-    alerts: Alerts, posted: Sequence[ReceivedBody], about: Circumstances, new_chain: NewChain, *, now: datetime
+    alerts: Alerts, posted: Sequence[ReceivedBody], about: AlertFiles, new_chain: NewChain, *, now: datetime
 ) -> AlertResult:
     """Bring bodies to a store, and have all that waits decided about."""
     await alerts.receive(posted, now=now)
@@ -79,14 +79,14 @@ class World:
     pings: list[str] = field(default_factory=list)
     suppressed: dict[int, int] = field(default_factory=dict)
 
-    def desk(self) -> Desk:
-        situation = Situation(
+    def desk(self) -> AlertDecider:
+        situation = AlertContext(
             rules=self.rules,
             chains=tuple(self.running.values()),
             starts=tuple(self.begun),
             **self.case,  # type: ignore[arg-type]
         )
-        return Desk(situation, states=self.states.values(), known=self.incidents.values())
+        return AlertDecider(situation, states=self.states.values(), known=self.incidents.values())
 
     def say(self, *alerts: Alert, group_key: str = "", source: str = SOURCE) -> list[Ruling]:
         """Deliver alerts in one body."""
@@ -111,7 +111,7 @@ class World:
     def state(self, name: str = "Down", service: str = "shop") -> AlertState:
         return self.states[SOURCE, f"{name}@{service}"]
 
-    def _keep(self, out: IntakeOutcome) -> list[Ruling]:
+    def _keep(self, out: AlertChanges) -> list[Ruling]:
         self.states |= out.states
         self.incidents |= out.incidents
         self.pings += out.pings

@@ -8,8 +8,10 @@ An import counts wherever it stands, also inside a function or for types only; i
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +28,13 @@ SMALL_LINES: Final = 100
 CEILING_LINES: Final = 500
 FUNCTION_LINES: Final = 40
 FOLDER_FILES: Final = 20
+ODD_WORDS: Final = frozenset(
+    {"told", "tell", "tells", "telling", "untold", "asked", "heard", "said", "nobody", "somebody", "nameless"}
+    | {"clerk", "desk", "keeper", "roster", "doorkeeper", "crowd"}
+)
+"""Words that stand where English has notify, send, report, receive, a noun, or what a class does."""
+
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _TRANSACTIONS: Final = frozenset({"read", "write", "write_outside"})
 
 
@@ -114,6 +123,30 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     for name in graph:
         if name not in index:
             visit(name)
+    return found
+
+
+def odd_words(module: Module) -> Counter[str]:
+    """Count the odd words in a module's name, identifiers, comments and docstrings, but not in other texts."""
+    with tokenize.open(module.path) as source:
+        tokens = tokenize.generate_tokens(source.readline)
+        texts = [module.path.stem, *(token.string for token in tokens if token.type == tokenize.COMMENT)]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            texts.append(node.value.value)
+        names = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname", "rest"))
+        texts += [name for name in names if isinstance(name, str)]
+    words = (word.lower() for text in texts for word in _WORD.findall(text))
+    return Counter(word for word in words if word in ODD_WORDS)
+
+
+def odd_words_by_room(modules: Iterable[Module]) -> Counter[str]:
+    """Count the odd words of each folder at the top; what stands beside these folders counts as ``""``."""
+    found: Counter[str] = Counter()
+    for module in modules:
+        _, *inner = module.name.split(".")
+        room = inner[0] if len(inner) > 1 or (inner and module.is_package) else ""
+        found[room] += odd_words(module).total()
     return found
 
 
@@ -240,6 +273,7 @@ def figures(house: House) -> list[str]:
         f"types of 1 or 2 fields     {sum(1 for module in files for _ in small_types(module))}",
         f"functions                  {len(every)}, 90th percentile {every[9 * len(every) // 10]} lines",
         f"functions over {FUNCTION_LINES} lines    {sum(lines > FUNCTION_LINES for lines in every)}",
+        f"odd words                  {odd_words_by_room(house.modules.values()).total()}",
     ]
 
 

@@ -12,7 +12,7 @@ from claudeops.domain.access.tokens import NewToken
 from claudeops.domain.alerts.alert import SenderBody, Silence, Unparsed
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import ReceivedBody
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.gate.approval import NewApproval
 from claudeops.domain.memories.stated import Declined
 from claudeops.domain.report.report import ReportedMemory, ServiceStatus
@@ -56,7 +56,7 @@ async def something_of_everything(store: Store) -> Session:
         memory = ReportedMemory(category="timing", observation=text, service="web")
         assert not isinstance(await store.memories.add(memory, by="ada", now=NOW), Declined)
     await store.memories.forget(3, by="ada", now=NOW)
-    about = Circumstances(alerts=rules_of(), escalation=RULES)
+    about = AlertFiles(alerts=rules_of(), escalation=RULES)
     silence = Silence(
         id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
     )

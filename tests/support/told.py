@@ -6,13 +6,13 @@ from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, SenderBody
 from claudeops.domain.alerts.register import AlertResult, ReceivedBody
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.store.store import Store
 from support.alerts import SOURCE, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted
 
-ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
+ABOUT: Final = AlertFiles(alerts=rules_of(), escalation=RULES)
 
 
 def chain_of(tier: int, told: Handover) -> NewSession:
@@ -20,7 +20,7 @@ def chain_of(tier: int, told: Handover) -> NewSession:
 
 
 async def taken(
-    store: Store, *alerts: Alert, minutes: float = 0, key: str = "a", group: str = "", about: Circumstances = ABOUT
+    store: Store, *alerts: Alert, minutes: float = 0, key: str = "a", group: str = "", about: AlertFiles = ABOUT
 ) -> AlertResult:
     """Bring alerts in one body; each body is a group of its own, unless it is told otherwise."""
     delivery = SenderBody(source=SOURCE, key=key, alerts=alerts, group_key=group or alerts[0].service)

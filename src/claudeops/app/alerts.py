@@ -1,4 +1,4 @@
-"""Alerts, wired from the settings: the file of alerts, and the desk. Part of the composition root."""
+"""Alerts, wired from the settings: the file of alerts, and the worker. Part of the composition root."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def heartbeats(rules: Rules) -> tuple[Probe, ...]:
 
 
 def alert_worker(node: Node, file: OperatorFile[Rules], *, dependencies: Callable[[], Dependencies]) -> AlertWorker:
-    """Return the desk of a daemon."""
+    """Return what takes alerts in a daemon, and decides about them."""
 
-    def chain(tier: int, told: Handover) -> NewSession:
-        return replace(root_session(node.settings, tier, Trigger.ALERT), context=told)
+    def chain(tier: int, handover: Handover) -> NewSession:
+        return replace(root_session(node.settings, tier, Trigger.ALERT), context=handover)
 
     return AlertWorker(
         alerts=node.store.alerts,

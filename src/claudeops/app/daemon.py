@@ -62,8 +62,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     running = RunningSessions()
     rules = alerts_file(node)
     node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
-    desk = alert_worker(node, rules, dependencies=lambda: watch.watched.dependencies)
-    watch = probe_watch(node, desk.probes_failed, lambda: heartbeats(rules.value))
+    worker = alert_worker(node, rules, dependencies=lambda: watch.watched.dependencies)
+    watch = probe_watch(node, worker.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)
     keeper = schedule_keeper(node, tier0)
     lease = lease_keeper(node, running, shutdown)
@@ -92,7 +92,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(follow_up_keeper(node).run)
         tasks.start_soon(supervisor.run)
         tasks.start_soon(rules.run)
-        tasks.start_soon(desk.run)
+        tasks.start_soon(worker.run)
         tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
         tasks.start_soon(people.run)
@@ -109,10 +109,10 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
             web_of(
                 node,
                 readiness,
-                sources=_sources(node, desk),
-                intake=desk,
+                sources=_sources(node, worker),
+                intake=worker,
                 interactions=people,
-                pages=partial(_pages, node, keeper, desk),
+                pages=partial(_pages, node, keeper, worker),
             ),
         )
         manager.ready()
@@ -141,14 +141,14 @@ def _spare_pauses() -> None:
     gc.set_threshold(2_000, 10, 25)
 
 
-async def _pages(node: Node, keeper: ScheduleKeeper, desk: AlertWorker) -> Parts:
+async def _pages(node: Node, keeper: ScheduleKeeper, worker: AlertWorker) -> Parts:
     from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
 
-    return await pages_of(node, keeper, sources=lambda: desk.rules().sources)
+    return await pages_of(node, keeper, sources=lambda: worker.rules().sources)
 
 
-def _sources(node: Node, desk: AlertWorker) -> FileSources:
-    return FileSources(rules=desk.rules, environment=node.settings.alerts.env)
+def _sources(node: Node, worker: AlertWorker) -> FileSources:
+    return FileSources(rules=worker.rules, environment=node.settings.alerts.env)
 
 
 def _readiness(

@@ -347,7 +347,7 @@ class ChatEditor:
         return self._left()
 
     async def show_count(self, row: QuestionRow, name: str) -> None:
-        """Let a message show who has said yes; its buttons count also where that is refused."""
+        """Let a message show whose yes counts; its buttons count also where that is refused."""
         async with self._turn:
             with suppress(StoreError):
                 if (question := await self.questions.reopen(row, limit=self.limit)) is not None:

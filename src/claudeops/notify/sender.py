@@ -36,7 +36,7 @@ SOON_SECONDS: Final = 60.0
 """For which a target may ask us to wait with a question before that counts as a failure."""
 
 BATCH: Final = 20  # messages of one courier
-_FOLDED: Final = 200  # rows that are claimed at once for a target with a bound, where most are told together
+_FOLDED: Final = 200  # rows that are claimed at once for a target with a bound, where most are one message
 _ROUTED: Final = 200  # rows in one transaction
 _SETTLE_SECONDS: Final = 5.0  # for what is known when the daemon stops
 
@@ -210,7 +210,7 @@ class NoticeSender:
             return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
         is_question = any(each.notice.topic is Topic.APPROVAL for each in group)
         if is_question and result.wait_seconds is not None and result.wait_seconds <= SOON_SECONDS:
-            # Too much at once is no failure: the question would count as one that reaches nobody, and be denied.
+            # Too much at once is no failure: the question would count as one that reaches no person, and be denied.
             again_at = now + timedelta(seconds=result.wait_seconds)
             return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
         if result.result is DeliveryOutcome.DELIVERED:

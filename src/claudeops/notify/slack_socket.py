@@ -1,7 +1,7 @@
 """The listener at Slack: a process that holds a Socket Mode connection and passes on what people press.
 
 Slack's SDK needs threads, and ends only when its process does. Its stdin begins with one line of JSON (`SlackRequest`)
-and then is silent; when it closes, the process ends, so that it outlives nobody. On stdout it writes a line for
+and then is silent; when it closes, the process ends, so that it outlives no parent. On stdout it writes a line for
 whatever happens (`SlackLine`). The token never stands in its arguments or environment, nor in what it writes.
 
 Each press is written before it is acknowledged to Slack: should the process die in between, Slack sends it once more

@@ -36,7 +36,7 @@ _COMMA: Final = re.compile(r",+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Targets:
-    """Who is told and asked, and where they are."""
+    """The targets of notices, how each is reached, and who may answer."""
 
     path: Path | None  # of the file
     targets: tuple[Target, ...]
@@ -61,7 +61,7 @@ def read_notify(reader: VariableReader, environ: Mapping[str, str], *, timezone:
 
 
 def read_notify_again(path: Path, *, before: Targets, timezone: str) -> Targets:
-    """Return the targets after an edit of the file; ``before`` is what it said when the daemon was started.
+    """Return the targets after an edit of the file; ``before``: as it was when the daemon was started.
 
     Raises `ConfigurationError` with the remedy, also for a secret that was not there then: log lines and messages would
     not be rid of it.
@@ -137,7 +137,7 @@ def split_addresses(given: str) -> Iterator[str]:
 
 
 def read_digest_cron(reader: VariableReader) -> str | None:
-    """Return when the daily sum is told; ``None``: never. Raises `ConfigurationError`."""
+    """Return when the daily digest is sent; ``None``: never. Raises `ConfigurationError`."""
     cron = reader.text(DIGEST)
     if cron is not None:
         try:

@@ -17,7 +17,7 @@ from claudeops.domain.alerts.alert import Alert, AlertDecision, SenderBody, Sile
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Heartbeat, InhibitRule, Rules, SenderKind
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.dependencies import connected
@@ -31,7 +31,7 @@ from support.stores import Database, opened
 pytest_plugins = ("support.store_fixtures",)
 
 
-ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
+ABOUT: Final = AlertFiles(alerts=rules_of(), escalation=RULES)
 
 
 @dataclass
@@ -40,11 +40,11 @@ class World:
 
     store: Store
     database: Database
-    about: Circumstances = ABOUT
+    about: AlertFiles = ABOUT
     bodies: int = 0
 
     def rule(self, rules: Rules) -> None:
-        self.about = Circumstances(alerts=rules, escalation=RULES)
+        self.about = AlertFiles(alerts=rules, escalation=RULES)
 
     async def say(self, *alerts: Alert, minutes: float = 0, group: str = "g") -> None:
         self.bodies += 1
@@ -234,7 +234,7 @@ async def test_a_flap_survives_its_resolve_and_a_new_daemon_and_is_told_when_it_
 
 async def test_what_depends_on_a_broken_service_is_inhibited_in_any_order(world: World) -> None:
     edges = connected({"shop": ["db"], "db": []})
-    world.about = Circumstances(alerts=rules_of(), escalation=RULES, dependencies=edges)
+    world.about = AlertFiles(alerts=rules_of(), escalation=RULES, dependencies=edges)
     await world.say(alert(), group="a")
     await world.say(alert("Down", "db"), group="b", minutes=0.01)
     await world.tick(1)

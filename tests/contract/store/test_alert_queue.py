@@ -15,7 +15,7 @@ from claudeops.domain.alerts.alert import AlertDecision, SenderBody
 from claudeops.domain.alerts.decide import RELEASED
 from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import Grouping
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.errors import DatabaseUnavailableError
@@ -29,13 +29,13 @@ pytest_plugins = ("support.store_fixtures",)
 
 pytestmark = pytest.mark.dialect
 
-ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
+ABOUT: Final = AlertFiles(alerts=rules_of(), escalation=RULES)
 STORM: Final = PIECE * 3
 KILLED: Final = textwrap.dedent(
     """
     import os, signal, sys
     import anyio
-    from claudeops.domain.alerts.situation import Circumstances
+    from claudeops.domain.alerts.situation import AlertFiles
     from claudeops.store.store import open_store
     from support.alerts import rules_of
     from support.store_values import NOW, RULES
@@ -45,7 +45,7 @@ KILLED: Final = textwrap.dedent(
 
     async def decide():
         store = open_store(sys.argv[1])
-        await store.alerts.decide(Circumstances(alerts=rules_of(), escalation=RULES), dies, now=NOW)
+        await store.alerts.decide(AlertFiles(alerts=rules_of(), escalation=RULES), dies, now=NOW)
 
     anyio.run(decide)
     """
@@ -140,7 +140,7 @@ async def test_a_body_that_waits_is_not_cleared_away(store: Store, database: Dat
 async def test_a_storms_last_chain_is_written_in_pieces_and_what_a_death_leaves_joins_it(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    about = Circumstances(alerts=rules_of(Grouping(wait=timedelta(minutes=1))), escalation=RULES)
+    about = AlertFiles(alerts=rules_of(Grouping(wait=timedelta(minutes=1))), escalation=RULES)
     names = [f"A{number}" for number in range(STORM)]
     posts = [body(str(first), *names[first : first + 100], group="") for first in range(0, STORM, 100)]
     await bring(store.alerts, posts, about, chain_of, now=NOW)

@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.alerts.alert import SenderBody, Unparsed
 from claudeops.domain.alerts.register import ReceivedBody
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.store.reading import opened as reading
 from claudeops.store.reading.sources import SourceEntry, listed
@@ -20,7 +20,7 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
-ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
+ABOUT: Final = AlertFiles(alerts=rules_of(), escalation=RULES)
 OTHER: Final = "scripts"
 
 

@@ -10,7 +10,7 @@ from claudeops.domain.alerts.alert import Alert, AlertDecision, SenderBody, Sile
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import AlertResult, ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.probes.dependencies import connected
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.retention import Aged, cutoffs
@@ -34,7 +34,7 @@ from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 
-ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
+ABOUT: Final = AlertFiles(alerts=rules_of(), escalation=RULES)
 
 
 def chain_of(tier: int, told: Handover) -> NewSession:
@@ -46,11 +46,11 @@ def said(*alerts: Alert, key: str = "a", group: str = "g") -> ReceivedBody:
     return ReceivedBody(content=delivery, received_at=NOW, raw="{}")
 
 
-async def take(store: Store, *posts: ReceivedBody, minutes: float = 0, about: Circumstances = ABOUT) -> AlertResult:
+async def take(store: Store, *posts: ReceivedBody, minutes: float = 0, about: AlertFiles = ABOUT) -> AlertResult:
     return await bring(store.alerts, posts, about, chain_of, now=after(minutes=minutes))
 
 
-async def tick(store: Store, minutes: float, about: Circumstances = ABOUT) -> AlertResult:
+async def tick(store: Store, minutes: float, about: AlertFiles = ABOUT) -> AlertResult:
     return await store.alerts.tick(about, chain_of, now=after(minutes=minutes))
 
 
@@ -167,7 +167,7 @@ async def test_what_comes_later_joins_the_running_chain_and_the_next_tier_is_tol
 async def test_what_joins_a_chain_in_the_round_that_starts_it_is_told_to_its_first_session_and_the_next(
     store: Store, database: Database, *, together: bool
 ) -> None:
-    about = Circumstances(
+    about = AlertFiles(
         alerts=rules_of(
             sources=(AlertSource(name=SOURCE, grouping=AT_ONCE), AlertSource(name="other", grouping=AT_ONCE))
         ),
@@ -210,7 +210,7 @@ async def test_whom_an_alert_is_about_is_on_record_with_what_says_so(store: Stor
 async def test_a_service_that_its_probes_see_up_explains_nothing_whatever_a_source_says(
     store: Store, database: Database
 ) -> None:
-    about = Circumstances(
+    about = AlertFiles(
         alerts=rules_of(), escalation=RULES, dependencies=connected({"shop": ["db"], "cart": ["db"], "db": []})
     )
     db = probe("db")
@@ -233,7 +233,7 @@ async def test_a_service_that_its_probes_see_up_explains_nothing_whatever_a_sour
 
 
 async def test_a_person_who_ends_an_incident_ends_what_its_alert_explains(store: Store, database: Database) -> None:
-    about = Circumstances(alerts=rules_of(), escalation=RULES, dependencies=connected({"shop": ["db"], "db": []}))
+    about = AlertFiles(alerts=rules_of(), escalation=RULES, dependencies=connected({"shop": ["db"], "db": []}))
     await take(store, said(alert("Down", "db")), about=about)
     await take(store, said(alert("Down", "shop"), key="b", group="h"), minutes=1, about=about)
     await store.alerts.resolve(1, by="alice", now=after(minutes=2))

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.events import EventLevel
 from claudeops.domain.looks import EvidenceLook, address_of
 from claudeops.domain.notices.notice import Target
@@ -120,7 +120,7 @@ async def test_a_service_whose_alert_joined_while_the_session_ran_must_be_looked
     store: Store, database: Database
 ) -> None:
     # One incident about several services is what an operator's `group_by` makes.
-    by_name = Circumstances(alerts=rules_of(replace(AT_ONCE, by=("alertname",))), escalation=RULES)
+    by_name = AlertFiles(alerts=rules_of(replace(AT_ONCE, by=("alertname",))), escalation=RULES)
     await taken(store, alert(service="shop"), group="g", about=by_name)
     session = await run(store, 1)
     await taken(store, alert(service="db"), group="g", minutes=1.1, key="b", about=by_name)

@@ -11,7 +11,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settled, Target, Topic
 from claudeops.domain.sessions import Outcome
 from claudeops.store.store import Store
-from claudeops.wording.notices.digest import Noise
+from claudeops.wording.notices.digest import NoisiestAlert
 from support.alerts import alert, over
 from support.store_values import NOW, RULES, after, check, claimed, ending, report
 from support.told import taken
@@ -36,7 +36,7 @@ async def test_what_an_alert_has_cost_is_what_its_chains_have_spent(store: Store
 
     sums = await store.outbox.sums(SINCE, now=after(minutes=10))
 
-    assert sums.noisiest == Noise(name="Slow", service="s1", usd=2.0, decisions=4)
+    assert sums.noisiest == NoisiestAlert(name="Slow", service="s1", usd=2.0, decisions=4)
     assert (sums.incidents_opened, sums.incidents_resolved, sums.incidents_open) == (2, 1, 1)
     assert (await store.outbox.sums(after(hours=1), now=after(hours=2))).noisiest is None  # that was before
 
@@ -57,8 +57,8 @@ async def test_the_daemons_own_health_is_counted(store: Store) -> None:
     sums = await store.outbox.sums(SINCE, now=after(hours=1))
 
     assert (sums.failed_sessions, sums.holds, sums.dead_targets) == (1, ("disk",), ("phone",))
-    assert sums.untold_since is not None
-    assert after(hours=1) - sums.untold_since >= timedelta(minutes=50)
+    assert sums.unsent_since is not None
+    assert after(hours=1) - sums.unsent_since >= timedelta(minutes=50)
 
 
 async def test_of_an_empty_database_nothing_is_counted(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from claudeops.domain.alerts.alert import SenderBody, Unparsed
 from claudeops.domain.alerts.register import ReceivedBody
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import Session
 from claudeops.store.store import Store
@@ -46,7 +46,7 @@ async def _alarmed(store: Store) -> Session:
     posted = ReceivedBody(
         content=SenderBody(source=SOURCE, key="a", alerts=(alert("Down", HOSTILE),), group_key="g"), received_at=NOW
     )
-    about = Circumstances(alerts=rules_of(), escalation=RULES)
+    about = AlertFiles(alerts=rules_of(), escalation=RULES)
     done = await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
     return done.started[0][0]
 

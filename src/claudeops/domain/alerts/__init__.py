@@ -1,1 +1,1 @@
-"""Alerts: what monitoring systems tell the daemon, what is decided about it, and the incidents that follow."""
+"""Alerts: what monitoring systems send, what is decided about it, and the incidents that follow."""

@@ -2,7 +2,7 @@
 
 A sender *says* (`Alert`, many in a `SenderBody`); what is *kept* is an `AlertState`, one a source and fingerprint.
 Times of a sender (``starts_at``, ``ends_at``, ``said_at``) are only ever compared with times of the same sender; all
-others are the daemon's. So a sender whose clock is wrong confuses nobody.
+others are the daemon's. So a wrong clock of a sender does no harm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BY_LABELS: Final = "its labels "
 """How `Alert.service_by` begins where several labels name a service: one its scope, as in ``shop/checkout``."""
 
 STORM: Final = "storm"
-"""The group key of what is told together because too much came at once."""
+"""The group key of what gets one chain because too much came at once."""
 
 
 class Said(StrEnum):
@@ -41,17 +41,17 @@ class AlertStatus(StrEnum):
     """How an alert stands."""
 
     FIRING = "firing"
-    RESOLVED = "resolved"  # its source has said so
-    STALE = "stale"  # it fired, and its source has not been heard of it for too long; never the same as resolved
+    RESOLVED = "resolved"  # by its source
+    STALE = "stale"  # it fired, and its source has not repeated it for too long; never the same as resolved
 
 
 class AlertDecision(StrEnum):
     """What became of an alert."""
 
     STARTED = "started"  # a chain was started for it
-    JOINED = "joined"  # somebody is on it already: a running chain, or the person who acknowledged the incident
-    GROUPED = "grouped"  # it waits with others for one chain, or was told in another one's
-    DUPLICATE = "duplicate"  # it had been said before, or is out of date
+    JOINED = "joined"  # it is in hand already: by a running chain, or the person who acknowledged the incident
+    GROUPED = "grouped"  # it waits with others for one chain, or stands in another one's
+    DUPLICATE = "duplicate"  # it is a repetition, or out of date
     SILENCED = "silenced"  # an operator's silence
     INHIBITED = "inhibited"  # another alert, or the failure of something it depends on, explains it
     FLAPPING = "flapping"  # it changes too often to be news
@@ -97,7 +97,7 @@ class Alert:
     annotations: Mapping[str, str] = field(default_factory=dict)
     starts_at: datetime | None = None  # None: the sender does not say
     ends_at: datetime | None = None
-    said_at: datetime | None = None  # when the sender came to say so, which orders its messages; None: it is not said
+    said_at: datetime | None = None  # when the sender came to say so, which orders its messages; None: it is not known
     url: str = ""  # where the sender shows it
 
 
@@ -110,7 +110,7 @@ class SenderBody:
     alerts: tuple[Alert, ...] = ()  # none: a test message, or news that is about no alert
     group_key: str = ""  # the sender's own group; "": it does not group
     left_out: int = 0  # alerts that the sender or the limit left out
-    remark: str = ""  # what else there is to tell, in one sentence
+    remark: str = ""  # what else there is, in one sentence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,14 +138,14 @@ class AlertState:
     starts_at: datetime | None = None  # by the sender
     ends_at: datetime | None = None  # by the sender; of the latest end
     said_at: datetime | None = None  # by the sender
-    began: datetime  # by us: when this status was first heard
+    began: datetime  # by us: when this status first came
     last_seen: datetime
     count: int = 1  # messages about it
     flips: int = 0  # changes between firing and not, ever
     changes: tuple[datetime, ...] = ()  # recent ones, by us; they outlive a resolve
     flapping: bool = False  # as of the last change
     why_asked_at: datetime | None = None  # when a chain was last started to find out why it flaps
-    contested_at: datetime | None = None  # it was said to fire after it had been resolved, perhaps only late
+    contested_at: datetime | None = None  # a message has it fire after it had been resolved, perhaps only late
     decision: AlertDecision | None = None  # the latest about what fires, or what ended it; never a duplicate
     service_by: str = ""  # what names the service
     sender_group: str = ""  # the sender's own group that it came with
@@ -172,7 +172,7 @@ class AlertState:
 def matchable(alert: Alert | AlertState, source: str) -> Mapping[str, str]:
     """Return what matchers see: the sender's labels, and what the daemon calls the alert where they say nothing.
 
-    A label ``service`` that names an exporter says nothing of the service. Nobody says which source he is. A service
+    A label ``service`` that names an exporter says nothing of the service. No sender says which source it is. A service
     that is called by its namespace, project or host has its plain name beside it (`PLAIN`).
     """
     own = {"alertname": alert.name, SERVICE: alert.service, "severity": alert.severity.value}
@@ -225,7 +225,7 @@ class Incident:
     severity: EventLevel  # the highest that was reached
     status: IncidentStatus = IncidentStatus.OPEN
     opened_at: datetime
-    fired_at: datetime  # when the latest of its alerts was heard; what was seen before proves nothing
+    fired_at: datetime  # when the latest of its alerts came; what was seen before proves nothing
     started_at: datetime | None = None  # when its latest chain was started
     last_action_at: datetime | None = None  # when a session last changed something
     acked_by: str = ""
@@ -255,5 +255,5 @@ class Silence:
     ended_by: str = ""  # who has ended it before its time
 
     def covers(self, labels: Mapping[str, str], now: datetime) -> bool:
-        """Tell whether it silences an alert with these labels (`matchable`) now."""
+        """Return whether it silences an alert with these labels (`matchable`) now."""
         return self.starts_at <= now < self.ends_at and all_hold(self.matchers, labels)

@@ -1,16 +1,16 @@
 """The decision about every alert, and the chains and incidents that follow.
 
-A `Desk` knows what is kept and what is the case. It takes deliveries, and looks at the clock when it is asked to: what
-waits in a group, what a silence held back, and what has not been heard of. Each answer is an `IntakeOutcome`: rows to
-be written in one transaction. A desk whose outcome could not be written is thrown away.
+An `AlertDecider` knows what is kept and what is the case. It takes deliveries, and looks at the clock when `tick` is
+called: what waits in a group, what a silence held back, and what has not come again. Each answer is an `AlertChanges`:
+rows to be written in one transaction. A decider whose changes could not be written is thrown away.
 
 - All alerts of a delivery are taken note of before any is decided, so that a parent's outage explains its children
   whatever their order.
 - Alerts of one group start one chain (`claudeops.domain.alerts.groups`). It waits for others, and for its own end: what
   is over by then starts nothing. A critical alert that its sender has grouped does not wait, unless its service depends
   on others: their alerts may be a moment behind.
-- Before a group's chain starts, all objections are raised once more.
-- When alerts have started nearly as many chains as `StormRules` allows, all that is left is told in one.
+- Before a group's chain starts, all suppressions are raised once more.
+- When alerts have started nearly as many chains as `StormRules` allows, all that is left gets one.
 - What a passing reason held back is decided anew when the reason is gone, for not every sender repeats.
 """
 
@@ -41,9 +41,9 @@ from claudeops.domain.alerts.alert import (
 )
 from claudeops.domain.alerts.groups import Bundle, Room, bundles, group_key, weight
 from claudeops.domain.alerts.machine import AlertStep, AlertTurn
-from claudeops.domain.alerts.register import AlertGroup, IntakeOutcome, Register, Start
+from claudeops.domain.alerts.register import AlertChanges, AlertGroup, AlertIndex, Start
 from claudeops.domain.alerts.rules import Grouping, Treatment, rank
-from claudeops.domain.alerts.situation import Objection, Objections, OpenChain, Situation, clock
+from claudeops.domain.alerts.situation import AlertContext, OpenChain, Suppression, Suppressions, clock
 from claudeops.domain.alerts.suppression import BELIEVED, Inhibitors
 from claudeops.domain.events import EventLevel
 from claudeops.text import unique
@@ -55,7 +55,7 @@ STORM_WAIT: Final = timedelta(seconds=30)
 """For which what comes at once is collected."""
 
 LOOKS: Final = 1000
-"""Alerts that are looked at again in one go. Of more than these each has its turn: so nobody waits for ten thousand."""
+"""Alerts that are looked at again in one go. Of more than these each has its turn: so none waits for ten thousand."""
 
 RELEASED: Final = 500
 """Alerts of one group about which a chain is started, or that join it, in one go. A storm may leave fifty thousand."""
@@ -76,50 +76,50 @@ _ALREADY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Received:
     """One alert of a delivery, taken note of."""
 
     step: AlertStep
     treatment: Treatment
-    waited: bool  # for its group's chain, when this was heard
+    waited: bool  # for its group's chain, when this came
     is_worse: bool  # than it was before
 
 
-class Desk:
+class AlertDecider:
     """Decides about alerts in the order in which they are brought."""
 
     def __init__(
         self,
-        situation: Situation,
+        situation: AlertContext,
         *,
         states: Iterable[AlertState] = (),
         known: Iterable[Incident] = (),
         next_number: int = 1,
     ) -> None:
         """Take over what is kept: alerts that fire, are contested or delivered, incidents open or lately resolved."""
-        self._register = Register(dependencies=situation.dependencies, known=known, next_number=next_number)
+        self._index = AlertIndex(dependencies=situation.dependencies, known=known, next_number=next_number)
         self._case, self._dependencies = situation, situation.dependencies
         self._inhibitors = self._all_inhibitors(situation)
         self._looked = 0  # alerts up to which it was looked again
         for state in states:
             self._put(state)
-        self.face(situation)
+        self.set_context(situation)
 
-    def face(self, situation: Situation) -> None:
-        """Take over what is the case now. With other dependencies a new desk is needed."""
+    def set_context(self, situation: AlertContext) -> None:
+        """Take over what is the case now. With other dependencies a new decider is needed."""
         before, self._case = self._case, situation
         self._rules = situation.rules
         self._plain: dict[str, Treatment] = {}  # by source
         if (before.rules, before.broken) != (situation.rules, situation.broken):
             self._inhibitors = self._all_inhibitors(situation)
-            for state in self._register.states.values():
+            for state in self._index.states.values():
                 self._inhibitors.note(None, state)
-        self._objections = Objections(situation, self._inhibitors)
+        self._suppressions = Suppressions(situation, self._inhibitors)
         self._room = Room(situation.rules.storm, situation.starts)
-        self._register.face(situation.chains)
-        self._register.begin()
+        self._index.set_chains(situation.chains)
+        self._index.begin()
 
-    def _all_inhibitors(self, situation: Situation) -> Inhibitors:
+    def _all_inhibitors(self, situation: AlertContext) -> Inhibitors:
         return Inhibitors(
             situation.rules.inhibit,
             dependencies=situation.dependencies,
@@ -129,39 +129,39 @@ class Desk:
         )
 
     def _believed(self, key: Key, now: datetime) -> AlertState | None:
-        """Return an alert if it may explain others: it was heard of lately, and since its incident was called over."""
-        state = self._register.states[key]
-        incident = self._register.incidents.get(state.incident or 0)
+        """Return an alert if it may explain others: it came lately, and since its incident was called over."""
+        state = self._index.states[key]
+        incident = self._index.incidents.get(state.incident or 0)
         over_at = now - self._rules.reopen_within if incident is None else incident.resolved_at
         if state.incident is not None and over_at is not None and state.last_seen <= over_at:
             return None
         lately = max(self._rules.source(state.source).stale_after or BELIEVED, BELIEVED)
         return state if state.source == PROBES or now - state.last_seen <= lately else None
 
-    def learn(self, states: Iterable[AlertState] = (), known: Iterable[Incident] = (), *, next_number: int = 1) -> None:
+    def load(self, states: Iterable[AlertState] = (), known: Iterable[Incident] = (), *, next_number: int = 1) -> None:
         """Take over what is kept of further alerts, and incidents as others have left them."""
-        self._register.expect(next_number)
+        self._index.expect(next_number)
         for state in states:
             self._put(state)
         for incident in known:
-            self._register.note(incident)
-        self._register.begin()
+            self._index.note(incident)
+        self._index.begin()
 
-    # --- what is asked of it ------------------------------------------------------------------------------
+    # --- its answers --------------------------------------------------------------------------------------
 
-    def take(self, delivery: SenderBody, now: datetime) -> IntakeOutcome:
+    def take(self, delivery: SenderBody, now: datetime) -> AlertChanges:
         """Return what follows from a delivery: a ruling for each of its alerts, and for each group that starts."""
         out = self._begin(now)
-        heard = [self._hear(alert, delivery, now) for alert in delivery.alerts]
-        for each in heard:
+        received = [self._receive(alert, delivery, now) for alert in delivery.alerts]
+        for each in received:
             self._decide(each, now)
         self._release(now)
         return out
 
-    def tick(self, now: datetime) -> IntakeOutcome:
+    def tick(self, now: datetime) -> AlertChanges:
         """Return what follows from the time that has passed."""
         out = self._begin(now)
-        for state in self._whose_turn_it_is():
+        for state in self._due_alerts():
             self._look_again(state, now)
         self._look_at_repeats(now)
         self._release(now, at_tick=True)
@@ -169,160 +169,160 @@ class Desk:
 
     def groups(self) -> tuple[AlertGroup, ...]:
         """Return the groups that wait, the next one first."""
-        return self._register.groups()
+        return self._index.groups()
 
     def state(self, key: Key) -> AlertState | None:
         """Return what is kept of an alert."""
-        return self._register.states.get(key)
+        return self._index.states.get(key)
 
     def incident(self, number: int) -> Incident | None:
         """Return an incident."""
-        return self._register.incidents.get(number)
+        return self._index.incidents.get(number)
 
     def incidents(self) -> dict[int, Incident]:
         """Return the incidents that are known, by number."""
-        return dict(self._register.incidents)
+        return dict(self._index.incidents)
 
     def of_probes(self) -> tuple[AlertState, ...]:
         """Return what is kept of the alerts of the daemon's own probes."""
-        return tuple(self._register.of_probes.values())
+        return tuple(self._index.of_probes.values())
 
     # --- taking note --------------------------------------------------------------------------------------
 
-    def _begin(self, now: datetime) -> IntakeOutcome:
+    def _begin(self, now: datetime) -> AlertChanges:
         self._inhibitors.begin(now, self._case.up)
-        return self._register.begin()
+        return self._index.begin()
 
-    def _hear(self, alert: Alert, delivery: SenderBody, now: datetime) -> _Heard:
+    def _receive(self, alert: Alert, delivery: SenderBody, now: datetime) -> _Received:
         if delivery.source != PROBES:
             own = self._rules.source(delivery.source).service_label
             alert = subject.settled(alert, own, self._dependencies.directory)
         treatment = self._treated(alert, delivery.source)
-        kept = self._register.states.get((delivery.source, alert.fingerprint))
+        kept = self._index.states.get((delivery.source, alert.fingerprint))
         step = machine.step(kept, alert, source=delivery.source, now=now, flapping=treatment.flapping)
         if step.state.sender_group != delivery.group_key:
             step = replace(step, state=replace(step.state, sender_group=delivery.group_key))
         self._put(step.state)
         is_worse = kept is not None and rank(step.state.severity) > rank(kept.severity)
-        return _Heard(step, treatment, kept is not None and kept.is_waiting, is_worse)
+        return _Received(step, treatment, kept is not None and kept.is_waiting, is_worse)
 
     def _put(self, state: AlertState) -> None:
-        self._inhibitors.note(self._register.put(state), state)
+        self._inhibitors.note(self._index.put(state), state)
 
-    def _decide(self, heard: _Heard, now: datetime) -> None:
-        state = self._register.states[heard.step.state.key]
+    def _decide(self, received: _Received, now: datetime) -> None:
+        state = self._index.states[received.step.state.key]
         beat = self._rules.heartbeat(matchable(state, state.source)) if self._rules.heartbeats else None
-        turn = heard.step.turn
+        turn = received.step.turn
         if beat is not None:
             self._feed(state, beat.name)
         elif turn is AlertTurn.LATE:
-            self._register.rule(state.key, AlertDecision.DUPLICATE, _LATE[state.status], incident=state.incident)
+            self._index.rule(state.key, AlertDecision.DUPLICATE, _LATE[state.status], incident=state.incident)
         elif turn is AlertTurn.ENDS_UNSEEN:
             self._settle(state, AlertDecision.RESOLVED_FIRST, "it is resolved, and nobody had said that it fires")
         elif turn is AlertTurn.ENDS:
-            self._end(state, now, waited=heard.waited)
+            self._end(state, now, waited=received.waited)
         elif not state.fires:
-            self._register.rule(
+            self._index.rule(
                 state.key, AlertDecision.RESOLVED_FIRST, "the same body says that it is over", incident=state.incident
             )
-        elif state.is_waiting and heard.waited and heard.is_worse:  # it may wait no longer
-            self._judge(state, heard.treatment, now)
+        elif state.is_waiting and received.waited and received.is_worse:  # it may wait no longer
+            self._judge(state, received.treatment, now)
         elif turn is AlertTurn.REPEATS and self._is_dealt_with(state):
             self._still(state, now)
-        elif state.is_waiting:  # said twice in one delivery
-            self._register.rule(state.key, AlertDecision.DUPLICATE, "it was said twice", incident=state.incident)
+        elif state.is_waiting:  # twice in one delivery
+            self._index.rule(state.key, AlertDecision.DUPLICATE, "it was said twice", incident=state.incident)
         else:
-            self._judge(state, heard.treatment, now)
+            self._judge(state, received.treatment, now)
 
     def _feed(self, state: AlertState, name: str) -> None:
         if state.fires:
-            self._register.out.pings.append(name)
+            self._index.out.pings.append(name)
         because = f"it is the sign of life of the heartbeat {name}"
         self._settle(state, AlertDecision.WATCHDOG, because if state.fires else f"{because}, which it ends")
 
     def _is_dealt_with(self, state: AlertState) -> bool:
-        """Tell whether a firing alert waits for its chain, or its incident is open and has been as severe before."""
-        incident = self._register.incidents.get(state.incident or 0)
+        """Return whether a firing alert waits for its chain, or its incident is open and has been as severe before."""
+        incident = self._index.incidents.get(state.incident or 0)
         if state.is_waiting or incident is None or state.decision not in HANDLED:
             return state.is_waiting
         return incident.is_open and rank(state.severity) <= rank(incident.severity)
 
     def _still(self, state: AlertState, now: datetime) -> None:
         """Note that an alert fires on: what was seen before proves nothing about the end of its incident."""
-        incident = self._register.incidents.get(state.incident or 0)
+        incident = self._index.incidents.get(state.incident or 0)
         if incident is not None and incident.is_open and not state.is_waiting:
-            self._register.note(replace(incident, fired_at=max(incident.fired_at, now)))
+            self._index.note(replace(incident, fired_at=max(incident.fired_at, now)))
         already = _ALREADY.get(state.decision or AlertDecision.GROUPED, "it is known")
         because = f"it fires since {clock(state.began)}, and {already}"
-        self._register.rule(state.key, AlertDecision.DUPLICATE, because, incident=state.incident)
+        self._index.rule(state.key, AlertDecision.DUPLICATE, because, incident=state.incident)
 
     # --- deciding -----------------------------------------------------------------------------------------
 
     def _judge(self, state: AlertState, treatment: Treatment, now: datetime) -> None:
         """Decide about an alert that fires and is not dealt with."""
         state = replace(state, group_key=group_key(state, treatment.grouping), due_at=None)
-        objection = self._objection(state, treatment, now)
-        if objection is not None:
-            self._object(state, objection, now)
+        suppression = self._suppression(state, treatment, now)
+        if suppression is not None:
+            self._suppress(state, suppression, now)
             return
         due_at = self._due(state, treatment.grouping, now)
-        asked = now if machine.flaps(state, now, treatment.flapping) else state.why_asked_at
-        self._put(replace(state, due_at=due_at, decision=AlertDecision.GROUPED, why_asked_at=asked))
+        why_asked_at = now if machine.flaps(state, now, treatment.flapping) else state.why_asked_at
+        self._put(replace(state, due_at=due_at, decision=AlertDecision.GROUPED, why_asked_at=why_asked_at))
         because = f"it waits until {clock(due_at)} for others of its group"
-        self._register.rule(state.key, AlertDecision.GROUPED, because, incident=state.incident)
+        self._index.rule(state.key, AlertDecision.GROUPED, because, incident=state.incident)
 
-    def _objection(self, state: AlertState, treatment: Treatment, now: datetime) -> Objection | None:
+    def _suppression(self, state: AlertState, treatment: Treatment, now: datetime) -> Suppression | None:
         incident = self._incident_of(state, now)
         is_open = incident is not None and incident.is_open
-        chain = self._register.chain_of(state, incident)
-        return self._objections.to(state, treatment, now, incident=incident if is_open else None, chain=chain)
+        chain = self._index.chain_of(state, incident)
+        return self._suppressions.of(state, treatment, now, incident=incident if is_open else None, chain=chain)
 
     def _incident_of(self, state: AlertState, now: datetime) -> Incident | None:
-        return self._register.incident_of(state, now, self._rules.reopen_within)
+        return self._index.incident_of(state, now, self._rules.reopen_within)
 
-    def _object(self, state: AlertState, objection: Objection, now: datetime) -> None:
+    def _suppress(self, state: AlertState, suppression: Suppression, now: datetime) -> None:
         number, root = None, None
-        if objection.decision in _OPENS_INCIDENT:
-            number = self._heard_of((state,), now, chain=objection.chain, group_key=state.group_key).number
-        if objection.chain is not None:
-            root = objection.chain.root_session_id
-        if objection.silence is not None and state.decision is not AlertDecision.SILENCED:
-            counts = self._register.out.suppressed
-            counts[objection.silence] = counts.get(objection.silence, 0) + 1
+        if suppression.decision in _OPENS_INCIDENT:
+            number = self._incident_with((state,), now, chain=suppression.chain, group_key=state.group_key).number
+        if suppression.chain is not None:
+            root = suppression.chain.root_session_id
+        if suppression.silence is not None and state.decision is not AlertDecision.SILENCED:
+            counts = self._index.out.suppressed
+            counts[suppression.silence] = counts.get(suppression.silence, 0) + 1
         self._put(
             replace(
-                state, decision=objection.decision, due_at=None, incident=state.incident if number is None else number
+                state, decision=suppression.decision, due_at=None, incident=state.incident if number is None else number
             )
         )
-        self._register.rule(state.key, objection.decision, objection.because, incident=number, root_session_id=root)
+        self._index.rule(state.key, suppression.decision, suppression.because, incident=number, root_session_id=root)
 
-    def _heard_of(
+    def _incident_with(
         self, states: Sequence[AlertState], now: datetime, *, group_key: str, chain: OpenChain | None = None
     ) -> Incident:
         number = chain.incident if chain is not None else None
-        incident = self._register.incidents.get(number) if number is not None else None
+        incident = self._index.incidents.get(number) if number is not None else None
         for state in states:
             incident = incident or self._incident_of(state, now)
-        return self._register.heard_of(states, now, incident, group_key=group_key)
+        return self._index.incident_with(states, now, incident, group_key=group_key)
 
     def _end(self, state: AlertState, now: datetime, *, waited: bool) -> None:
         """Decide about an alert that has been resolved."""
-        incident = self._register.incidents.get(state.incident or 0)
-        if incident is not None and incident.is_open and not self._register.firing(incident.number):
+        incident = self._index.incidents.get(state.incident or 0)
+        if incident is not None and incident.is_open and not self._index.firing(incident.number):
             incident = incidents.witnessed(incident, Witness(kind=WitnessKind.SOURCE, at=now, name=state.source))
-            self._register.note(incident)
+            self._index.note(incident)
         if incident is None or waited or state.decision not in HANDLED:
             before = f"it was {state.decision}" if state.decision in TEMPORARY else "no session was started"
             self._settle(state, AlertDecision.RESOLVED_FIRST, f"it is resolved, and {before}")
             return
-        chain = self._register.chain_of(state, incident)
+        chain = self._index.chain_of(state, incident)
         because = f"its source says that it is over; incident {incident.number} is {incident.status}"
         root = chain.root_session_id if chain is not None else None
-        self._register.rule(state.key, AlertDecision.JOINED, because, incident=incident.number, root_session_id=root)
+        self._index.rule(state.key, AlertDecision.JOINED, because, incident=incident.number, root_session_id=root)
 
     def _settle(self, state: AlertState, decision: AlertDecision, because: str) -> None:
         self._put(replace(state, decision=decision, due_at=None))
-        self._register.rule(state.key, decision, because, incident=state.incident)
+        self._index.rule(state.key, decision, because, incident=state.incident)
 
     # --- groups -------------------------------------------------------------------------------------------
 
@@ -336,11 +336,11 @@ class Desk:
         incident = self._incident_of(state, now)
         if incident is not None and incident.started_at is not None and incident.started_at <= now:
             due_at = max(due_at, incident.started_at + grouping.interval)
-        waiting = self._register.due_at(state.group_key)
+        waiting = self._index.due_at(state.group_key)
         if waiting is not None and waiting <= due_at:
             return waiting
         if waiting is not None:
-            self._register.hasten(state.group_key, due_at)
+            self._index.hasten(state.group_key, due_at)
         return due_at
 
     def _release(self, now: datetime, *, at_tick: bool = False) -> None:
@@ -348,11 +348,11 @@ class Desk:
 
         What is left of a group joins its chain the next time; of a storm only at a tick, not with every body.
         """
-        due = [group for group in self._register.groups(until=now) if group.key != STORM or at_tick]
+        due = [group for group in self._index.groups(until=now) if group.key != STORM or at_tick]
         if not due:
             return
         room = self._room.left(now) - self._room.reserved
-        for bundle in bundles(due, self._register.states.__getitem__, room=room, told_at=self._told_at):
+        for bundle in bundles(due, self._index.states.__getitem__, room=room, begun_at=self._begun_at):
             ready = [state for key in bundle.alerts[:RELEASED] if (state := self._still_wanted(key, now)) is not None]
             if bundle.is_whole:
                 self._release_whole(bundle, ready, now)
@@ -361,12 +361,12 @@ class Desk:
 
     def _release_whole(self, bundle: Bundle, ready: Sequence[AlertState], now: datetime) -> None:
         """Start the one chain about all that a sender has grouped, or join it; what has an incident stays its own."""
-        chain = self._register.chain_of_group(bundle.key) if bundle.is_told else None
+        chain = self._index.chain_of_group(bundle.key) if bundle.has_chain else None
         new = []
         for state in ready:
             if chain is not None:
                 because = f"it came with all that the chain of incident {chain.incident} is on"
-                self._object(state, Objection(decision=AlertDecision.JOINED, because=because, chain=chain), now)
+                self._suppress(state, Suppression(decision=AlertDecision.JOINED, because=because, chain=chain), now)
             elif self._incident_of(state, now) is None:
                 new.append(state)
             else:
@@ -374,34 +374,34 @@ class Desk:
         if new:
             self._start_or_merge(bundle.key, new, now)
 
-    def _told_at(self, group: str) -> datetime | None:
-        chain = self._register.chain_of_group(group)
-        incident = self._register.incidents.get(chain.incident or 0) if chain is not None else None
+    def _begun_at(self, group: str) -> datetime | None:
+        chain = self._index.chain_of_group(group)
+        incident = self._index.incidents.get(chain.incident or 0) if chain is not None else None
         return None if incident is None else incident.started_at
 
     def _still_wanted(self, key: Key, now: datetime) -> AlertState | None:
-        """Return an alert that waits and is to be told; what speaks against it now is ruled."""
-        state = self._register.states[key]
-        unasked = (
+        """Return an alert that still waits for a chain; what speaks against it now is ruled."""
+        state = self._index.states[key]
+        without_question = (
             replace(state, why_asked_at=None) if state.why_asked_at is not None else state
         )  # it waits for just that
-        objection = self._objection(unasked, self._treatment(state), now)
-        if objection is not None:
-            self._object(state, objection, now)
+        suppression = self._suppression(without_question, self._treatment(state), now)
+        if suppression is not None:
+            self._suppress(state, suppression, now)
             return None
         return state
 
     def _start_or_merge(self, group: str, ready: Sequence[AlertState], now: datetime) -> None:
         left = self._room.left(now)
-        chain = self._register.chain_of_group(STORM)
+        chain = self._index.chain_of_group(STORM)
         if left > (0 if group == STORM else self._room.reserved):
             self._start(group, ready, now)
         elif chain is not None:
             because = f"too much comes at once, and the chain of incident {chain.incident} is on all of it"
             for state in ready:
-                self._object(state, Objection(decision=AlertDecision.JOINED, because=because, chain=chain), now)
+                self._suppress(state, Suppression(decision=AlertDecision.JOINED, because=because, chain=chain), now)
         elif left > 0:
-            self._postpone(ready, self._register.due_at(STORM) or now + STORM_WAIT)
+            self._postpone(ready, self._index.due_at(STORM) or now + STORM_WAIT)
         else:
             self._postpone(ready, max(now + STORM_WAIT, self._room.free_at()))
 
@@ -410,17 +410,17 @@ class Desk:
         because = f"too much comes at once: it waits until {clock(due_at)} for one chain about all of it"
         for state in ready:
             self._put(replace(state, group_key=STORM, due_at=due_at))
-            self._register.rule(state.key, AlertDecision.GROUPED, because, incident=state.incident, only_revise=True)
+            self._index.rule(state.key, AlertDecision.GROUPED, because, incident=state.incident, only_revise=True)
 
     def _start(self, group: str, ready: Sequence[AlertState], now: datetime) -> None:
         ordered = sorted(ready, key=weight)
         tier = self._treatment(ordered[0]).tier
-        incident = incidents.started(self._heard_of(ordered, now, group_key=group), now)
-        self._register.note(incident)
+        incident = incidents.started(self._incident_with(ordered, now, group_key=group), now)
+        self._index.note(incident)
         services = unique(state.service for state in ordered)
         self._room.take(now)
-        self._register.run(OpenChain(services=services, incident=incident.number))
-        self._register.out.starts.append(
+        self._index.run(OpenChain(services=services, incident=incident.number))
+        self._index.out.starts.append(
             Start(
                 incident=incident.number,
                 group_key=group,
@@ -432,20 +432,20 @@ class Desk:
             )
         )
         with_it = "" if len(ordered) == 1 else f" about {len(ordered)} alerts"
-        self._tell(ordered[0], AlertDecision.STARTED, f"a chain{with_it} starts at tier {tier}", incident)
+        self._settle_with(ordered[0], AlertDecision.STARTED, f"a chain{with_it} starts at tier {tier}", incident)
         for state in ordered[1:]:
-            self._tell(state, AlertDecision.GROUPED, "it is told in the chain of its group", incident)
+            self._settle_with(state, AlertDecision.GROUPED, "it is told in the chain of its group", incident)
 
-    def _tell(self, state: AlertState, decision: AlertDecision, because: str, incident: Incident) -> None:
+    def _settle_with(self, state: AlertState, decision: AlertDecision, because: str, incident: Incident) -> None:
         self._put(replace(state, decision=decision, due_at=None, incident=incident.number))
         sentence = f"{because}: incident {incident.number}"
         revises = decision is not AlertDecision.STARTED
-        self._register.rule(state.key, decision, sentence, incident=incident.number, only_revise=revises)
+        self._index.rule(state.key, decision, sentence, incident=incident.number, only_revise=revises)
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    def _whose_turn_it_is(self) -> Sequence[AlertState]:
-        states = list(self._register.states.values())
+    def _due_alerts(self) -> Sequence[AlertState]:
+        states = list(self._index.states.values())
         if len(states) <= LOOKS:
             return states
         first = self._looked % len(states)
@@ -466,22 +466,22 @@ class Desk:
             self._settle(machine.gone_stale(state, now), AlertDecision.STALE, because)
         elif state.fires and state.decision in TEMPORARY:
             treatment = self._treatment(state)
-            objection = self._objection(state, treatment, now)
-            if objection is None or objection.decision is AlertDecision.JOINED:
+            suppression = self._suppression(state, treatment, now)
+            if suppression is None or suppression.decision is AlertDecision.JOINED:
                 self._judge(state, treatment, now)
 
     def _look_at_repeats(self, now: datetime) -> None:
-        """Tell once more what still fires long after its chain has ended."""
+        """Judge once more what still fires long after its chain has ended."""
         soonest = min(grouping.repeat for grouping in (Grouping(), *(each.grouping for each in self._rules.sources)))
-        for incident in list(self._register.incidents.values()):
+        for incident in list(self._index.incidents.values()):
             is_left = incident.status is IncidentStatus.OPEN
-            if not is_left or self._register.chain_of_incident(incident.number) is not None:
+            if not is_left or self._index.chain_of_incident(incident.number) is not None:
                 continue
             since = incident.started_at or incident.opened_at
             if now - since < soonest:  # thousands of alerts may be of one incident
                 continue
-            for key in self._register.firing(incident.number):
-                state = self._register.states[key]
+            for key in self._index.firing(incident.number):
+                state = self._index.states[key]
                 treatment = self._treatment(state)
                 if state.decision in HANDLED and not state.is_waiting and now - since >= treatment.grouping.repeat:
                     self._judge(state, treatment, now)

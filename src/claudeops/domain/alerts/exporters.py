@@ -21,7 +21,7 @@ class Measures(StrEnum):
     CONTAINERS = "containers"  # of the machine that it runs on
     GUESTS = "guests"  # virtual machines, all through their host
     HOST = "host"  # the machine that it runs on
-    TARGETS = "targets"  # whatever it is told to ask
+    TARGETS = "targets"  # whatever it is configured to probe
     SERVICE = "service"  # one program beside it
 
 

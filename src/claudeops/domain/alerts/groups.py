@@ -1,6 +1,6 @@
-"""Which alerts are told together in one chain.
+"""Which alerts share one chain.
 
-An incident is about one service, so alerts are told together where they are about the same one, whatever the sender has
+An incident is about one service, so alerts share a chain where they are about the same one, whatever the sender has
 put into one body. Two cases differ: the operator's ``group_by`` says otherwise; and where a sender's own group holds
 more services at once than chains may start, their trouble is taken for one.
 """
@@ -28,7 +28,7 @@ class Bundle:
     key: str
     alerts: tuple[Key, ...]
     is_whole: bool = False  # they have only the sender's group in common
-    is_told: bool = False  # a chain runs that is about all of it, and began when they were due
+    has_chain: bool = False  # a chain runs that is about all of it, and began when they were due
 
 
 class Room:
@@ -77,24 +77,24 @@ def bundles(
     state_of: Callable[[Key], AlertState],
     *,
     room: int,
-    told_at: Callable[[str], datetime | None],
+    begun_at: Callable[[str], datetime | None],
 ) -> Iterator[Bundle]:
     """Yield groups whose time has come, those of one sender's group as one where there are more than there is room for.
 
     The gravest come first, since not each may start a chain of its own.
 
-    ``room``: chains that may start; ``told_at``: when the running chain about all of a sender's group began.
+    ``room``: chains that may start; ``begun_at``: when the running chain about all of a sender's group began.
     """
     by_sender: dict[tuple[str, str], list[AlertGroup]] = {}  # a group without a sender's is alone
     for group in sorted(due, key=lambda group: -max(rank(state_of(key).severity) for key in group.alerts[:_MOST])):
         sender = sender_key(state_of(group.alerts[0])) if group.key.startswith(_SERVICE) else ""
         by_sender.setdefault((sender, "" if sender else group.key), []).append(group)
     for (key, _), groups in by_sender.items():
-        began = told_at(key) if key else None
+        began = begun_at(key) if key else None
         left = [group for group in groups if began is not None and group.due_at <= began]
         new = [group for group in groups if group not in left] if left else groups
         if left:
-            yield Bundle(key, _all_of(left), is_whole=True, is_told=True)
+            yield Bundle(key, _all_of(left), is_whole=True, has_chain=True)
         if key and len(new) > room > 0:
             yield Bundle(key, _all_of(new), is_whole=True)
         else:

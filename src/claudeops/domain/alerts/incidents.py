@@ -1,7 +1,7 @@
 """Incidents: one trouble from its first signal to its proven end.
 
 An incident ends when two say so: one from outside (its alerts are all resolved, or a probe sees the service up) and a
-session that has looked. Both must have spoken since the last alert was heard, and the session since the last action.
+session that has looked. Both must have spoken since the last alert came, and the session since the last action.
 Only a person's word needs no second one. What comes back within the hour is the same trouble.
 """
 
@@ -36,7 +36,7 @@ class SessionEnd:
 
 
 class IncidentNews(StrEnum):
-    """What has become of an incident; each is told once for each time that it is open."""
+    """What has become of an incident; each is announced once for each time that it is open."""
 
     OPENED = "opened"
     REOPENED = "reopened"
@@ -60,15 +60,15 @@ def opened(number: int, *, group_key: str, services: Iterable[str], severity: Ev
     )
 
 
-def heard(incident: Incident, state: AlertState, at: datetime) -> Incident:
+def with_alert(incident: Incident, state: AlertState, at: datetime) -> Incident:
     """Return an incident that one more alert belongs to; one that was resolved is open again."""
     back = not incident.is_open
     services = incident.services
-    is_told = state.service in services or len(services) >= MOST_SERVICES
+    is_known = state.service in services or len(services) >= MOST_SERVICES
     is_worse = rank(state.severity) > rank(incident.severity)
-    if is_told and not (back or is_worse or incident.witnesses or at > incident.fired_at):
+    if is_known and not (back or is_worse or incident.witnesses or at > incident.fired_at):
         return incident  # as it is for nearly all of a storm's thousands
-    if not is_told:
+    if not is_known:
         services = unique((*services, state.service))[:MOST_SERVICES]
     return replace(
         incident,
@@ -85,7 +85,7 @@ def heard(incident: Incident, state: AlertState, at: datetime) -> Incident:
 
 
 def news(before: Incident | None, after: Incident) -> IncidentNews | None:
-    """Return what has become of an incident; ``None``: nothing that people are told."""
+    """Return what has become of an incident; ``None``: nothing that is announced."""
     if before is None:
         return IncidentNews.OPENED if after.is_open else None
     if before.is_open is not after.is_open:
@@ -99,7 +99,7 @@ def news(before: Incident | None, after: Incident) -> IncidentNews | None:
 
 
 def may_reopen(incident: Incident, at: datetime, within: timedelta) -> bool:
-    """Tell whether what comes now is the trouble that has just ended."""
+    """Return whether what comes now is the trouble that has just ended."""
     return incident.resolved_at is not None and incident.resolved_at <= at < incident.resolved_at + within
 
 
@@ -146,13 +146,13 @@ def witnessed(incident: Incident, witness: Witness) -> Incident:
     if not incident.is_open:
         return incident
     others = tuple(each for each in incident.witnesses if each.kind is not witness.kind)
-    heard_of = replace(incident, witnesses=(*others, witness))
-    if not is_proven(heard_of):
-        return heard_of
-    return replace(heard_of, status=IncidentStatus.RESOLVED, resolved_at=witness.at)
+    after = replace(incident, witnesses=(*others, witness))
+    if not is_proven(after):
+        return after
+    return replace(after, status=IncidentStatus.RESOLVED, resolved_at=witness.at)
 
 
-def heard_again(incident: Incident, *, name: str, at: datetime, has_alerts: bool) -> Incident:
+def beating_again(incident: Incident, *, name: str, at: datetime, has_alerts: bool) -> Incident:
     """Return the incident of a heartbeat that has come again: its end, unless alerts or a chain have made it more."""
     after = witnessed(incident, Witness(kind=WitnessKind.PROBE, at=max(at, incident.fired_at), name=name))
     if has_alerts or incident.started_at is not None or not after.is_open:
@@ -161,13 +161,13 @@ def heard_again(incident: Incident, *, name: str, at: datetime, has_alerts: bool
 
 
 def is_proven(incident: Incident) -> bool:
-    """Tell whether the witnesses prove the end."""
+    """Return whether the witnesses prove the end."""
     kinds = {witness.kind for witness in incident.witnesses if counts(incident, witness)}
     return WitnessKind.OPERATOR in kinds or (WitnessKind.LOOK in kinds and bool(_OUTSIDE & kinds))
 
 
 def counts(incident: Incident, witness: Witness) -> bool:
-    """Tell whether a witness has seen the latest: no alert was heard after, and no action ran after a look."""
+    """Return whether a witness has seen the latest: no alert came after, and no action ran after a look."""
     if witness.at < incident.fired_at:
         return False
     is_before_action = incident.last_action_at is not None and witness.at <= incident.last_action_at
@@ -175,7 +175,7 @@ def counts(incident: Incident, witness: Witness) -> bool:
 
 
 def wants_look(incident: Incident) -> bool:
-    """Tell whether all that is missing for the end is a session that looks."""
+    """Return whether all that is missing for the end is a session that looks."""
     kinds = {witness.kind for witness in incident.witnesses if counts(incident, witness)}
     return incident.is_open and bool(_OUTSIDE & kinds) and WitnessKind.LOOK not in kinds
 

@@ -6,12 +6,12 @@ its place by the sender's own times, and not by its arrival:
 - A sender that says when it said something (``said_at``) is ordered by that; where two times are equal, by arrival.
 - Else an alert is a row of episodes. An end counts for the present episode unless it lies before its beginning. A
   beginning is a new episode if it lies after the last end, or clearly (`SAME`) after the last beginning.
-- A firing alert whose episode has been resolved is most likely only late: another node repeats it until it has heard of
-  the end. It is *contested*; unless the end is said once more within `LATE`, it fires again. So nothing is lost.
+- A firing alert whose episode has been resolved is most likely only late: another node repeats it until it knows the
+  end. It is *contested*; unless the end comes once more within `LATE`, it fires again. So nothing is lost.
 - A message without any time is believed as it comes.
 
 An alert flaps when it changes too often, until it has been quiet. Changes outlive a resolve, which is what a flap is
-made of. Two changes that nobody told us of lie between two episodes without an end between them.
+made of. Two changes that we never saw lie between two episodes without an end between them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class AlertTurn(StrEnum):
     BEGINS = "begins"  # a new episode
     REPEATS = "repeats"  # it fires, as was known
     ENDS = "ends"  # it fired, and is resolved
-    LATE = "late"  # out of date, or said twice: it changes nothing
-    ENDS_UNSEEN = "ends_unseen"  # resolved, and nobody had said that it fires
+    LATE = "late"  # out of date, or a repetition: it changes nothing
+    ENDS_UNSEEN = "ends_unseen"  # resolved, and never known to fire
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,12 +98,12 @@ def _fires(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> A
     if alert.starts_at is not None and kept.starts_at is not None and alert.starts_at > kept.starts_at + SAME:
         return AlertStep(state=_begun(kept, alert, now, rules, changes=2), turn=AlertTurn.BEGINS)
     began = kept.began if kept.fires else now
-    again = _told(kept, alert, status=AlertStatus.FIRING, began=began)
+    again = _merged(kept, alert, status=AlertStatus.FIRING, began=began)
     return AlertStep(state=again, turn=AlertTurn.REPEATS)
 
 
 def _is_overtaken(kept: AlertState, alert: Alert) -> bool:
-    """Tell whether the sender has said something newer before, by its own time.
+    """Return whether the sender has sent something newer before, by its own time.
 
     Of two equal times the later arrival counts: some senders give the end the time of its problem.
     """
@@ -111,7 +111,7 @@ def _is_overtaken(kept: AlertState, alert: Alert) -> bool:
 
 
 def _is_of_ended_episode(kept: AlertState, alert: Alert) -> bool:
-    """Tell whether a beginning is of the episode that has been resolved, or of an older one."""
+    """Return whether a beginning is of the episode that has been resolved, or of an older one."""
     if alert.said_at is not None and kept.said_at is not None:
         return False  # what is older has been sorted out
     if alert.starts_at is None:
@@ -123,9 +123,9 @@ def _is_of_ended_episode(kept: AlertState, alert: Alert) -> bool:
 
 def _begun(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules, *, changes: int) -> AlertState:
     """Return an alert in a new episode: all that belonged to the old one is gone, but the changes."""
-    told = replace(_told(kept, alert), starts_at=alert.starts_at, ends_at=kept.ends_at)
+    merged = replace(_merged(kept, alert), starts_at=alert.starts_at, ends_at=kept.ends_at)
     return replace(
-        _changed(told, now, rules, changes=changes),
+        _changed(merged, now, rules, changes=changes),
         status=AlertStatus.FIRING,
         began=now,
         contested_at=None,
@@ -134,10 +134,10 @@ def _begun(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules, *, c
     )
 
 
-def _told(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
-    """Return what is kept with the newest words, and the earliest beginning that two nodes tell of one episode."""
+def _merged(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
+    """Return what is kept with the newest words, and the earliest beginning that two nodes give for one episode."""
     starts = [at for at in (kept.starts_at, alert.starts_at) if at is not None]
-    said = [at for at in (kept.said_at, alert.said_at) if at is not None]
+    times = [at for at in (kept.said_at, alert.said_at) if at is not None]
     return replace(
         kept,
         name=alert.name,
@@ -148,7 +148,7 @@ def _told(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
         annotations=alert.annotations,
         url=alert.url or kept.url,
         starts_at=min(starts, default=None),
-        said_at=max(said, default=None),
+        said_at=max(times, default=None),
         **changes,
     )
 
@@ -158,14 +158,14 @@ def _told(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
 
 def _ends(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> AlertStep:
     if kept.status is AlertStatus.RESOLVED:
-        said = max((at for at in (kept.said_at, alert.said_at) if at is not None), default=None)
+        latest = max((at for at in (kept.said_at, alert.said_at) if at is not None), default=None)
         ended = max((at for at in (kept.ends_at, alert.ends_at) if at is not None), default=None)
-        return AlertStep(state=replace(kept, contested_at=None, said_at=said, ends_at=ended), turn=AlertTurn.LATE)
+        return AlertStep(state=replace(kept, contested_at=None, said_at=latest, ends_at=ended), turn=AlertTurn.LATE)
     if _is_overtaken(kept, alert) or _is_of_earlier_episode(kept, alert):
         return AlertStep(state=kept, turn=AlertTurn.LATE)
-    told = replace(_told(kept, alert), severity=max(kept.severity, alert.severity, key=rank))
+    merged = replace(_merged(kept, alert), severity=max(kept.severity, alert.severity, key=rank))
     ended_state = replace(
-        _changed(told, now, rules, changes=1),
+        _changed(merged, now, rules, changes=1),
         status=AlertStatus.RESOLVED,
         starts_at=kept.starts_at,
         ends_at=alert.ends_at,
@@ -205,7 +205,7 @@ def recent_changes(state: AlertState, now: datetime, rules: FlapRules) -> tuple[
 
 
 def flaps(state: AlertState, now: datetime, rules: FlapRules) -> bool:
-    """Tell whether an alert changes too often to be news: it did, and has not been quiet since."""
+    """Return whether an alert changes too often to be news: it did, and has not been quiet since."""
     if not rules.enabled or not state.flapping or not state.changes:
         return False
     return now - rules.quiet < state.changes[-1] <= now
@@ -215,7 +215,7 @@ def flaps(state: AlertState, now: datetime, rules: FlapRules) -> bool:
 
 
 def is_stale(state: AlertState, now: datetime, stale_after: timedelta | None) -> bool:
-    """Tell whether a firing alert has not been repeated for too long."""
+    """Return whether a firing alert has not been repeated for too long."""
     return state.fires and stale_after is not None and now - state.last_seen >= stale_after
 
 
@@ -225,7 +225,7 @@ def gone_stale(state: AlertState, now: datetime) -> AlertState:
 
 
 def is_upheld(state: AlertState, now: datetime) -> bool:
-    """Tell whether a contested alert fires after all: nobody has said once more that it is resolved."""
+    """Return whether a contested alert fires after all: its end has not come once more."""
     at = state.contested_at
     return state.status is AlertStatus.RESOLVED and at is not None and not at <= now < at + LATE
 

@@ -46,7 +46,7 @@ class Matcher:
         return f"{name}{self.operator}{_quoted(self.value)}"
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels fulfil the condition; a service is meant by either of its names."""
+        """Return whether labels fulfil the condition; a service is meant by either of its names."""
         is_met = self._fits(labels.get(self.name, ""))
         if not is_met and self.name == SERVICE and (plain := labels.get(PLAIN)):
             is_met = self._fits(plain)
@@ -59,7 +59,7 @@ class Matcher:
 
 
 def all_hold(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
-    """Tell whether all conditions are fulfilled; without any, they are."""
+    """Return whether all conditions are fulfilled; without any, they are."""
     return all(matcher.holds(labels) for matcher in matchers)
 
 

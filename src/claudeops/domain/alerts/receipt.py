@@ -1,4 +1,4 @@
-"""What a sender is told about a body: that it is stored, which it is before anything is decided about it."""
+"""What a sender learns about a body: that it is stored, which it is before anything is decided about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept while it is decided: alerts, groups that wait, incidents and chains, each found by what is asked for."""
+"""What is kept while it is decided: alerts, groups that wait, incidents and chains, each found by its keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ruling:
     decision: AlertDecision
     because: str  # one sentence
     incident: int | None = None
-    root_session_id: int | None = None  # of the chain that it joins; of a started one nobody knows it yet
+    root_session_id: int | None = None  # of the chain that it joins; a started one has none yet
     about: str = ""  # a clause: the service, and what names it
 
     @property
@@ -57,22 +57,22 @@ class AlertGroup:
 
 
 @dataclass(kw_only=True, slots=True)
-class IntakeOutcome:
+class AlertChanges:
     """What is to be written and done."""
 
     rulings: list[Ruling] = field(default_factory=list)
     states: dict[Key, AlertState] = field(default_factory=dict)  # that have changed
     incidents: dict[int, Incident] = field(default_factory=dict)  # that are new or have changed
     starts: list[Start] = field(default_factory=list)
-    pings: list[str] = field(default_factory=list)  # heartbeats that were heard
+    pings: list[str] = field(default_factory=list)  # heartbeats that came
     suppressed: dict[int, int] = field(default_factory=dict)  # silence → alerts that it has suppressed now
 
 
-class Register:
-    """All that is kept; what changes is noted in ``out``, which begins anew with every question."""
+class AlertIndex:
+    """All that is kept; what changes is noted in ``out``, which begins anew with every round."""
 
     def __init__(self, *, dependencies: Dependencies, known: Iterable[Incident], next_number: int) -> None:
-        self.out = IntakeOutcome()
+        self.out = AlertChanges()
         self.states: dict[Key, AlertState] = {}
         self.of_probes: dict[Key, AlertState] = {}  # of these
         self.incidents: dict[int, Incident] = {}
@@ -89,10 +89,10 @@ class Register:
         for incident in sorted(known, key=lambda each: each.number):
             self.note(incident)
 
-    def begin(self) -> IntakeOutcome:
+    def begin(self) -> AlertChanges:
         """Begin a round: return what it will have changed."""
         self._grouped = {}
-        self.out = IntakeOutcome()
+        self.out = AlertChanges()
         return self.out
 
     def put(self, state: AlertState) -> AlertState | None:
@@ -200,10 +200,10 @@ class Register:
                 return incident
         return next((incident for incident in found if incidents.may_reopen(incident, now, within)), None)
 
-    def heard_of(
+    def incident_with(
         self, states: Sequence[AlertState], now: datetime, incident: Incident | None, *, group_key: str
     ) -> Incident:
-        """Return the incident of some alerts, which it has heard of now; a new one where there is none."""
+        """Return the incident of some alerts with these added; a new one where there is none."""
         if incident is None:
             incident = incidents.opened(
                 self._next_number,
@@ -214,13 +214,13 @@ class Register:
             )
             self._next_number += 1
         for state in states:
-            incident = incidents.heard(incident, state, now)
+            incident = incidents.with_alert(incident, state, now)
         self.note(incident)
         return incident
 
     # --- chains -------------------------------------------------------------------------------------------
 
-    def face(self, chains: Iterable[OpenChain]) -> None:
+    def set_chains(self, chains: Iterable[OpenChain]) -> None:
         """Take over which chains run."""
         self._chains, self._chain_by_incident, self._chain_by_service = [], {}, {}
         for chain in chains:

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
-from claudeops.domain.alerts.decide import Desk
-from claudeops.domain.alerts.register import IntakeOutcome, Ruling, Start
+from claudeops.domain.alerts.decide import AlertDecider
+from claudeops.domain.alerts.register import AlertChanges, Ruling, Start
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.alerts.situation import OpenChain, Situation
+from claudeops.domain.alerts.situation import AlertContext, OpenChain
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies
 
 STEP: Final = timedelta(seconds=5)
@@ -56,10 +56,10 @@ def replay(
 ) -> Replayed:
     """Return what becomes of bodies, oldest first; ``runs_for``: how long a chain counts as running."""
     done = Replayed()
-    desk = Desk(Situation(rules=rules, dependencies=dependencies))
+    decider = AlertDecider(AlertContext(rules=rules, dependencies=dependencies))
     running: list[tuple[datetime, OpenChain]] = []
 
-    def keep(out: IntakeOutcome, now: datetime) -> None:
+    def keep(out: AlertChanges, now: datetime) -> None:
         done.rulings += [(now, ruling) for ruling in out.rulings]
         for start in out.starts:
             done.starts.append((now, start))
@@ -69,14 +69,14 @@ def replay(
     def face(now: datetime) -> None:
         chains = tuple(chain for at, chain in running if now < at + runs_for)
         starts = tuple(at for at, _ in done.starts)
-        desk.face(Situation(rules=rules, dependencies=dependencies, chains=chains, starts=starts))
+        decider.set_context(AlertContext(rules=rules, dependencies=dependencies, chains=chains, starts=starts))
 
     def wait(since: datetime, until: datetime) -> None:
         step = max(STEP, (until - since) / _MOST_LOOKS)
         at = since + step
-        while at < until and desk.groups():
+        while at < until and decider.groups():
             face(at)
-            keep(desk.tick(at), at)
+            keep(decider.tick(at), at)
             at += step
 
     latest: datetime | None = None
@@ -89,7 +89,7 @@ def replay(
         if isinstance(body, Unparsed):
             done.unread.append((now, body))
         else:
-            keep(desk.take(body, now), now)
+            keep(decider.take(body, now), now)
         latest = now
     if latest is not None:
         wait(latest, latest + rules.storm.window + runs_for)

@@ -47,7 +47,7 @@ def rank(level: EventLevel) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grouping:
-    """What is told together, and when."""
+    """Which alerts share a chain, and when it starts."""
 
     by: tuple[str, ...] = ()  # labels; empty: the sender's own group, else the service
     wait: timedelta = timedelta(seconds=30)  # for others, before the first chain of a group
@@ -68,7 +68,7 @@ class FlapRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StormRules:
-    """How many chains alerts may start; what comes beyond is told in one together."""
+    """How many chains alerts may start; what comes beyond shares one."""
 
     sessions: int = 5
     window: timedelta = timedelta(minutes=10)

@@ -7,13 +7,13 @@ The first of these that an alert has:
    ``datname`` does, comes after the server that an exporter stands beside, and counts only where no name is given;
 3. ``service``, ``app`` or ``application`` that the rule's author has given it;
 4. the workload of Kubernetes, or the container of a machine;
-5. what a prober has asked: the host of a URL or of ``host:port``;
+5. what a prober has called: the host of a URL or of ``host:port``;
 6. ``job``, unless it is that of a program that measures others (`claudeops.domain.alerts.exporters`);
 7. the host of ``node`` or ``instance``; of an exporter of one server that server, on its host;
 8. the namespace; and last the exporter itself, which comes before it where it measures containers and none is named.
 
 A name is one only within its namespace: ``shop/checkout``. Where a label ``exported_…`` stands beside a plain one
-(Prometheus has then renamed what the exporter said), the plain one is the exporter's own.
+(Prometheus has then renamed the exporter's own), the plain one is the exporter's own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Subject:
 
 class _Kind(Enum):
     GIVEN = auto()  # a name that a person, or the platform, has given it
-    PLACE = auto()  # a URL or ``host:port`` that was asked
+    PLACE = auto()  # a URL or ``host:port`` that was probed
     JOB = auto()
     HOST = auto()
     HINT = auto()  # a name, if the estate knows it
@@ -155,7 +155,7 @@ def _candidates(labels: Mapping[str, str]) -> Iterator[_Candidate]:
 
 
 class _Labels:
-    """The labels of one alert, those of the scrape told from those of what was measured."""
+    """The labels of one alert, those of the scrape apart from those of what was measured."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
@@ -280,7 +280,7 @@ class _Labels:
             yield self._scoped(pod[1], pod[0])
 
     def _is_exporters(self, name: str) -> bool:
-        """Tell whether a pod or container is that of the program which has measured it."""
+        """Return whether a pod or container is that of the program which has measured it."""
         if self._measured is None or not name:
             return False
         own = exporter(name)
@@ -304,7 +304,7 @@ class _Labels:
     # --- places -------------------------------------------------------------------------------------------
 
     def _asked(self) -> Iterator[_Candidate]:
-        """Yield what a prober has asked; a URL is never the address of a scrape."""
+        """Yield what a prober has called; a URL is never the address of a scrape."""
         is_prober = self._measures(Measures.TARGETS)
         for name in (*_TARGETS, "instance"):
             found = self._first((name,))
@@ -344,7 +344,7 @@ class _Labels:
         return _host_of(found[1]), found[0]
 
     def _is_own_place(self, place: str) -> bool:
-        """Tell whether an address is that of the exporter itself."""
+        """Return whether an address is that of the exporter itself."""
         host, port = split_place(place)
         return port in _PROBERS or exporter(host) is not None
 

@@ -22,7 +22,7 @@ from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.text import one_line
 
 BELIEVED: Final = timedelta(hours=24)
-"""For which an alert explains others without being heard of again, at least."""
+"""For which an alert explains others without coming again, at least."""
 
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
@@ -108,7 +108,7 @@ class Inhibitors:
         return self._believed(key, self._now) is not None
 
     def _is_outage(self, key: Key, service: str) -> bool:
-        """Tell whether an alert is believed, and no look that began after it has seen its service up."""
+        """Return whether an alert is believed, and no look that began after it has seen its service up."""
         state, seen_up = self._believed(key, self._now), self._up.get(service)
         return state is not None and (seen_up is None or seen_up <= state.began)
 
@@ -117,7 +117,7 @@ class Inhibitors:
         for rule, firing in zip(self._rules, self._firing, strict=True):
             if all_hold(rule.source, labels):
                 firing.setdefault(_values(rule, labels), {})[state.key] = state
-        if tells_of_outage(state):
+        if means_outage(state):
             service = self._dependencies.key(state.service)
             if service not in self._critical:
                 self._explained = None
@@ -134,15 +134,15 @@ class Inhibitors:
 
 
 def _is_alike(before: AlertState, after: AlertState) -> bool:
-    """Tell whether two states of an alert explain the same; most changes are of another kind."""
+    """Return whether two states of an alert explain the same; most changes are of another kind."""
     if before.fires is not after.fires:
         return False
-    told = (before.service, before.severity, before.name, before.labels)
-    return not after.fires or told == (after.service, after.severity, after.name, after.labels)
+    known = (before.service, before.severity, before.name, before.labels)
+    return not after.fires or known == (after.service, after.severity, after.name, after.labels)
 
 
-def tells_of_outage(state: AlertState) -> bool:
-    """Tell whether an alert says that its service is down, so that it explains what depends on it."""
+def means_outage(state: AlertState) -> bool:
+    """Return whether an alert says that its service is down, so that it explains what depends on it."""
     return state.fires and rank(state.severity) >= rank(EventLevel.CRITICAL)
 
 
@@ -158,7 +158,7 @@ class Preview:
     """What a silence would do."""
 
     now: tuple[Key, ...]  # alerts that fire and would be silenced
-    before: tuple[Key, ...]  # alerts that do not fire now, and were heard within the days looked back on
+    before: tuple[Key, ...]  # alerts that do not fire now, and came within the days looked back on
 
 
 def silence_of(state: AlertState, silences: Iterable[Silence], now: datetime) -> Silence | None:

@@ -60,7 +60,7 @@ def _is_plain(word: str) -> bool:
 
 
 def _is_made(word: str) -> bool:
-    """Tell whether a word looks as if it was drawn by lot."""
+    """Return whether a word looks as if it was drawn by lot."""
     return set(word) <= _SAFE or (any(map(str.isdigit, word)) and any(map(str.isalpha, word)))
 
 
@@ -69,7 +69,7 @@ def _is_minutes(word: str) -> bool:
 
 
 def _is_hash(word: str, *, is_sure: bool) -> bool:
-    """Tell whether a word is the hash of a template; without a digit only where the rest is sure to be drawn by lot."""
+    """Return whether a word is a template's hash; without a digit only where the rest is sure to be drawn by lot."""
     if len(word) not in _HASHES or not _is_plain(word):
         return False
     return any(map(str.isdigit, word)) or (is_sure and set(word) <= _SAFE)

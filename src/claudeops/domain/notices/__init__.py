@@ -1,1 +1,1 @@
-"""What people are told: which notices there are, whom each one reaches, when, and in which words."""
+"""Notices: which there are, whom each one reaches, when, and by which channel."""

@@ -19,7 +19,7 @@ class Approver:
     services: tuple[str, ...] | None = None  # globs; None: all
 
     def answers_for(self, tier: int | None, services: Iterable[str] | None) -> bool:
-        """Tell whether a question about these services is theirs.
+        """Return whether a question about these services is theirs.
 
         Without a name, and where not all are known (None), it is for those who answer for all.
         """

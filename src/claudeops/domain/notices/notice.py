@@ -1,6 +1,6 @@
 """A notice and its targets, as values.
 
-Pure. A notice says its parts; the sentence that somebody reads is made of them when it is sent, by
+Pure. A notice says its parts; the sentence that people read is made of them when it is sent, by
 `claudeops.wording.notices.texts`. A target is a name: its address is a secret, which neither a value nor a row holds.
 """
 
@@ -30,10 +30,10 @@ DEAD: Final = "notification_dead:"
 """What the fingerprint of an event begins with about a target to which nothing could be delivered for a day."""
 
 PICKY: Final = "notices_refused:"
-"""The same of a target that refuses some of what it is sent, for what that says."""
+"""The same of a target that refuses some of what it is sent, for the text."""
 
 REFUSED: Final = "target_refused:"
-"""The same of a target that refuses everything until somebody mends it."""
+"""The same of a target that refuses everything until a person mends it."""
 
 DEAF: Final = "chat_deaf:"
 """The same of chats whose answers do not arrive, by the names of their targets."""
@@ -51,7 +51,7 @@ class Topic(StrEnum):
     """What a notice is about; targets choose among these."""
 
     INCIDENT = "incident"  # opened, escalated, unresolved, resolved
-    APPROVAL = "approval"  # a person is asked
+    APPROVAL = "approval"  # a person is to answer
     EVENT = "event"  # a condition was seen for the first time
     DIGEST = "digest"  # the daily sum
     SELF = "self"  # the daemon's own troubles
@@ -63,7 +63,7 @@ class DeliveryOutcome(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"  # the target refused it, or could not be reached
     UNKNOWN = "unknown"  # the time ran out: it may have been delivered
-    SUPPRESSED = "suppressed"  # told in another message, or nobody wanted it
+    SUPPRESSED = "suppressed"  # part of another message, or no target wanted it
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,7 +72,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     topic: Topic
     level: EventLevel
     text: str  # one sentence
-    key: str  # what is told; the same key is told to a target once
+    key: str  # of its subject; a target gets the same key once
     service: str = ""
     session_id: int | None = None  # for the link
     tier: int | None = None
@@ -80,12 +80,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     denied: tuple[str, ...] = ()  # what was not allowed
     cost_usd: float | None = None
     again: bool = False  # it may have been delivered before
-    approval_id: int | None = None  # the question that it is about; once that is answered nobody is told
+    approval_id: int | None = None  # the question that it is about; once that is answered it is not sent
     besides: str = ""  # the target that it is not for: it is about that target
-    call: str = ""  # the call that a question is about, as far as it fits; nobody can answer by it
+    call: str = ""  # the call that a question is about, as far as it fits; it is only to be read
     incident: int | None = None  # that it is about
     also: Topic | None = None  # a second topic under which it is wanted
-    probe: str = ""  # whose failure it tells, unless that has become part of an incident before it is told
+    probe: str = ""  # whose failure it is about, unless that is part of an incident before it is sent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +112,7 @@ PLAIN: Final = Announcement()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Somewhere to tell things."""
+    """Where notices go."""
 
     name: str
     kind: TargetKind = TargetKind.APPRISE
@@ -120,7 +120,7 @@ class Target:
     min_level: EventLevel = EventLevel.WARNING
     quiet_hours: tuple[Window, ...] = ()
     timezone: str = "UTC"  # of the quiet hours
-    max_per_hour: int | None = None  # messages; what is more is told together
+    max_per_hour: int | None = None  # messages; what is more is one message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +132,7 @@ class Pending:
     notice: Notice
     created_at: datetime
     attempts: int = 0  # that were made
-    refusals: int = 0  # how often the target is known to have refused the message that it stood in, for what that said
+    refusals: int = 0  # how often the target is known to have refused the message that it stood in, for its text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +143,7 @@ class Settled:
     result: DeliveryOutcome | None  # None: it was not tried
     error: str = ""
     again_at: datetime | None = None  # when it is tried (again); None: it is over
-    instead: tuple[str, ...] = ()  # targets of which the first that has not been told is told now
+    instead: tuple[str, ...] = ()  # targets of which the first that has not got it gets it now
     cause: RefusalCause | None = None  # why the target has refused it, where that will not pass
 
 

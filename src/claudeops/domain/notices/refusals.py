@@ -68,8 +68,8 @@ def of_telegram(status: int | None, description: str) -> RefusalCause | None:
     """Return what it means that the Bot API refuses a message; ``None``: it may pass."""
     if status in {401, 404}:
         return RefusalCause(remedy=_NEW_BOT)
-    said = description.lower()
-    remedy = next((remedy for part, remedy in _TELEGRAM.items() if part in said), "")
+    text = description.lower()
+    remedy = next((remedy for part, remedy in _TELEGRAM.items() if part in text), "")
     if status == 403:  # noqa: PLR2004 - HTTP's
         return RefusalCause(remedy=remedy or _REJOIN)
     if status in {400, 413}:
@@ -154,9 +154,9 @@ def slack_deafness(word: str) -> str:
 # --- Apprise ----------------------------------------------------------------------------------------------
 
 
-def of_apprise(said: str) -> RefusalCause | None:
+def of_apprise(error: str) -> RefusalCause | None:
     """Return what it means that Apprise could not send, by the last status that it names; ``None``: it may pass."""
-    digits = said.rpartition("error=")[2][:3] if "error=" in said else ""
+    digits = error.rpartition("error=")[2][:3] if "error=" in error else ""
     status = int(digits) if len(digits) == 3 and digits.isascii() and digits.isdecimal() else 0  # noqa: PLR2004 - HTTP's
     if not 400 <= status < 500 or status in _HTTP_PASSING:  # noqa: PLR2004 - as above
         return None

@@ -1,6 +1,6 @@
 """Whom a notice reaches, and when: topics and levels, quiet hours, bounds, and another try after a failure.
 
-Pure. Quiet hours hold back whatever is neither critical nor a question; when they end it is told. A target that has had
+Pure. Quiet hours hold back whatever is neither critical nor a question; when they end it is sent. A target that has had
 its messages of an hour gets the rest together in the next one, and critical notices together at once. A target that
 fails is left alone for longer each time; a notice that could not be delivered for a day goes another way.
 """
@@ -43,7 +43,7 @@ class RoutingPlan:
 
 
 def wants(target: Target, notice: Notice) -> bool:
-    """Tell whether a notice is for a target; questions and daily sums have no level of their own."""
+    """Return whether a notice is for a target; questions and daily digests have no level of their own."""
     if notice.topic not in target.topics and notice.also not in target.topics:
         return False
     return notice.topic in {Topic.APPROVAL, Topic.DIGEST} or _LEVELS.index(notice.level) >= _LEVELS.index(
@@ -68,7 +68,7 @@ def quiet_end(target: Target, now: datetime) -> datetime | None:
 
 
 def is_urgent(notice: Notice) -> bool:
-    """Tell whether a notice waits neither for the end of quiet hours nor for the next hour of its target."""
+    """Return whether a notice waits neither for the end of quiet hours nor for the next hour of its target."""
     return notice.level is EventLevel.CRITICAL or notice.topic is Topic.APPROVAL
 
 
@@ -79,17 +79,17 @@ def plan(target: Target, waiting: Sequence[Pending], *, sent: Sequence[datetime]
     ordered = sorted(waiting, key=_urgency)
     if target.max_per_hour is None:
         return RoutingPlan(messages=_alone(ordered))
-    # A question is a message of its own, because it may have buttons, and nobody can wait an hour for it.
+    # A question is a message of its own, because it may have buttons, and it cannot wait an hour.
     questions = [pending for pending in ordered if pending.notice.topic is Topic.APPROVAL]
     others = [pending for pending in ordered if pending.notice.topic is not Topic.APPROVAL]
     recent = sorted(at for at in sent if at > now - HOUR)
     room = target.max_per_hour - len(recent) - len(questions)
     if room >= len(others):
         return RoutingPlan(messages=_alone(ordered))
-    told = _within(others, room)
-    among = {pending.id for group in told for pending in group}
+    groups = _within(others, room)
+    among = {pending.id for group in groups for pending in group}
     rest = tuple(pending for pending in others if pending.id not in among)
-    messages = (*_alone(questions), *told)
+    messages = (*_alone(questions), *groups)
     if not rest:
         return RoutingPlan(messages=messages)
     recent += [now] * max(0, target.max_per_hour - len(recent))  # what is sent now takes what room there was
@@ -102,15 +102,15 @@ def _within(others: Sequence[Pending], room: int) -> Sequence[tuple[Pending, ...
     refused = [pending for pending in others if pending.refusals]
     if room > 0:
         folded = fresh[room - 1 :] if len(fresh) > room else []
-        told = [*_alone(fresh[: len(fresh) - len(folded)]), *([tuple(folded)] if folded else [])]
+        groups = [*_alone(fresh[: len(fresh) - len(folded)]), *([tuple(folded)] if folded else [])]
     else:
         critical = tuple(pending for pending in fresh if is_urgent(pending.notice))
-        told = [critical] if critical else []
+        groups = [critical] if critical else []
     parts = _parts(refused)
-    left = max(0, room - len(told))
-    told += parts[:left]
-    # What was refused is not told together with what was not, or that would be refused too.
-    return [*told, *_alone([each for part in parts[left:] for each in part if is_urgent(each.notice)])]
+    left = max(0, room - len(groups))
+    groups += parts[:left]
+    # What was refused is no part of a message with what was not, or that would be refused too.
+    return [*groups, *_alone([each for part in parts[left:] for each in part if is_urgent(each.notice)])]
 
 
 def _parts(refused: Sequence[Pending]) -> Sequence[tuple[Pending, ...]]:
@@ -131,7 +131,7 @@ def wait_seconds(failures: int) -> float:
 
 
 def is_dead(pending: Pending, now: datetime) -> bool:
-    """Tell whether a notice has been tried for long enough."""
+    """Return whether a notice has been tried for long enough."""
     return now - pending.created_at >= DEAD_AFTER
 
 

@@ -30,7 +30,7 @@ from claudeops.domain.alerts.alert import PROBES, Alert, SenderBody, Unparsed
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.register import AlertResult, Backlog, NewChain, ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource, Rules
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.probes.news import ChainRequest
@@ -297,28 +297,28 @@ class AlertWorker:
         for name, at in result.pings.items():
             await self.probes.ping(name, PingVerb.SUCCESS, at=at)
 
-    def _circumstances(self) -> Circumstances:
-        return Circumstances(alerts=self.read_rules(), escalation=self.escalation(), dependencies=self.dependencies())
+    def _circumstances(self) -> AlertFiles:
+        return AlertFiles(alerts=self.read_rules(), escalation=self.escalation(), dependencies=self.dependencies())
 
 
 # --- secrets ----------------------------------------------------------------------------------------------
 
 
-def without_secrets(said: SenderBody | Unparsed, redact: Callable[[str], str]) -> SenderBody | Unparsed:
+def without_secrets(body: SenderBody | Unparsed, redact: Callable[[str], str]) -> SenderBody | Unparsed:
     """Return what a sender says without secrets: it is kept, and goes to sessions and people.
 
     What identifies an alert or a group stays the same for the same one, and different for others.
     """
-    if isinstance(said, Unparsed):
-        return replace(said, why=redact(said.why))
-    texts = [text for alert in said.alerts for text in _texts(alert)]
+    if isinstance(body, Unparsed):
+        return replace(body, why=redact(body.why))
+    texts = [text for alert in body.alerts for text in _texts(alert)]
     clean = _redacted(texts, redact)
     found = iter(clean)
     return replace(
-        said,
-        alerts=said.alerts if clean == texts else tuple(_rewritten(alert, found) for alert in said.alerts),
-        group_key=_identity(said.group_key, redact(said.group_key)),
-        remark=redact(said.remark),
+        body,
+        alerts=body.alerts if clean == texts else tuple(_rewritten(alert, found) for alert in body.alerts),
+        group_key=_identity(body.group_key, redact(body.group_key)),
+        remark=redact(body.remark),
     )
 
 
@@ -338,7 +338,7 @@ def _redacted(texts: Sequence[str], redact: Callable[[str], str]) -> list[str]:
 
 
 def _texts(alert: Alert) -> tuple[str, ...]:
-    """Return all that a sender has said in words; `_rewritten` takes it in this order."""
+    """Return all texts of an alert; `_rewritten` takes it in this order."""
     named = (*alert.labels.items(), *alert.annotations.items())
     return (alert.fingerprint, alert.name, alert.service, alert.url, *(text for pair in named for text in pair))
 

@@ -1,8 +1,8 @@
 """Alerts, as they are brought: on record at once, and decided about afterwards.
 
-A desk keeps the alerts that fire in memory, because thousands of them may, and a delivery is about a few. It is handed
-on from one transaction to the next only when that was committed and its caller was told so; else the next one reads all
-it needs anew. What others may have changed (incidents, silences, chains, holds) is read in every transaction.
+A decider keeps the alerts that fire in memory, because thousands of them may, and a delivery is about a few. One
+transaction hands it on to the next only when it was committed and its caller knows so; else the next one reads all it
+needs anew. What others may have changed (incidents, silences, chains, holds) is read in every transaction.
 
 Whoever brings a body, and whoever asks the gate, waits for one writer. So what is decided about a body is cut into
 transactions that are bounded in time.
@@ -21,15 +21,15 @@ import anyio
 from sqlalchemy import Connection, bindparam, or_, select
 
 from claudeops.domain.alerts.alert import AlertState, AlertStatus, Incident, IncidentStatus, Key, Silence
-from claudeops.domain.alerts.decide import Desk
+from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.register import AlertResult, NewChain, ReceivedBody
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.errors import StoreError
 from claudeops.store.alerts import deliveries
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import silences as of_silences
 from claudeops.store.alerts import sources as of_sources
-from claudeops.store.alerts.round import Round, Written, on_record
+from claudeops.store.alerts.round import AlertTransaction, Written, on_record
 from claudeops.store.alerts.rows import to_incident, to_state
 from claudeops.store.alerts.situation import situation
 from claudeops.store.database import Database
@@ -42,7 +42,7 @@ DECIDING_SECONDS: Final = 0.008
 PIECE_SECONDS: Final = 0.016
 """What such a transaction is to take with all that follows and is written; it has as many bodies as fit."""
 
-_SERVES: Final = timedelta(minutes=5)  # a desk, before all is read anew
+_SERVES: Final = timedelta(minutes=5)  # a decider, before all is read anew
 _MOST_BODIES: Final = 64  # of one transaction
 _LEAST: Final = 0.0001  # seconds of a transaction: a clock may not have moved
 
@@ -60,11 +60,11 @@ _LATELY: Final = select(incidents).where(
 
 @dataclass(kw_only=True, slots=True)
 class _Serving:
-    """A desk, since when it serves, and what is on record of the alerts that it knows."""
+    """A decider, since when it serves, and what is on record of the alerts that it knows."""
 
-    desk: Desk
+    decider: AlertDecider
     written: dict[Key, Written]
-    about: Circumstances
+    about: AlertFiles
     since: datetime
     case: object = None  # the situation that it faces
 
@@ -94,7 +94,7 @@ class Alerts:
         return await self._database.write(partial(deliveries.receive, bodies=bodies, now=now), urgent=True)
 
     async def decide(
-        self, about: Circumstances, new_chain: NewChain, *, now: datetime, most: int | None = None
+        self, about: AlertFiles, new_chain: NewChain, *, now: datetime, most: int | None = None
     ) -> AlertResult | None:
         """Decide about some of the bodies that have waited longest, in one transaction: at most ``most``.
 
@@ -102,7 +102,7 @@ class Alerts:
         """
         decided: list[int] = []
 
-        def decide(round_: Round) -> None:
+        def decide(round_: AlertTransaction) -> None:
             waiting = deliveries.first(round_.connection, self._bodies if most is None else most)
             decided.extend(_decide(round_, list(map(deliveries.understood, waiting)), self._monotonic))
             deliveries.forget(round_.connection, decided)
@@ -121,13 +121,13 @@ class Alerts:
         """Have the first body wait no longer, with the reason as its decision; return its key."""
         return await self._database.write(partial(deliveries.set_aside, why=why, now=now))
 
-    async def tick(self, about: Circumstances, new_chain: NewChain, *, now: datetime) -> AlertResult:
+    async def tick(self, about: AlertFiles, new_chain: NewChain, *, now: datetime) -> AlertResult:
         """Write what follows from the time that has passed, and from probes that see their services up.
 
         That may be much at once: then it is several transactions, the first of which has all that others refer to.
         """
 
-        def decide(round_: Round) -> None:
+        def decide(round_: AlertTransaction) -> None:
             declared = {source.name for source in about.alerts.sources}
             if gone := [name for name in of_sources.unread(round_.connection) if name not in declared]:
                 of_sources.forgive(round_.connection, gone, now=now)
@@ -136,14 +136,14 @@ class Alerts:
         return (await self._round(decide, about, new_chain, now))[0]
 
     async def probes_failed(
-        self, names: Sequence[str], incident: str, about: Circumstances, new_chain: NewChain, *, now: datetime
+        self, names: Sequence[str], incident: str, about: AlertFiles, new_chain: NewChain, *, now: datetime
     ) -> AlertResult:
         """Take the failures of some probes as one group of alerts, and note that they are told.
 
         Nothing is decided if all of them belong to an incident already, or to a chain that has not ended.
         """
 
-        def decide(round_: Round) -> None:
+        def decide(round_: AlertTransaction) -> None:
             round_.take_probes(claim_untold(round_.connection, names, incident, now=now), incident)
 
         return (await self._round(decide, about, new_chain, now))[0]
@@ -173,17 +173,19 @@ class Alerts:
         return await self._database.read(lambda connection: tuple(map(to_state, connection.execute(known))))
 
     async def _round(
-        self, decide: Callable[[Round], None], about: Circumstances, new_chain: NewChain, now: datetime
+        self, decide: Callable[[AlertTransaction], None], about: AlertFiles, new_chain: NewChain, now: datetime
     ) -> tuple[AlertResult, float]:
         """Return what was done, and how many seconds its first transaction took."""
         async with self._turn:
 
-            def write(connection: Connection) -> tuple[Round, _Serving, float]:
+            def write(connection: Connection) -> tuple[AlertTransaction, _Serving, float]:
                 began = self._monotonic()
                 # Taken away before anything is decided: a round that fails, or whose caller is gone, leaves none.
                 before, self._serving = self._serving, None
                 serving = _ready(connection, before, about, now)
-                round_ = Round(connection, serving.desk, serving.written, about=about, new_chain=new_chain, now=now)
+                round_ = AlertTransaction(
+                    connection, serving.decider, serving.written, about=about, new_chain=new_chain, now=now
+                )
                 decide(round_)
                 round_.write()
                 return round_, serving, self._monotonic() - began
@@ -193,12 +195,14 @@ class Alerts:
                 for piece in round_.pieces:
                     await self._database.write(piece.write)
             except StoreError:
-                return round_.result, seconds  # no desk is left: the next one finds what was not written still waiting
+                return round_.result, seconds  # no decider is left: the next one finds the rest still waiting
             self._serving = serving
             return round_.result, seconds
 
 
-def _decide(round_: Round, bodies: Sequence[deliveries.Waiting], monotonic: Callable[[], float]) -> list[int]:
+def _decide(
+    round_: AlertTransaction, bodies: Sequence[deliveries.Waiting], monotonic: Callable[[], float]
+) -> list[int]:
     """Decide about bodies until the time is over; return the ids of those that were decided about."""
     round_.recall(body.said for body in bodies)
     ends = monotonic() + DECIDING_SECONDS
@@ -211,8 +215,8 @@ def _decide(round_: Round, bodies: Sequence[deliveries.Waiting], monotonic: Call
     return decided
 
 
-def _ready(connection: Connection, before: _Serving | None, about: Circumstances, now: datetime) -> _Serving:
-    """Return a desk that faces what is the case, with everything that may change without it."""
+def _ready(connection: Connection, before: _Serving | None, about: AlertFiles, now: datetime) -> _Serving:
+    """Return a decider that faces what is the case, with everything that may change without it."""
     case = situation(connection, about, now)
     since = now - about.alerts.reopen_within
     lately = [to_incident(row) for row in connection.execute(_LATELY, {"since": since})]
@@ -221,10 +225,10 @@ def _ready(connection: Connection, before: _Serving | None, about: Circumstances
     if before is None or not fresh or before.about.dependencies != about.dependencies:
         written = on_record(connection.execute(_KEPT.order_by(alerts.c.id)))
         states = [each.state for each in written.values()]
-        desk = Desk(case, states=states, known=lately, next_number=number)
-        return _Serving(desk=desk, written=written, about=about, since=now, case=case)
-    desk = before.desk
-    desk.learn(known=[each for each in lately if desk.incident(each.number) != each], next_number=number)
+        decider = AlertDecider(case, states=states, known=lately, next_number=number)
+        return _Serving(decider=decider, written=written, about=about, since=now, case=case)
+    decider = before.decider
+    decider.load(known=[each for each in lately if decider.incident(each.number) != each], next_number=number)
     if before.case != case:
-        desk.face(case)
-    return _Serving(desk=desk, written=before.written, about=about, since=before.since, case=case)
+        decider.set_context(case)
+    return _Serving(decider=decider, written=before.written, about=about, since=before.since, case=case)

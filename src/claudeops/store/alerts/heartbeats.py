@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, select
 
 from claudeops.domain.alerts.alert import Incident, IncidentStatus, Witness, WitnessKind
-from claudeops.domain.alerts.incidents import heard_again, opened, witnessed
+from claudeops.domain.alerts.incidents import beating_again, opened, witnessed
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.record import Telling
@@ -36,7 +36,7 @@ def heard(connection: Connection, probe: Probe, told: Telling) -> None:
         _begin(connection, probe, told)
     elif known is not None and not told.events:
         has_alerts = connection.execute(_HAS_ALERTS, {"incident": known.number}).first() is not None
-        after = heard_again(known, name=probe.name, at=told.at, has_alerts=has_alerts)
+        after = beating_again(known, name=probe.name, at=told.at, has_alerts=has_alerts)
         of_incidents.write(connection, after, before=known, at=told.at)
 
 

@@ -1,4 +1,4 @@
-"""One transaction of a desk: what is asked of it, and what follows from that as rows."""
+"""One transaction of a decider: its questions, and what follows from the answers as rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Final
 from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
 from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, Incident, Key, SenderBody
-from claudeops.domain.alerts.decide import Desk
+from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.incidents import IncidentNews
-from claudeops.domain.alerts.register import AlertResult, IntakeOutcome, NewChain, ReceivedBody, Ruling, Start
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.register import AlertChanges, AlertResult, NewChain, ReceivedBody, Ruling, Start
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.probe import ProbeState
@@ -71,23 +71,23 @@ def on_record(rows: Iterable[TableRow]) -> dict[Key, Written]:
     return {each.state.key: each for each in states}
 
 
-class Round:
-    """One transaction of a desk."""
+class AlertTransaction:
+    """One transaction of a decider."""
 
     def __init__(
         self,
         connection: Connection,
-        desk: Desk,
+        decider: AlertDecider,
         written: dict[Key, Written],
         *,
-        about: Circumstances,
+        about: AlertFiles,
         new_chain: NewChain,
         now: datetime,
     ) -> None:
         self.connection = connection
         self.result = AlertResult()
         self.pieces: list[Piece] = []  # that are left to be written, each in a transaction of its own
-        self._desk = desk
+        self._decider = decider
         self._written = written
         self._about = about
         self._new_chain = new_chain
@@ -108,7 +108,7 @@ class Round:
         """Decide about the alerts of a body that is on record; ``at``: when it came."""
         said = _clipped(said)
         own = {(said.source, alert.fingerprint) for alert in said.alerts}
-        rulings = self._gather(lambda: self._desk.take(said, self._now), delivery_id, own, at)
+        rulings = self._gather(lambda: self._decider.take(said, self._now), delivery_id, own, at)
         self.result.rulings += [ruling for ruling in rulings if ruling.alert in own]
 
     def take_probes(self, rows: Sequence[ProbeChange], incident: str) -> None:
@@ -123,11 +123,11 @@ class Round:
     def tick(self) -> None:
         """Decide about what time has changed, and hear of the probes that see their services up."""
         # Not of a body, which is decided about whole or not at all. An alert that time has changed still waits, if it
-        # is not written, for the next desk, which finds the incident and its chain: it joins it then.
+        # is not written, for the next decider, which finds the incident and its chain: it joins it then.
         self._is_whole = False
         self._hear_recoveries()
         self._witness_probes()
-        self._gather(lambda: self._desk.tick(self._now), None, set(), self._now)
+        self._gather(lambda: self._decider.tick(self._now), None, set(), self._now)
 
     def _take(self, said: SenderBody) -> None:
         """Write what probes say, and decide about it."""
@@ -135,9 +135,9 @@ class Round:
         self.decide(said, delivery_id, at=self._now)
 
     def _gather(
-        self, ask: Callable[[], IntakeOutcome], delivery_id: int | None, own: set[Key], at: datetime
+        self, ask: Callable[[], AlertChanges], delivery_id: int | None, own: set[Key], at: datetime
     ) -> Sequence[Ruling]:
-        known = self._desk.incidents()
+        known = self._decider.incidents()
         out = ask()
         self._states.update(out.states)
         for number, incident in out.incidents.items():
@@ -152,22 +152,22 @@ class Round:
         return out.rulings
 
     def recall(self, bodies: Iterable[SenderBody]) -> None:
-        """Have the desk know what is on record of the alerts in some bodies."""
+        """Have the decider know what is on record of the alerts in some bodies."""
         keys = [(said.source, alert.fingerprint) for said in map(_clipped, bodies) for alert in said.alerts]
-        unknown = [key for key in dict.fromkeys(keys) if self._desk.state(key) is None]
+        unknown = [key for key in dict.fromkeys(keys) if self._decider.state(key) is None]
         rows = [row for query in _named(unknown) for row in self.connection.execute(query)]
         if rows:
             there = on_record(rows)
             self._written.update(there)
             found = [each.state for each in there.values()]
             numbers = {state.incident for state in found if state.incident is not None}
-            missing = [number for number in sorted(numbers) if self._desk.incident(number) is None]
+            missing = [number for number in sorted(numbers) if self._decider.incident(number) is None]
             old = self.connection.execute(select(incidents).where(incidents.c.number.in_(missing))) if missing else ()
-            self._desk.learn(found, map(to_incident, old))
+            self._decider.load(found, map(to_incident, old))
 
     def _hear_recoveries(self) -> None:
         """Take the probes that see their services up, or are gone, and whose alerts still fire."""
-        firing = [state for state in self._desk.of_probes() if state.fires]
+        firing = [state for state in self._decider.of_probes() if state.fires]
         if not firing:
             return
         stands = {row.name: row for row in self.connection.execute(_STATES)}
@@ -192,7 +192,7 @@ class Round:
 
     def _witness_probes(self) -> None:
         """Have the probes say which services are up: since when all of a service's have seen it so."""
-        open_ones = [incident for incident in self._desk.incidents().values() if incident.is_open]
+        open_ones = [incident for incident in self._decider.incidents().values() if incident.is_open]
         if not open_ones:
             return
         key = self._about.dependencies.key
@@ -202,7 +202,7 @@ class Round:
             if after != incident:
                 self._before.setdefault(incident.number, incident)
                 self._after[incident.number] = after
-                self._desk.learn(known=[after])
+                self._decider.load(known=[after])
 
     # --- what is written --------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class Round:
     def _start(self, start: Start) -> int | None:
         """Queue a chain; one whose tier is forbidden begins at the lowest. ``None``: that is forbidden too."""
         incident = self._after[start.incident]
-        states = {key: state for key in start.alerts if (state := self._desk.state(key)) is not None}
+        states = {key: state for key in start.alerts if (state := self._decider.state(key)) is not None}
         told = alert_brief.handover(start, states, incident=incident, now=self._now)
         rules = self._about.escalation
         for tier in dict.fromkeys((start.tier, rules.lowest.number)):

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from claudeops.domain.actions import PastAction
 from claudeops.domain.alerts.alert import Silence
-from claudeops.domain.alerts.situation import Circumstances, OpenChain, Situation
+from claudeops.domain.alerts.situation import AlertContext, AlertFiles, OpenChain
 from claudeops.domain.chains.cooldown import left, used_up
 from claudeops.domain.chains.escalation import EscalationRules, handover_services
 from claudeops.domain.holds import Hold, HoldKind
@@ -39,11 +39,11 @@ _ACTIONS: Final = select(cooldown_actions).where(cooldown_actions.c.timestamp > 
 _DOWN: Final = select(probes.c.service).where(probes.c.state == ProbeState.DOWN.value).distinct()
 
 
-def situation(connection: Connection, about: Circumstances, now: datetime) -> Situation:
+def situation(connection: Connection, about: AlertFiles, now: datetime) -> AlertContext:
     """Return what is the case now."""
     holds = {hold.kind: hold for hold in standing(connection, now)}
     rules = about.alerts
-    return Situation(
+    return AlertContext(
         rules=rules,
         silences=active_silences(connection, now),
         chains=tuple(_chains(connection)),

@@ -44,7 +44,7 @@ from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import approvals, events, incidents, outbox, probes
 from claudeops.text import clip, one_line
-from claudeops.wording.notices.digest import Sums
+from claudeops.wording.notices.digest import DigestFigures
 
 _NOBODY: Final = "no target wants it"
 _OLD: Final = "no daemon ran for a day after it was written"
@@ -79,7 +79,7 @@ class Outbox:
         query = select(outbox.c.id).where(outbox.c.dedupe_key == key).limit(1)
         return await self._database.read(lambda connection: connection.execute(query).first() is not None)
 
-    async def sums(self, since: datetime, *, now: datetime) -> Sums:
+    async def sums(self, since: datetime, *, now: datetime) -> DigestFigures:
         """Return what the daily sum counts, from a time on; one snapshot of the database."""
         return await self._database.read(partial(sums, since=since, now=now))
 

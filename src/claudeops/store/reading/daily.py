@@ -24,7 +24,7 @@ from claudeops.store.tables import (
     sessions,
 )
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.wording.notices.digest import Noise, Sums
+from claudeops.wording.notices.digest import DigestFigures, NoisiestAlert
 
 _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKED})
 """Outcomes of sessions that have not failed: somebody or some rule has stopped them."""
@@ -32,12 +32,12 @@ _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKE
 _MOST: Final = 20  # targets that are named
 
 
-def sums(connection: Connection, since: datetime, now: datetime) -> Sums:
+def sums(connection: Connection, since: datetime, now: datetime) -> DigestFigures:
     """Return what the daily sum counts."""
     found = figures(connection, since)
     results = select(outbox.c.result, func.count()).where(outbox.c.delivered_at >= since).group_by(outbox.c.result)
     dead = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.fingerprint.startswith(DEAD))
-    return Sums(
+    return DigestFigures(
         since=since,
         now=now,
         chains=found.chains,
@@ -59,7 +59,7 @@ def sums(connection: Connection, since: datetime, now: datetime) -> Sums:
         failed_sessions=sum(count for outcome, count in found.outcomes.items() if outcome not in _NO_FAULT),
         holds=tuple(hold.kind.value for hold in standing(connection, now)),
         dead_targets=tuple(name.removeprefix(DEAD) for name in connection.execute(dead.limit(_MOST)).scalars()),
-        untold_since=oldest_untold(connection, now),
+        unsent_since=oldest_untold(connection, now),
     )
 
 
@@ -83,7 +83,7 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
     return int(connection.execute(select(func.count()).where(condition)).scalar_one())
 
 
-def _noisiest(connection: Connection, since: datetime) -> Noise | None:
+def _noisiest(connection: Connection, since: datetime) -> NoisiestAlert | None:
     """Return the alert whose decisions have started the chains that cost most."""
     usd = func.sum(budget_entries.c.amount_usd)
     query = (
@@ -105,4 +105,4 @@ def _noisiest(connection: Connection, since: datetime) -> Noise | None:
         return None
     about = (alert_decisions.c.alert_id == row.id, alert_decisions.c.at >= since)
     decisions = connection.execute(select(func.count()).where(*about)).scalar_one()
-    return Noise(name=row.name, service=row.service, usd=float(row.usd), decisions=decisions)
+    return NoisiestAlert(name=row.name, service=row.service, usd=float(row.usd), decisions=decisions)

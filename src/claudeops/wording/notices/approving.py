@@ -79,7 +79,7 @@ class QuestionRow:
     call_hash: str
     target: str
     chat: str
-    external_id: str | None  # its id in the chat; None: nobody knows whether it arrived
+    external_id: str | None  # its id in the chat; None: it is not known whether it arrived
     used_at: datetime | None  # when its tokens were used up
     says: ApprovalStatus | None = None  # what the token stands for by which it was found
 
@@ -127,12 +127,12 @@ REFUSALS: Final = {
     TapRefusal.NEEDS_PASSKEY: "A yes to this needs a passkey: say it on the page /approvals. Nothing was changed.",
     TapRefusal.UNAVAILABLE: "The answer could not be written. Please tap again.",
 }
-"""What whoever tapped is told, in one sentence or two."""
+"""The answers to a tap, in one sentence or two."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ButtonTap:
-    """Somebody pressed a button."""
+    """A press of a button."""
 
     kind: TargetKind
     sender: str  # the sender's id
@@ -144,7 +144,7 @@ class ButtonTap:
 
 def refusal(
     tap: ButtonTap,
-    asked: QuestionRow | None,
+    row: QuestionRow | None,
     approval: Approval | None,
     approvers: Iterable[Approver],
     *,
@@ -152,25 +152,25 @@ def refusal(
 ) -> TapRefusal | None:
     """Return why a tap changes nothing; ``None``: it is an answer.
 
-    Who taps is asked first: somebody who is not listed learns nothing of a message.
+    Who taps comes first: a person who is not listed learns nothing of a message.
     """
     person = approver_of(approvers, kind=tap.kind, sender=tap.sender)
     if person is None:
         return TapRefusal.NOT_LISTED
-    if asked is None or approval is None or asked.says is None:
+    if row is None or approval is None or row.says is None:
         return TapRefusal.UNKNOWN_TOKEN
-    foreign = asked.external_id is not None and asked.external_id != tap.message
-    if foreign or asked.chat != tap.chat or asked.target not in tap.targets or asked.call_hash != approval.call_hash:
+    foreign = row.external_id is not None and row.external_id != tap.message
+    if foreign or row.chat != tap.chat or row.target not in tap.targets or row.call_hash != approval.call_hash:
         return TapRefusal.OTHER_MESSAGE
     if not person.answers_for(approval.tier, services_of(approval)):
         return TapRefusal.NOT_THEIRS
     if is_over(approval, now):
         return TapRefusal.OVER
-    return TapRefusal.USED_TOKEN if asked.used_at is not None else None
+    return TapRefusal.USED_TOKEN if row.used_at is not None else None
 
 
 def is_over(approval: Approval, now: datetime) -> bool:
-    """Tell whether a question takes no answer any more."""
+    """Return whether a question takes no answer any more."""
     return approval.status in OVER or approval.expires_at <= now
 
 
@@ -231,7 +231,7 @@ def card(approval: Approval, *, wording: Wording, limit: int, now: datetime, aga
 
 
 def uncalled(text: str) -> str:
-    """Return a text that mentions nobody by a name after ``@``; an address of mail stays as it is."""
+    """Return a text without a mention by a name after ``@``; an address of mail stays as it is."""
     return _MENTION.sub(lambda found: f"{found[1]}@ {found[2]}", text)
 
 
@@ -289,7 +289,7 @@ def _tail(approval: Approval, wording: Wording, now: datetime) -> str:
 
 
 def _call(approval: Approval, wording: Wording) -> tuple[str, bool]:
-    """Return the input and the scripts by their hashes, and whether anything of it is masked that nobody knows.
+    """Return the input and the scripts by their hashes, and whether anything unknown in it is masked.
 
     Nothing is cut, nothing hides, and values are indented, so that no value can imitate another field.
     """
@@ -310,7 +310,7 @@ def _plain_line(text: str, wording: Wording) -> str:
 
 
 def _looks_secret(text: str, wording: Wording) -> bool:
-    """Tell whether anything in a text has the shape of a secret; what is known was masked when the row was written."""
+    """Return whether anything in a text has the shape of a secret; what is known was masked before it was stored."""
     return has_shape(text) or has_shape(unmistakable(wording.redact(text)))
 
 

@@ -1,6 +1,6 @@
-"""The daily sum: what happened since the last one, from what is on record, without a model.
+"""The daily digest: what happened since the last one, from what is on record, without a model.
 
-Pure. It is told when nothing happened as well: "quiet" is news, and silence would be none.
+Pure. It is sent even when nothing happened, so that silence means that the daemon is dead.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from claudeops.domain.sessions import DecisionReason
 from claudeops.text import join_names, one_line
 from claudeops.wording.notices.texts import in_words
 
-UNTOLD: Final = timedelta(minutes=15)
-"""How old the oldest notice may be before the sum tells of it, as `/readyz` does."""
+UNSENT_AFTER: Final = timedelta(minutes=15)
+"""How old the oldest notice may be before the digest names it, as `/readyz` does."""
 
 LATE: Final = timedelta(hours=6)
-"""How late a sum may come that was due while no daemon ran."""
+"""How late a digest may come that was due while no daemon ran."""
 
-_LONGEST: Final = timedelta(days=32)  # between two sums
+_LONGEST: Final = timedelta(days=32)  # between two digests
 _INSTANT: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Noise:
+class NoisiestAlert:
     """The alert whose chains have cost most."""
 
     name: str
@@ -40,7 +40,7 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sums:
+class DigestFigures:
     """What was counted over a time."""
 
     since: datetime
@@ -59,16 +59,16 @@ class Sums:
     incidents_opened: int = 0
     incidents_resolved: int = 0
     incidents_open: int = 0  # now, whenever they were opened
-    noisiest: Noise | None = None
+    noisiest: NoisiestAlert | None = None
     failed_sessions: int = 0
     holds: tuple[str, ...] = ()  # that keep sessions from starting now
-    dead_targets: tuple[str, ...] = ()  # that could be told nothing for a day
-    untold_since: datetime | None = None  # since then the oldest notice waits
+    dead_targets: tuple[str, ...] = ()  # to which nothing could be delivered for a day
+    unsent_since: datetime | None = None  # since then the oldest notice waits
     now: datetime | None = None  # when this was counted
 
 
 def due(cron: Cron, now: datetime) -> tuple[datetime, datetime] | None:
-    """Return when a sum was due that may still come, and from when on it counts; ``None``: there is none."""
+    """Return when a digest was due that may still come, and from when on it counts; ``None``: there is none."""
     at = latest_due(cron, after=now - LATE, until=now)
     if at is None:
         return None
@@ -77,72 +77,85 @@ def due(cron: Cron, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def key_of(at: datetime) -> str:
-    """Return the key under which the sum of a due time is told once."""
+    """Return the key under which the digest of a due time is sent once."""
     return f"digest:{at.isoformat()}"
 
 
-def digest(sums: Sums, *, at: datetime, daily_budget_usd: float) -> Notice:
-    """Return the sum as a notice."""
-    looked = f"{_some(sums.chains, 'chain')} ({_some(sums.sessions, 'session')})"
-    parts = [f"quiet: {looked}" if _is_quiet(sums) else looked, *_decided(sums), *_incidents(sums), *_acted(sums)]
-    if denied := sums.verdicts.get(VerdictKind.DENY.value, 0):
+def digest(figures: DigestFigures, *, at: datetime, daily_budget_usd: float) -> Notice:
+    """Return the digest as a notice."""
+    looked = f"{_some(figures.chains, 'chain')} ({_some(figures.sessions, 'session')})"
+    parts = [
+        f"quiet: {looked}" if _is_quiet(figures) else looked,
+        *_decided(figures),
+        *_incidents(figures),
+        *_acted(figures),
+    ]
+    if denied := figures.verdicts.get(VerdictKind.DENY.value, 0):
         parts.append(f"{_some(denied, 'call')} denied")
-    parts.append(f"${sums.booked_usd:.2f} spent, the daily budget is ${daily_budget_usd:.2f}")
-    if sums.memories_gained or sums.memories_lost:
-        parts.append(f"memories: {sums.memories_gained} gained, {sums.memories_lost} lost")
-    parts += [f"{count} {level} events open" for level in EventLevel if (count := sums.open_events.get(level.value, 0))]
-    if failed := sums.notices.get(DeliveryOutcome.FAILED.value, 0) + sums.notices.get(DeliveryOutcome.UNKNOWN.value, 0):
+    parts.append(f"${figures.booked_usd:.2f} spent, the daily budget is ${daily_budget_usd:.2f}")
+    if figures.memories_gained or figures.memories_lost:
+        parts.append(f"memories: {figures.memories_gained} gained, {figures.memories_lost} lost")
+    parts += [
+        f"{count} {level} events open" for level in EventLevel if (count := figures.open_events.get(level.value, 0))
+    ]
+    if failed := figures.notices.get(DeliveryOutcome.FAILED.value, 0) + figures.notices.get(
+        DeliveryOutcome.UNKNOWN.value, 0
+    ):
         parts.append(f"{_some(failed, 'notice')} not delivered")
-    parts += _own_health(sums)
-    text = f"since {sums.since:%Y-%m-%d %H:%M} UTC: {'; '.join(parts)}."
+    parts += _own_health(figures)
+    text = f"since {figures.since:%Y-%m-%d %H:%M} UTC: {'; '.join(parts)}."
     return Notice(topic=Topic.DIGEST, level=EventLevel.INFO, text=text, key=key_of(at))
 
 
-def _is_quiet(sums: Sums) -> bool:
-    others = sum(count for reason, count in sums.decisions.items() if reason != DecisionReason.HEALTHY.value)
-    happened = (others, sums.actions, sums.open_events, sums.incidents_opened, sums.incidents_open)
-    return not any(happened) and not _own_health(sums)
+def _is_quiet(figures: DigestFigures) -> bool:
+    others = sum(count for reason, count in figures.decisions.items() if reason != DecisionReason.HEALTHY.value)
+    happened = (others, figures.actions, figures.open_events, figures.incidents_opened, figures.incidents_open)
+    return not any(happened) and not _own_health(figures)
 
 
-def _decided(sums: Sums) -> list[str]:
+def _decided(figures: DigestFigures) -> list[str]:
     return [
         f"{count} {reason.value.replace('_', ' ')}"
         for reason in DecisionReason
-        if (count := sums.decisions.get(reason.value, 0))
+        if (count := figures.decisions.get(reason.value, 0))
     ]
 
 
-def _incidents(sums: Sums) -> list[str]:
-    said = []
-    if sums.incidents_opened or sums.incidents_resolved or sums.incidents_open:
-        opened = _some(sums.incidents_opened, "incident")
-        said.append(f"{opened} opened, {sums.incidents_resolved} resolved, {sums.incidents_open} open now")
-    if sums.noisiest is not None:
-        alert = sums.noisiest
+def _incidents(figures: DigestFigures) -> list[str]:
+    parts = []
+    if figures.incidents_opened or figures.incidents_resolved or figures.incidents_open:
+        opened = _some(figures.incidents_opened, "incident")
+        parts.append(f"{opened} opened, {figures.incidents_resolved} resolved, {figures.incidents_open} open now")
+    if figures.noisiest is not None:
+        alert = figures.noisiest
         about = f"{one_line(alert.name)} of {one_line(alert.service)}"
-        said.append(f"the noisiest alert: {about}, ${alert.usd:.2f} in {_some(alert.decisions, 'decision')}")
-    return said
+        parts.append(f"the noisiest alert: {about}, ${alert.usd:.2f} in {_some(alert.decisions, 'decision')}")
+    return parts
 
 
-def _own_health(sums: Sums) -> list[str]:
+def _own_health(figures: DigestFigures) -> list[str]:
     """Return what is wrong with the daemon itself."""
-    said = [f"{_some(sums.failed_sessions, 'session')} failed"] if sums.failed_sessions else []
-    if sums.holds:
-        said.append(f"held: {', '.join(sums.holds)}")
-    if sums.dead_targets:
-        said.append(f"could not be told for a day: {join_names(sums.dead_targets)}")
-    if sums.untold_since is not None and sums.now is not None and sums.now - sums.untold_since >= UNTOLD:
-        said.append(f"the oldest notice waits for {in_words(sums.now - sums.untold_since)}")
-    return said
+    parts = [f"{_some(figures.failed_sessions, 'session')} failed"] if figures.failed_sessions else []
+    if figures.holds:
+        parts.append(f"held: {', '.join(figures.holds)}")
+    if figures.dead_targets:
+        parts.append(f"could not be told for a day: {join_names(figures.dead_targets)}")
+    if (
+        figures.unsent_since is not None
+        and figures.now is not None
+        and figures.now - figures.unsent_since >= UNSENT_AFTER
+    ):
+        parts.append(f"the oldest notice waits for {in_words(figures.now - figures.unsent_since)}")
+    return parts
 
 
-def _acted(sums: Sums) -> list[str]:
-    if not sums.actions:
+def _acted(figures: DigestFigures) -> list[str]:
+    if not figures.actions:
         return []
-    held = sums.actions_held
-    said = [f"{held[each.value]} {each.value}" for each in Recheck if held.get(each.value)]
-    said += [f"{sums.actions_failed} failed"] if sums.actions_failed else []
-    return [_some(sums.actions, "action") + (f" ({', '.join(said)})" if said else "")]
+    held = figures.actions_held
+    parts = [f"{held[each.value]} {each.value}" for each in Recheck if held.get(each.value)]
+    parts += [f"{figures.actions_failed} failed"] if figures.actions_failed else []
+    return [_some(figures.actions, "action") + (f" ({', '.join(parts)})" if parts else "")]
 
 
 def _some(count: int, what: str) -> str:

@@ -1,9 +1,9 @@
-"""What Slack is sent, what it says when somebody presses a button, and how it proves that it is Slack.
+"""What Slack is sent, what it sends when a button is pressed, and how it proves that it is Slack.
 
 Pure. A text is sent so that Slack shows it as it is: calls stand in a block of code, which knows neither formats nor
 mentions, and everything else has what Slack would read as a sign of its own written out.
 
-Of what Slack says only ids are read: names that somebody may choose, and the message as Slack sends it back, prove
+Of what Slack sends only ids are read: names that a person may choose, and the message as Slack sends it back, prove
 nothing.
 """
 
@@ -118,7 +118,7 @@ class _Interaction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Press:
-    """One button that somebody has pressed."""
+    """One button that was pressed."""
 
     user: str  # his id; who he is
     channel: str  # the id of where he did it
@@ -129,15 +129,19 @@ class Press:
 def presses(payload: bytes) -> tuple[Press, ...]:
     """Return what was pressed; nothing for what is no press, or cannot be read."""
     try:
-        said = msgspec.json.decode(payload, type=_Interaction)
+        interaction = msgspec.json.decode(payload, type=_Interaction)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ()
-    channel, ts = said.channel.id or said.container.channel_id, said.container.message_ts
-    if said.type != _PRESSED or not said.user.id or max(map(len, (said.user.id, channel, ts))) > _MOST_ID:
+    channel, ts = interaction.channel.id or interaction.container.channel_id, interaction.container.message_ts
+    if (
+        interaction.type != _PRESSED
+        or not interaction.user.id
+        or max(map(len, (interaction.user.id, channel, ts))) > _MOST_ID
+    ):
         return ()
     return tuple(
-        Press(user=said.user.id, channel=channel, ts=ts, value=action.value)
-        for action in said.actions[:MOST_ACTIONS]
+        Press(user=interaction.user.id, channel=channel, ts=ts, value=action.value)
+        for action in interaction.actions[:MOST_ACTIONS]
         if 0 < len(action.value) <= _MOST_VALUE
     )
 
@@ -163,7 +167,7 @@ def claimed(headers: Mapping[str, str], *, now: datetime) -> Claim | None:
 
 
 def signers(body: bytes, headers: Mapping[str, str], secrets: Mapping[str, str], *, now: datetime) -> frozenset[str]:
-    """Return the targets whose signing secret has signed a body, not long ago; the time tells nothing.
+    """Return the targets whose signing secret has signed a body, not long ago, in constant time.
 
     ``headers`` by lower-case names; ``secrets`` by the names of targets.
     """

@@ -1,7 +1,7 @@
-"""The words of notices: what is told of an event, a session's end and an incident, and how a message reads.
+"""The words of notices: about events, the ends of sessions and incidents, and how a message reads.
 
 Pure. A message is level, service, one sentence, what was done and denied, the cost, the tier, and a link. Whatever a
-model, a log line or a sender of alerts has put into it is redacted, made visible, kept to its bounds, and calls nobody.
+model, a log line or a sender of alerts has put into it is redacted, made visible, kept to its bounds, and calls no one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NoticeMessage:
     body: str
     level: EventLevel
     approval_id: int | None = None  # of the question that it is, where it is about that alone
-    reminds: bool = False  # the question was told before
+    reminds: bool = False  # the question was sent before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,11 +53,11 @@ class Wording:
     public_url: str = ""  # "": there are no links
 
 
-# --- what is told -----------------------------------------------------------------------------------------
+# --- which there are ---------------------------------------------------------------------------------------
 
 
 def of_event(event: NewEvent, *, event_id: int, session_id: int | None, about: Announcement = PLAIN) -> Notice:
-    """Return what is told of an event that was opened."""
+    """Return the notice of an event that was opened."""
     own = Topic.SELF if session_id is None and event.service is None else Topic.EVENT
     return Notice(
         topic=about.topic or own,
@@ -86,7 +86,7 @@ def escalated(
     *,
     incident: int | None = None,
 ) -> Notice:
-    """Return what is told when the next tier takes over."""
+    """Return the notice that the next tier takes over."""
     reason = one_line(following.context.reason) if following.context else ""
     return Notice(
         topic=Topic.INCIDENT,
@@ -119,38 +119,38 @@ def call_in_words(tool: str, redacted_input: str, *, hidden: bool = False) -> st
 
 
 def reminder(notice: Notice, *, needed: int = 1) -> Notice:
-    """Return what is told once more of a question that waits for an answer, or for ``needed`` ones."""
+    """Return the second notice of a question that waits for an answer, or for ``needed`` ones."""
     waits = "still nobody has answered" if needed == 1 else f"still fewer than {needed} people have said yes"
     return replace(notice, key=f"{notice.key}{_REMINDER}", text=f"{waits}: {notice.text}")
 
 
 def incident_opened(incident: Incident, sentence: str, end: Announcement = PLAIN) -> Notice:
-    """Return what is told of an incident that is open, for the first time or again."""
+    """Return the notice of an incident that is open, for the first time or again."""
     again = f"incident {incident.number} is open again" if incident.reopened else f"incident {incident.number}"
     return _of_incident(incident, "opened", incident.severity, f"{again}: {one_line(sentence)}", end)
 
 
 def incident_worse(incident: Incident, sentence: str) -> Notice:
-    """Return what is told when an incident becomes more severe than it was when it was told."""
+    """Return the notice of an incident that is more severe than its last notice says."""
     text = f"incident {incident.number} is {incident.severity} now: {one_line(sentence)}"
     return _of_incident(incident, f"worse:{incident.severity}", incident.severity, text)
 
 
 def incident_acknowledged(incident: Incident) -> Notice:
-    """Return what is told when a person has taken an incident; it reaches whoever has heard of its beginning."""
+    """Return the notice that a person has taken an incident; it reaches whoever got that of its beginning."""
     text = f"incident {incident.number}: {one_line(incident.acked_by)} is on it."
     return _of_incident(incident, "acknowledged", incident.severity, text)
 
 
 def incident_unresolved(incident: Incident, why: str, sentence: str, level: EventLevel, end: Announcement) -> Notice:
-    """Return what is told when a chain has ended without an end of its incident; ``why`` in one word."""
+    """Return the notice that a chain has ended without an end of its incident; ``why`` in one word."""
     most = max(level, incident.severity, key=list(EventLevel).index)
     text = f"incident {incident.number} is unresolved: {one_line(sentence)}"
     return _of_incident(incident, f"unresolved:{why}", most, text, end)
 
 
 def incident_resolved(incident: Incident, *, now: datetime, cost_usd: float | None, done: Iterable[str] = ()) -> Notice:
-    """Return what is told of an incident that is over; it reaches whoever has heard of its beginning."""
+    """Return the notice of an incident that is over; it reaches whoever got that of its beginning."""
     took = in_words(lasted(incident, now))
     names = unique(one_line(witness.name) for witness in incident.witnesses if witness.name)
     whose = f", says {join_names(names)}" if names else ""
@@ -180,15 +180,15 @@ def in_words(span: timedelta) -> str:
     """Return a duration as people say it: its two largest units."""
     seconds = int(span.total_seconds())
     parts = (("d", seconds // 86_400), ("h", seconds // 3_600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60))
-    said = [f"{amount} {unit}" for unit, amount in parts if amount]
-    return " ".join(said[:2]) or "0 s"
+    units = [f"{amount} {unit}" for unit, amount in parts if amount]
+    return " ".join(units[:2]) or "0 s"
 
 
 # --- how it reads -----------------------------------------------------------------------------------------
 
 
 def message(notices: Sequence[Notice], wording: Wording) -> NoticeMessage:
-    """Return the message that tells of one notice, or of several that are told together."""
+    """Return the message of one notice, or of several together."""
     if len(notices) == 1:
         return _single(notices[0], wording)
     level = max((notice.level for notice in notices), key=list(EventLevel).index)
@@ -206,12 +206,12 @@ def message(notices: Sequence[Notice], wording: Wording) -> NoticeMessage:
 
 
 def folded(waiting: Sequence[Pending], wording: Wording) -> NoticeMessage:
-    """Return the message that tells of what waits for one target."""
+    """Return the message of what waits for one target."""
     return message([pending.notice for pending in waiting], wording)
 
 
 def safe(text: str, wording: Wording) -> str:
-    """Return a text from anywhere as one line that holds no secret, hides nothing and calls nobody."""
+    """Return a text from anywhere as one line that holds no secret, hides nothing and calls no one."""
     shown = wording.redact(visible(" ".join(wording.redact(text).split())))
     return _CALLS.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", shown)
 

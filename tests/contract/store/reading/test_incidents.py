@@ -10,7 +10,7 @@ from claudeops.domain.alerts.alert import IncidentStatus, SenderBody, Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.answers import document
 from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
@@ -29,7 +29,7 @@ pytest_plugins = ("support.store_fixtures",)
 async def alarmed(store: Store) -> None:
     """Have an alert start a chain, whose only session has ended, and a person on its incident."""
     posted = ReceivedBody(content=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
-    about = Circumstances(alerts=rules_of(), escalation=RULES)
+    about = AlertFiles(alerts=rules_of(), escalation=RULES)
     await bring(store.alerts, [posted], about, lambda tier, said: wanted(tier, context=said), now=NOW)
     session = await claimed(store, at=after(minutes=1))
     assert session is not None

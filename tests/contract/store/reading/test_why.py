@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from claudeops.domain.alerts.alert import SenderBody, Silence
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import ReceivedBody
-from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import Answer, ApprovalStatus, NewApproval
@@ -80,7 +80,7 @@ def texts(database: Database, kind: WhyKind, service: str | None = "WEB") -> lis
 
 
 async def alerts_came(store: Store, *bodies: tuple[str, datetime], service: str = "web") -> None:
-    about = Circumstances(alerts=rules_of(), escalation=RULES)
+    about = AlertFiles(alerts=rules_of(), escalation=RULES)
     for key, at in bodies:
         said = SenderBody(source=SOURCE, key=key, alerts=(alert(service=service),), group_key="g")
         posted = ReceivedBody(content=said, received_at=at)

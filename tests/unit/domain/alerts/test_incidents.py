@@ -11,12 +11,12 @@ from claudeops.domain.alerts.incidents import (
     MOST_SERVICES,
     acknowledged,
     acted,
-    heard,
     is_proven,
     lasted,
     may_reopen,
     opened,
     wants_look,
+    with_alert,
     witnessed,
 )
 from claudeops.domain.events import EventLevel
@@ -160,7 +160,7 @@ def test_an_acknowledgement_ends_with_the_trouble() -> None:
     state = World()
     state.say(alert())
     taken = acknowledged(state.incidents[1], by="alice", at=NOON)
-    again = heard(seen(taken, (OPERATOR, 5)), state.state(), NOON + minutes(9))
+    again = with_alert(seen(taken, (OPERATOR, 5)), state.state(), NOON + minutes(9))
     assert (again.status, again.acked_by, again.acked_at) == (IncidentStatus.OPEN, "", None)
 
 

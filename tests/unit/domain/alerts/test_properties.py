@@ -29,12 +29,12 @@ from claudeops.domain.alerts.alert import (
     Witness,
     WitnessKind,
 )
-from claudeops.domain.alerts.decide import Desk
+from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.machine import LATE, is_upheld, step, upheld
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.register import IntakeOutcome, Ruling
+from claudeops.domain.alerts.register import AlertChanges, Ruling
 from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Rules, StormRules
-from claudeops.domain.alerts.situation import OpenChain, Situation
+from claudeops.domain.alerts.situation import AlertContext, OpenChain
 from claudeops.domain.alerts.suppression import BELIEVED
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
@@ -222,14 +222,14 @@ class Real:
     silenced: set[str] = field(default_factory=set)
     actions: list[PastAction] = field(default_factory=list)
     chains: dict[str, OpenChain] = field(default_factory=dict)
-    kept: IntakeOutcome = field(default_factory=IntakeOutcome)
+    kept: AlertChanges = field(default_factory=AlertChanges)
     met: set[AlertDecision] = field(default_factory=set)
     starts: int = 0
-    desk: Desk | None = None
+    desk: AlertDecider | None = None
 
-    def situation(self) -> Situation:
+    def situation(self) -> AlertContext:
         silences = tuple(SILENCES[name] for name in sorted(self.silenced))
-        return Situation(
+        return AlertContext(
             rules=RULES,
             silences=silences,
             chains=tuple(self.chains.values()),
@@ -238,12 +238,12 @@ class Real:
             dependencies=DEPENDENCIES,
         )
 
-    def faced(self, *, anew: bool) -> Desk:
+    def faced(self, *, anew: bool) -> AlertDecider:
         if self.desk is None or anew:
             known = self.kept.incidents.values()
-            self.desk = Desk(self.situation(), states=self.kept.states.values(), known=known)
+            self.desk = AlertDecider(self.situation(), states=self.kept.states.values(), known=known)
         else:
-            self.desk.face(self.situation())
+            self.desk.set_context(self.situation())
         return self.desk
 
     def say(self, message: Alert, *, anew: bool) -> Ruling:
@@ -255,7 +255,7 @@ class Real:
     def tick(self, *, anew: bool) -> list[AlertDecision]:
         return [ruling.decision for ruling in self.keep(self.faced(anew=anew).tick(self.now))]
 
-    def keep(self, out: IntakeOutcome) -> list[Ruling]:
+    def keep(self, out: AlertChanges) -> list[Ruling]:
         self.kept.states |= out.states
         self.kept.incidents |= out.incidents
         self.starts += len(out.starts)
@@ -438,7 +438,7 @@ def test_the_same_messages_in_any_number_of_bodies_start_as_many_chains() -> Non
     seen: set[tuple[Key, ...]] = set()
     for _ in range(30):
         draw.shuffle(messages)
-        desk, left = Desk(Situation(rules=rules)), list(messages)
+        desk, left = AlertDecider(AlertContext(rules=rules)), list(messages)
         while left:
             some = draw.randint(1, 9)
             desk.take(SenderBody(source=SOURCE, key="", alerts=tuple(left[:some])), NOON)

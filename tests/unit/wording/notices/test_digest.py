@@ -8,7 +8,7 @@ from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Target, Topic
 from claudeops.domain.notices.routing import wants
 from claudeops.domain.schedules import Cron
-from claudeops.wording.notices.digest import Noise, Sums, digest, due
+from claudeops.wording.notices.digest import DigestFigures, NoisiestAlert, digest, due
 
 AT = datetime(2026, 3, 2, 7, tzinfo=UTC)
 BEFORE = datetime(2026, 3, 1, 7, tzinfo=UTC)
@@ -16,7 +16,7 @@ DAILY = Cron(expr="0 8 * * *", timezone="Europe/Berlin")
 
 
 def test_of_a_day_everything_is_said() -> None:
-    sums = Sums(
+    sums = DigestFigures(
         since=BEFORE,
         chains=24,
         sessions=27,
@@ -43,7 +43,7 @@ def test_of_a_day_everything_is_said() -> None:
 
 
 def test_of_a_bad_day_the_incidents_the_noise_and_our_own_health_are_said() -> None:
-    sums = Sums(
+    sums = DigestFigures(
         since=BEFORE,
         now=AT,
         chains=6,
@@ -57,11 +57,11 @@ def test_of_a_bad_day_the_incidents_the_noise_and_our_own_health_are_said() -> N
         incidents_opened=3,
         incidents_resolved=2,
         incidents_open=1,
-        noisiest=Noise(name="DiskFull", service="nas", usd=12.5, decisions=480),
+        noisiest=NoisiestAlert(name="DiskFull", service="nas", usd=12.5, decisions=480),
         failed_sessions=2,
         holds=("budget",),
         dead_targets=("phone", "team"),
-        untold_since=AT.replace(hour=4),
+        unsent_since=AT.replace(hour=4),
         notices={"delivered": 30, "failed": 4, "unknown": 1},
     )
 
@@ -78,11 +78,11 @@ def test_of_a_bad_day_the_incidents_the_noise_and_our_own_health_are_said() -> N
 
 def test_a_daemon_that_is_not_well_is_not_quiet() -> None:
     looked = {"since": BEFORE, "now": AT, "chains": 1, "sessions": 1}
-    quiet = [Sums(**looked), Sums(**looked, untold_since=AT)]  # type: ignore[arg-type]
+    quiet = [DigestFigures(**looked), DigestFigures(**looked, unsent_since=AT)]  # type: ignore[arg-type]
     loud = [
-        Sums(**looked, holds=("disk",)),  # type: ignore[arg-type]
-        Sums(**looked, dead_targets=("phone",)),  # type: ignore[arg-type]
-        Sums(**looked, incidents_open=1),  # type: ignore[arg-type]
+        DigestFigures(**looked, holds=("disk",)),  # type: ignore[arg-type]
+        DigestFigures(**looked, dead_targets=("phone",)),  # type: ignore[arg-type]
+        DigestFigures(**looked, incidents_open=1),  # type: ignore[arg-type]
     ]
 
     assert ["quiet" in digest(each, at=AT, daily_budget_usd=25).text for each in quiet] == [True, True]
@@ -90,7 +90,9 @@ def test_a_daemon_that_is_not_well_is_not_quiet() -> None:
 
 
 def test_of_a_day_without_anything_that_is_said() -> None:
-    told = digest(Sums(since=BEFORE, chains=1, sessions=1, decisions={"healthy": 1}), at=AT, daily_budget_usd=25)
+    told = digest(
+        DigestFigures(since=BEFORE, chains=1, sessions=1, decisions={"healthy": 1}), at=AT, daily_budget_usd=25
+    )
 
     assert told.text == (
         "since 2026-03-01 07:00 UTC: quiet: 1 chain (1 session); 1 healthy; $0.00 spent, the daily budget is $25.00."
@@ -98,7 +100,7 @@ def test_of_a_day_without_anything_that_is_said() -> None:
 
 
 def test_it_reaches_those_who_want_it_whatever_their_level() -> None:
-    told = digest(Sums(since=BEFORE), at=AT, daily_budget_usd=25)
+    told = digest(DigestFigures(since=BEFORE), at=AT, daily_budget_usd=25)
 
     assert wants(Target(name="team", min_level=EventLevel.CRITICAL), told)
     assert not wants(Target(name="phone", topics=frozenset({Topic.INCIDENT})), told)
