@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import ConfigurationError, MissingInputError, NewerDatabaseError, StoreError
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.migrate import Migrated, back_up, back_up_to, migrate
 from claudeops.store.tables import HEAD
 from support.store_values import NOW, RULES, check, ending, how_many_wait, queued, report, started

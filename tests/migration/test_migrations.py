@@ -23,7 +23,7 @@ from claudeops.errors import (
     MissingInputError,
     StoreError,
 )
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD, metadata
 from support.store_values import NOW

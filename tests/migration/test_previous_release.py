@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.migrate import run
 from support.doses import drawn
 from support.postgres import Server

@@ -19,7 +19,7 @@ from claudeops.engine.control import StopControl
 from claudeops.engine.recovery.replay import read_log
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.tables import metadata
 from support.estate import Estate
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from claudeops.domain.gate.approval import Approval
 from claudeops.domain.listing import Listing
 from claudeops.domain.live import EventRaised
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.reading.approvals import listed
 from claudeops.store.store import Store, open_store
 from claudeops.store.tables import metadata

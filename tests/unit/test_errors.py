@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.cli.reply import body_of
 from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError, ErrorKind
-from claudeops.store.database import missing, parse_url
+from claudeops.store.connection.engines import missing, parse_url
 
 
 def tree(error: type[ClaudeopsError] = ClaudeopsError) -> Iterator[type[ClaudeopsError]]:

@@ -44,7 +44,7 @@ from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
-from claudeops.store.database import parse_url, sqlite_file
+from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.web.doorkeeper import WEBHOOK
 from claudeops.web.ports import Readiness
 

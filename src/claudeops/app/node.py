@@ -56,12 +56,12 @@ from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.files import packaged
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
+from claudeops.store.connection.writer import Writer
 from claudeops.store.database import Database
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
-from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
 from claudeops.web.ports import Logins
 

@@ -24,7 +24,7 @@ from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, holds
 from claudeops.store.acts.asking import served_by_another
 from claudeops.store.acts.sessions import MARGIN_SECONDS, stop_session
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.migrate import back_up_to
 from claudeops.store.reading import session_ids
 from claudeops.store.store import Store

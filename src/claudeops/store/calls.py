@@ -27,8 +27,9 @@ from claudeops.policy.audit import link, seal, tombstone_hash
 from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant
 from claudeops.store import queries
 from claudeops.store.approvals import use_approval
-from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
+from claudeops.store.database import Database
 from claudeops.store.events import raise_event
+from claudeops.store.rows import CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
 from claudeops.store.tables import (
     audit_tombstones,
     cooldown_actions,
@@ -38,6 +39,9 @@ from claudeops.store.tables import (
 from claudeops.text import clip
 
 RETENTION: Final = "retention"
+
+_ADD_CALL: Final = insert(tool_calls)
+_ADD_ACTION: Final = insert(cooldown_actions)
 
 _OF_SESSION: Final = sessions.c.id == bindparam("session")
 _HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)
@@ -96,7 +100,7 @@ class Calls:
                 requested_at=requested_at,
                 decided_at=now,
             )
-            connection.execute(ADD_CALL, {**asdict(row), "held_service": granted.held_service})
+            connection.execute(_ADD_CALL, {**asdict(row), "held_service": granted.held_service})
             connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
             if granted.verdict.kind is VerdictKind.ALLOW:
                 for action in granted.verdict.actions:
@@ -146,7 +150,7 @@ def deny_late(
         requested_at=requested_at,
         decided_at=now,
     )
-    connection.execute(ADD_CALL, asdict(denied))
+    connection.execute(_ADD_CALL, asdict(denied))
     connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
     if row.status == Status.ENDED.value:
         seal_results(connection, session.id)
@@ -190,7 +194,7 @@ def _reserve(connection: Connection, session: Session, tool_use_id: str, action:
         "timestamp": now,
         "tier": session.tier,
     }
-    connection.execute(ADD_ACTION, reserved)
+    connection.execute(_ADD_ACTION, reserved)
 
 
 def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
@@ -206,7 +210,7 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
             requested_at=refusal.at,
             decided_at=refusal.at,
         )
-        connection.execute(ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
+        connection.execute(_ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
         head = row.hash
         connection.execute(CHANGE_SESSION, {"session": session_id, "audit_head": head})
 

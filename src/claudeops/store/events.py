@@ -6,8 +6,7 @@ other decisions. Which targets want it is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,13 +15,12 @@ from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, u
 from claudeops.domain.chains.consequences import fingerprinted, raised
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.live import EventRaised
 from claudeops.domain.notices.notice import PLAIN, UNROUTED, Announcement, Notice, encoded
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Session
 from claudeops.errors import StoreError
-from claudeops.logs import LogEvent, get_logger
+from claudeops.store.database import note_raised
 from claudeops.store.tables import events, outbox, service_checks, sessions
 from claudeops.wording.notices.texts import of_event
 
@@ -31,9 +29,6 @@ EACH_BY_ITS_OWN: Final = KnownServices({})
 
 UNTOLD: Final = timedelta(seconds=30)
 """For which a probe's failure waits for its incident: longer than changes of probes are collected."""
-
-_RAISED: Final = "claudeops.raised"
-"""The key under which a connection keeps the events of its transaction, for listeners after the commit."""
 
 # Built once: every end of a session runs these.
 _ADD: Final = insert(events)
@@ -65,32 +60,12 @@ _RESOLVE: Final = {
 """By whether all services are healthy. What the daemon has found wrong with itself is not for a session to resolve."""
 
 
-@contextmanager
-def collecting_events(connection: Connection) -> Iterator[list[EventRaised]]:
-    """Yield the list of the events that the block raises on ``connection``."""
-    collected: list[EventRaised] = []
-    connection.info[_RAISED] = collected
-    try:
-        yield collected
-    finally:
-        if not connection.invalidated:  # `info` of a lost connection is gone: to ask for it raises
-            del connection.info[_RAISED]
-
-
-def tell_listener(event: EventRaised, listener: Callable[[EventRaised], None]) -> None:
-    """Tell a listener of a committed event; if the listener fails, the commit still stands."""
-    try:
-        listener(event)
-    except Exception as error:  # noqa: BLE001 - see above
-        get_logger().error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
-
-
 def raise_event(
     connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime, about: Announcement = PLAIN
 ) -> None:
     """Count up the open event with the same fingerprint and give it the newest wording; or open one, and tell of it."""
     event = fingerprinted(event)
-    _collect(connection, event, session_id=session_id, at=at)
+    note_raised(connection, raised(event, session_id=session_id, at=at))
     sight = {"last_seen": at, "last_session_id": session_id, "message": event.message}
     counted = connection.execute(_COUNT_UP, {"condition": event.fingerprint, **sight})
     if not counted.rowcount:
@@ -140,7 +115,7 @@ def raise_late_event(connection: Connection, event: NewEvent, *, session_id: int
     session has found it to be over.
     """
     event = fingerprinted(event)
-    _collect(connection, event, session_id=session_id, at=at)
+    note_raised(connection, raised(event, session_id=session_id, at=at))
     same = select(events.c.id, events.c.first_seen, events.c.last_seen).where(
         events.c.fingerprint == event.fingerprint, or_(events.c.resolved_at.is_(None), events.c.resolved_at >= at)
     )
@@ -189,12 +164,6 @@ def reopen_event(connection: Connection, name: str, *, since: datetime) -> None:
     if connection.execute(is_open).first() is None:
         ended = latest.where(events.c.resolved_at > since).scalar_subquery()
         connection.execute(update(events).where(events.c.id == ended).values(resolved_at=None))
-
-
-def _collect(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
-    collected: list[EventRaised] | None = connection.info.get(_RAISED)
-    if collected is not None:
-        collected.append(raised(event, session_id=session_id, at=at))
 
 
 def _open_event(

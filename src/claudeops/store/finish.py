@@ -35,10 +35,9 @@ from claudeops.store.alerts.announcements import Noted, goes_on, left
 from claudeops.store.alerts.incidents import note_end
 from claudeops.store.approvals import close_approvals
 from claudeops.store.calls import add_refusals, seal_results
-from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
-from claudeops.store.rows import ended_values
+from claudeops.store.rows import CHANGE_SESSION, ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.text import clip
 

@@ -23,7 +23,7 @@ from sqlalchemy.engine import URL
 
 from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError, ErrorKind, StoreError
 from claudeops.files import is_directory, is_there
-from claudeops.store.database import border, parse_url, reading_engine, shown, sqlite_file, writing_engine
+from claudeops.store.connection.engines import border, parse_url, reading_engine, shown, sqlite_file, writing_engine
 from claudeops.store.migrate import current_revision, refuse_newer
 from claudeops.store.tables import HEAD, instances
 

@@ -29,7 +29,7 @@ from claudeops.errors import (
     StoreError,
 )
 from claudeops.files import is_there
-from claudeops.store.database import (
+from claudeops.store.connection.engines import (
     BUSY_SECONDS,
     border,
     is_unsound,

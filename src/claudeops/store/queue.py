@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, insert, or_, select, update
 
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules
@@ -24,11 +24,22 @@ from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreE
 from claudeops.store import changes, holds, queries, spend
 from claudeops.store.alerts import announcements, incidents
 from claudeops.store.calls import audit_marks
-from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
+from claudeops.store.database import Database
 from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
-from claudeops.store.rows import UNCLAIMED, blocked_values, cancelled_values, claimed_values, queued_values, to_session
+from claudeops.store.rows import (
+    CHANGE_SESSION,
+    CHANGE_SESSION_AS_SEEN,
+    UNCLAIMED,
+    blocked_values,
+    cancelled_values,
+    claimed_values,
+    queued_values,
+    to_session,
+)
 from claudeops.store.tables import instances, schedule_fires, sessions
+
+_ADD_SESSION: Final = insert(sessions)
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
@@ -441,7 +452,7 @@ def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Se
     if new.parent_session_id is not None:
         parent = existing(connection, new.parent_session_id)
     values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
-    key = connection.execute(ADD_SESSION, values).inserted_primary_key
+    key = connection.execute(_ADD_SESSION, values).inserted_primary_key
     if key is None:
         raise StoreError("the database gave a new session no id.")
     if parent is None:

@@ -25,7 +25,8 @@ from claudeops.domain.retention import Aged, Cutoffs, RemovalStep
 from claudeops.domain.sessions import Status
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
-from claudeops.store.database import Database, sqlite_file
+from claudeops.store.connection.engines import sqlite_file
+from claudeops.store.database import Database
 from claudeops.store.tables import (
     alert_decisions,
     alert_deliveries,

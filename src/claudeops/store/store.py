@@ -19,7 +19,8 @@ from claudeops.store.alerts.desk import Alerts
 from claudeops.store.approvals import Approvals
 from claudeops.store.calls import Calls
 from claudeops.store.commands import Commands
-from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
+from claudeops.store.connection.engines import BUSY_SECONDS, parse_url
+from claudeops.store.database import WAIT_SECONDS, Database
 from claudeops.store.deletion import Deletions
 from claudeops.store.follow_ups import FollowUps
 from claudeops.store.holds import Holds

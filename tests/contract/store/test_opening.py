@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, NewerDatabaseError
-from claudeops.store.database import border, parse_url, shown
+from claudeops.store.connection.engines import border, parse_url, shown
 from claudeops.store.store import open_store
 from claudeops.store.tables import HEAD
 from support.stores import Database

@@ -13,7 +13,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.errors import DatabaseUnavailableError, StoreError
-from claudeops.store.writer import UNDO_TRIES, Writer
+from claudeops.store.connection.writer import UNDO_TRIES, Writer
 from support.waiting import PATIENCE_SECONDS
 
 

@@ -16,7 +16,7 @@ from claudeops.cli.command_line import call
 from claudeops.cli.reply import exit_for
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.files import is_directory, is_file, is_there
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.locks import check_database
 from claudeops.store.migrate import back_up_to, current_revision, migrate
 from support.stores import MIGRATIONS

@@ -12,7 +12,7 @@ import pytest
 
 from claudeops.cli.command_line import call
 from claudeops.errors import ConfigurationError
-from claudeops.store.database import parse_url
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.locks import check_database, is_claimed
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store

@@ -17,7 +17,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, func, o
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from claudeops.domain.listing import Listing, Page, Reference
-from claudeops.store.database import border, parse_url, reading_engine
+from claudeops.store.connection.engines import border, parse_url, reading_engine
 from claudeops.store.migrate import require_head
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import sessions
