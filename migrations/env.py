@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 
 # The connection is inside a transaction already, which all revisions share: they arrive together or not at all.
 context.configure(

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from claudeops.engine.cell.cell import USER_HOMES, IsolationLevel
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.operating import conclude, look, operator
 from support.stores import POSTGRES, Database
 from support.waiting import until

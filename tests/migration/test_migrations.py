@@ -25,7 +25,8 @@ from claudeops.errors import (
 )
 from claudeops.store.connection.engines import parse_url
 from claudeops.store.migrate import Migrated, migrate, run
-from claudeops.store.tables import HEAD, metadata
+from claudeops.store.tables import HEAD
+from claudeops.store.tables.all_tables import metadata
 from support.store_values import NOW
 from support.stores import MIGRATIONS, Database
 from support.waiting import PATIENCE_SECONDS

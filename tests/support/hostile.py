@@ -7,7 +7,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.stores import Database
 
 MARK: Final = "pwned"

@@ -10,7 +10,7 @@ from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import Report, ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Ending, Session, Trigger
 from claudeops.store.store import Store
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.store_values import (
     NOW,
     OTHER_OWNER,

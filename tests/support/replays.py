@@ -20,7 +20,7 @@ from claudeops.engine.recovery.replay import read_log
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.store.connection.engines import parse_url
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.estate import Estate
 
 Tables = dict[str, list[dict[str, object]]]

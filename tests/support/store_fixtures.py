@@ -12,7 +12,7 @@ from psycopg import sql
 
 from claudeops.store.migrate import migrate
 from claudeops.store.store import Store
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.migrated import write_migrated
 from support.postgres import Server, running_server
 from support.stores import MIGRATIONS, POSTGRES, Database, opened

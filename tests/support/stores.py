@@ -18,7 +18,7 @@ from claudeops.domain.live import EventRaised
 from claudeops.store.connection.engines import parse_url
 from claudeops.store.reading.approvals import listed
 from claudeops.store.store import Store, open_store
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.store_values import NOW
 
 MIGRATIONS: Final = Path(__file__).parents[2] / "migrations"

@@ -11,13 +11,13 @@ from claudeops.cli.incidents import silence_text
 from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.answers import document
-from claudeops.domain.gate.approval import visible
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, incidents, silences
 from claudeops.store.acts.incidents import IncidentAct
 from claudeops.store.acts.silences import SilenceAct
 from claudeops.store.store import Store
 from claudeops.text import join_names
+from claudeops.text.escapes import visible
 
 
 def acknowledge(number: int, *, as_json: bool) -> int:

@@ -18,8 +18,8 @@ import click
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.text.layout import Layout, Style
 from claudeops.cli.text.screen import looks_of, progress, show, watch
-from claudeops.domain.gate.approval import visible
 from claudeops.errors import ClaudeopsError
+from claudeops.text.escapes import visible
 
 Body = dict[str, object]
 

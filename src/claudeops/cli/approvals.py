@@ -15,16 +15,7 @@ from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, more,
 from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
 from claudeops.cli.text.layout import Layout, relative
 from claudeops.domain.answers import document, plain
-from claudeops.domain.gate.approval import (
-    UNSEEN,
-    Approval,
-    ApprovalStatus,
-    CalledScript,
-    join_people,
-    unmistakable,
-    unmistakable_line,
-    visible,
-)
+from claudeops.domain.gate.approval import UNSEEN, Approval, ApprovalStatus, CalledScript, join_people
 from claudeops.domain.listing import Listing, Page
 from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError
@@ -34,6 +25,7 @@ from claudeops.store.acts.approvals import Unseen, answer_approval
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
 from claudeops.store.store import Store
+from claudeops.text.escapes import unmistakable, unmistakable_line, visible
 
 _NAME: Final = "list-approvals"
 

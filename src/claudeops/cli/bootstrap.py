@@ -25,7 +25,6 @@ from claudeops.cli.tail import follow
 from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
 from claudeops.cli.tiers.inventory import routed_matches
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of_refusal, turn
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.engine.estate import read_estate
 from claudeops.engine.process.tree import become_subreaper
@@ -35,6 +34,7 @@ from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
 from claudeops.text import casefold_key, one_line, unique
+from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 
 NAME: Final = "bootstrap"

@@ -12,11 +12,11 @@ from claudeops.cli.lists import LEVEL_STYLES, held_cell, result_cell
 from claudeops.cli.text.layout import Layout, Style, TableCell, count_of, length_of, pairs, usd
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Reference
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading import Connection, opened, session_ids
 from claudeops.store.reading.chains import ChainSession, ChainTree, chain_of, tree
+from claudeops.text.escapes import visible
 from claudeops.wording.why import DECISIONS
 
 _NAME: Final = "chain"

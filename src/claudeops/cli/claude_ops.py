@@ -14,7 +14,6 @@ import click
 from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
-from claudeops.domain.gate.approval import visible
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.claude_ops import Fate, LineVerdict, read_set_up
@@ -24,6 +23,7 @@ from claudeops.store.claude_ops.taking import TakenOver, Takeover
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
+from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 
 _NAME: Final = "migrate-from"

@@ -12,12 +12,12 @@ from claudeops.cli.lists import LEVEL_STYLES
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, usd
 from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.answers import document, plain
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import incidents, opened, silences
 from claudeops.store.reading.incidents import IncidentEntry, IncidentStory
 from claudeops.store.reading.silences import SilenceEntry
 from claudeops.text import join_names
+from claudeops.text.escapes import visible
 
 _LIST: Final = "list-incidents"
 _ONE: Final = "incident"

@@ -11,7 +11,6 @@ from typing import Final
 
 from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, run_on_database
 from claudeops.domain.answers import document
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
@@ -19,6 +18,7 @@ from claudeops.store.acts import memories as acts
 from claudeops.store.acts.memories import MemoryAct, MemoryVerb
 from claudeops.store.reading.memories import MemoryEntry, is_shown, state_of, to_entry
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 _LIST: Final = "memories list"
 _DAY: Final = timedelta(days=1)

@@ -10,10 +10,10 @@ import anyio
 import click
 
 from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import DeliveryOutcome, Target
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
 from claudeops.settings import Settings
+from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 
 _COMMAND: Final = "notify test"

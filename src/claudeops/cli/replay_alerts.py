@@ -23,12 +23,12 @@ from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.estate.estate import NO_ESTATE
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind, MissingInputError
 from claudeops.formats.senders import read
 from claudeops.settings import Settings
 from claudeops.text import join_names
+from claudeops.text.escapes import visible
 
 _NAME: Final = "alerts replay"
 _MOST_BYTES: Final = 256 * 1024 * 1024

@@ -198,7 +198,7 @@ def json_line(value: Mapping[str, object]) -> bytes:
 
 
 def _with_escapes(value: object) -> object:
-    from claudeops.domain.gate.approval import visible  # noqa: PLC0415 - rare, and `health` must be quick
+    from claudeops.text.escapes import visible  # noqa: PLC0415 - rare, and `health` must be quick
 
     match value:
         case str():

@@ -8,12 +8,12 @@ from typing import Final
 
 from claudeops.cli.on_database import CommandResult, not_found
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, usd
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import reference
 from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import Connection, session_ids
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 NOT_FOUND: Final = "session_not_found"
 

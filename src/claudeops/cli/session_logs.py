@@ -23,7 +23,6 @@ from claudeops.domain.answers import plain
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.chains.consequences import Consequences, conclude
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import Ending, NewSession, Session, Status, Trigger
 from claudeops.engine.daemon.housekeeping import log_id
 from claudeops.engine.live.hub import Hub
@@ -34,6 +33,7 @@ from claudeops.errors import MissingInputError, OutputError
 from claudeops.settings import Settings
 from claudeops.store.finish import end_facts
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 _FLUSH: Final = "flush-transcript"
 _REPLAY: Final = "replay"

@@ -14,7 +14,6 @@ from claudeops.cli.on_database import CommandResult, not_found, now, refused, ru
 from claudeops.cli.session_list import NOT_FOUND, find, find_in, sessions_table
 from claudeops.cli.text.layout import Column, Layout, Style, pairs, table
 from claudeops.domain.answers import plain
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.listing import Listing, Page
 from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
@@ -23,6 +22,7 @@ from claudeops.store.deletion import Deletion, NotDeleted
 from claudeops.store.reading import opened
 from claudeops.store.reading.session_rows import ListedSession, WholeSession, listed, whole
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 _LIST: Final = "list-sessions"
 _LOAD: Final = "load-session"

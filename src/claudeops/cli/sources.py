@@ -11,9 +11,9 @@ from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, prese
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, table
 from claudeops.domain.answers import plain
-from claudeops.domain.gate.approval import visible
 from claudeops.store.reading import opened
 from claudeops.store.reading.sources import SourceEntry, listed
+from claudeops.text.escapes import visible
 
 _NAME: Final = "list-sources"
 

@@ -12,10 +12,10 @@ from typing import Final
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, length_of, pairs, table, usd
 from claudeops.domain.answers import document
-from claudeops.domain.gate.approval import visible
 from claudeops.store.reading import opened
 from claudeops.store.reading.figures import CountedFigures, figures
 from claudeops.store.reading.spending import SpendingAnswer, spending_of
+from claudeops.text.escapes import visible
 from claudeops.wording.readable import count_of
 
 _SPEND: Final = "spend"

@@ -23,12 +23,12 @@ from claudeops.cli.answer import AnswerShape, Body, CommandAnswer, present
 from claudeops.cli.reply import ErrorKind, Exit, error_body
 from claudeops.cli.text.layout import Layout, Style, TableCell, count_of, pairs, usd
 from claudeops.domain.answers import plain
-from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ClaudeopsError
 from claudeops.settings.where import database_url, day_budget, state_dir
 from claudeops.store.glance import Glance, OpenEvent, RunningNow, glance
+from claudeops.text.escapes import visible
 
 _NAME: Final = "status"
 _SHOWN_SESSIONS: Final = 5

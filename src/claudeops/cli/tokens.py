@@ -19,12 +19,12 @@ from claudeops.domain.access.logins import LINK_SECONDS, LoginLink, Role
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.domain.access.users import User
 from claudeops.domain.answers import document
-from claudeops.domain.gate.approval import visible
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import tokens as acts
 from claudeops.store.acts.tokens import TokenEntry
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 _CREATE: Final = "token create"
 _LIST: Final = "token list"

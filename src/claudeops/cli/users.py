@@ -14,9 +14,9 @@ from claudeops.cli.text.layout import Column, Style, TableCell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.access.logins import Role
 from claudeops.domain.access.users import NewUser, User, password_fault, user_name_fault
-from claudeops.domain.gate.approval import visible
 from claudeops.settings import Settings
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 _ADD: Final = "user add"
 _LIST: Final = "user list"

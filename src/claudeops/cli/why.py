@@ -10,10 +10,10 @@ from typing import Final
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, wrapped
 from claudeops.domain.answers import document
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.why import ReasonTone, window
 from claudeops.store.reading import opened
 from claudeops.store.reading.why import reasons
+from claudeops.text.escapes import visible
 from claudeops.wording.why import WhyAnswer, answer_of
 
 _NAME: Final = "why"

@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from claudeops.domain.gate.approval import visible
+from claudeops.text.escapes import visible
 
 
 def plain(value: object) -> object:

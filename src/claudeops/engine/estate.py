@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Final
 from claudeops.clock import Clock
 from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, ProbedPlaces, StatementSource
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.gate.approval import visible
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import Compose, parse_compose, with_compose
 from claudeops.formats.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads, check_abandoned
 from claudeops.text import regex
+from claudeops.text.escapes import visible
 
 if TYPE_CHECKING:  # SQL: commands that only read the manifests do without
     from claudeops.store.probes import Probes

@@ -14,11 +14,11 @@ from typing import Final
 import anyio
 
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import DEAF
 from claudeops.errors import StoreError
 from claudeops.store.probes import Probes
 from claudeops.text import clip, join_names, one_line
+from claudeops.text.escapes import visible
 
 MOST_FAILURES: Final = 3
 """After how many failures in a row the answers of a chat count as not received."""

@@ -32,12 +32,8 @@ from claudeops.store.access.signatures import keep_signature
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, tell
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import (
-    approval_answers,
-    approval_messages,
-    approvals,
-    events,
-)
+from claudeops.store.tables.approvals import approval_answers, approval_messages, approvals
+from claudeops.store.tables.events import events
 from claudeops.text import json_text
 from claudeops.text.redact import MASK
 from claudeops.wording.notices.texts import call_in_words, of_event, reminder

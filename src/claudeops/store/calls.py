@@ -18,9 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from claudeops.domain.actions import TOO_LATE, Action
 from claudeops.domain.calls import CliRefusal, ToolCall, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.gate.approval import (
-    Approval,
-)
+from claudeops.domain.gate.approval import Approval
 from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.policy.audit import link, seal, tombstone_hash
@@ -29,13 +27,8 @@ from claudeops.store import queries
 from claudeops.store.approvals import use_approval
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
-from claudeops.store.rows import CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
-from claudeops.store.tables import (
-    audit_tombstones,
-    cooldown_actions,
-    sessions,
-    tool_calls,
-)
+from claudeops.store.session_columns import CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
+from claudeops.store.tables.sessions import audit_tombstones, cooldown_actions, sessions, tool_calls
 from claudeops.text import clip
 
 RETENTION: Final = "retention"

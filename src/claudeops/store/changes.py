@@ -22,7 +22,8 @@ from claudeops.domain.probes.record import FAILING
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session, Trigger
 from claudeops.store.rows import TableRow, to_past_action
-from claudeops.store.tables import cooldown_actions, probes, sessions
+from claudeops.store.tables.probes import probes
+from claudeops.store.tables.sessions import cooldown_actions, sessions
 from claudeops.text import clip
 
 _ACTIONS: Final = cooldown_actions.c

@@ -13,7 +13,7 @@ from claudeops.domain.commands import Command, CommandName
 from claudeops.errors import StoreError
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import commands
+from claudeops.store.tables.daemon import commands
 
 _UNENDED: Final = select(commands).where(commands.c.ended_at.is_(None)).order_by(commands.c.id)
 _UNTAKEN: Final = _UNENDED.where(commands.c.taken_at.is_(None))

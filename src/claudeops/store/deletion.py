@@ -19,7 +19,7 @@ from claudeops.domain.sessions import Status
 from claudeops.store.calls import bury
 from claudeops.store.database import Database
 from claudeops.store.retention import clear_references, references
-from claudeops.store.tables import cooldown_actions, sessions
+from claudeops.store.tables.sessions import cooldown_actions, sessions
 
 DELETED: Final = "deleted"
 """The reason on the tombstones."""

@@ -21,7 +21,9 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Session
 from claudeops.errors import StoreError
 from claudeops.store.database import note_raised
-from claudeops.store.tables import events, outbox, service_checks, sessions
+from claudeops.store.tables.events import events
+from claudeops.store.tables.outbox import outbox
+from claudeops.store.tables.sessions import service_checks, sessions
 from claudeops.wording.notices.texts import of_event
 
 EACH_BY_ITS_OWN: Final = KnownServices({})

@@ -37,8 +37,8 @@ from claudeops.store.approvals import close_approvals
 from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
-from claudeops.store.rows import CHANGE_SESSION, ended_values
-from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
+from claudeops.store.session_columns import CHANGE_SESSION, ended_values
+from claudeops.store.tables.sessions import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.text import clip
 
 # Built once: every end of a session runs these.

@@ -18,7 +18,7 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event
 from claudeops.store.queue import add_session, queue_chain
 from claudeops.store.rows import to_past_action
-from claudeops.store.tables import sessions
+from claudeops.store.tables.sessions import sessions
 
 _ALARMED: Final = (
     select(sessions.c.id)

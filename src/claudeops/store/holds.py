@@ -28,7 +28,7 @@ from claudeops.store.alerts.announcements import of_hold
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import flags
+from claudeops.store.tables.daemon import flags
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
 

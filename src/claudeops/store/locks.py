@@ -25,7 +25,8 @@ from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUn
 from claudeops.files import is_directory, is_there
 from claudeops.store.connection.engines import border, parse_url, reading_engine, shown, sqlite_file, writing_engine
 from claudeops.store.migrate import current_revision, refuse_newer
-from claudeops.store.tables import HEAD, instances
+from claudeops.store.tables import HEAD
+from claudeops.store.tables.daemon import instances
 
 PATIENCE_SECONDS: Final = 3.0
 """How long `check_database` waits for somebody else's lock."""

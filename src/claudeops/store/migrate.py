@@ -40,7 +40,7 @@ from claudeops.store.connection.engines import (
     shown,
     sqlite_file,
 )
-from claudeops.store.tables import HEAD, metadata
+from claudeops.store.tables import HEAD
 
 if TYPE_CHECKING:  # slow to import, and needed after updates only
     from alembic.config import Config
@@ -260,6 +260,8 @@ def _revision(connection: Connection, url: URL) -> str | None:
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     if names >= CLAUDE_OPS_TABLES:
         raise _claude_ops(url)
+    from claudeops.store.tables.all_tables import metadata  # noqa: PLC0415 - a database that is set up is not asked
+
     # Several programs may share a server's database; a file belongs to one.
     if taken := sorted(names if connection.dialect.name == "sqlite" else names & set(metadata.tables)):
         raise ConfigurationError(

@@ -36,7 +36,8 @@ from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import cooldown_actions, probe_history, probes, service_checks, sessions
+from claudeops.store.tables.probes import probe_history, probes
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 from claudeops.text import clip, json_text
 
 _HEARTBEAT: Final = "heartbeat"

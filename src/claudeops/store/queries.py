@@ -25,15 +25,9 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.policy import grants
 from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_past_check, to_session
-from claudeops.store.tables import (
-    alerts,
-    cooldown_actions,
-    incidents,
-    probes,
-    service_checks,
-    sessions,
-    tool_calls,
-)
+from claudeops.store.tables.alerting import alerts, incidents
+from claudeops.store.tables.probes import probes
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key, clip
 
 # Every claim and every end of a session runs these, so they are built once: building and compiling a statement takes

@@ -27,7 +27,8 @@ from claudeops.store.calls import audit_marks
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
-from claudeops.store.rows import (
+from claudeops.store.rows import to_session
+from claudeops.store.session_columns import (
     CHANGE_SESSION,
     CHANGE_SESSION_AS_SEEN,
     UNCLAIMED,
@@ -35,9 +36,9 @@ from claudeops.store.rows import (
     cancelled_values,
     claimed_values,
     queued_values,
-    to_session,
 )
-from claudeops.store.tables import instances, schedule_fires, sessions
+from claudeops.store.tables.daemon import instances, schedule_fires
+from claudeops.store.tables.sessions import sessions
 
 _ADD_SESSION: Final = insert(sessions)
 

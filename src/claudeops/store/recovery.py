@@ -40,8 +40,10 @@ from claudeops.store.events import raise_event, raise_late_event, resolve_events
 from claudeops.store.finish import book, record_checks, settle_actions
 from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, end_chain, existing, note_life
-from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
-from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
+from claudeops.store.rows import TableRow, to_session, to_warnings
+from claudeops.store.session_columns import LEASE, lost_values, taken_over_values
+from claudeops.store.tables.daemon import instances
+from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""

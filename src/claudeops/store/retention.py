@@ -27,19 +27,14 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.connection.engines import sqlite_file
 from claudeops.store.database import Database
-from claudeops.store.tables import (
-    alert_decisions,
-    alert_deliveries,
-    alert_queue,
-    events,
-    idempotency_keys,
-    metadata,
-    outbox,
-    probe_history,
-    schedule_fires,
-    service_checks,
-    sessions,
-)
+from claudeops.store.tables.alerting import alert_decisions, alert_deliveries, alert_queue
+from claudeops.store.tables.all_tables import metadata
+from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.events import events
+from claudeops.store.tables.outbox import outbox
+from claudeops.store.tables.probes import probe_history
+from claudeops.store.tables.sessions import service_checks, sessions
+from claudeops.store.tables.web import idempotency_keys
 
 Key = tuple[object, ...]
 """A row's primary key; a chain goes by that of its first session."""

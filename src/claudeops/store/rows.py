@@ -1,72 +1,30 @@
-"""Conversion between rows and values: the columns that each step of a session fills, and rows read back."""
+"""Rows read back as values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
-from sqlalchemy import Row, bindparam, update
+from sqlalchemy import Row
 
 from claudeops.domain.actions import PastAction, Recheck
-from claudeops.domain.chains.backfill import report_summary, stream_values
-from claudeops.domain.owner import Owner
 from claudeops.domain.report.report import ExtractionMethod, PastCheck, ServiceStatus
 from claudeops.domain.sessions import (
     DecisionReason,
-    Ending,
     ErrorCategory,
     Handover,
-    NewSession,
     Outcome,
     Session,
     Status,
-    Suppressed,
     Trigger,
 )
-from claudeops.domain.spending.budget import BookedCall, BookedCalls
-from claudeops.domain.spending.tokens import CallState
-from claudeops.store.tables import sessions
-from claudeops.text import json_text, unique
+from claudeops.text import unique
 
 Member = TypeVar("Member", bound=StrEnum)
 TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or one that is about to be written
 
-CHANGE_SESSION: Final = update(sessions).where(sessions.c.id == bindparam("session"))
-"""Needs ``session``, the id, and the columns by name when it runs. Built once: building a statement and looking it up
-among the compiled ones takes three times as long as running it on SQLite."""
-
-CHANGE_SESSION_AS_SEEN: Final = CHANGE_SESSION.where(
-    sessions.c.status == bindparam("seen_status"), sessions.c.attempt == bindparam("seen_attempt")
-)
-"""Needs ``session``, ``seen_status`` and ``seen_attempt``: changes nothing when somebody was faster."""
-
-LEASE: Final = timedelta(hours=1)
-"""How long a claim is valid without being renewed. It is for people and other tools to read: what frees a session is
-`Recovery.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
-
-
-UNCLAIMED: Final[Mapping[str, object]] = {
-    "status": Status.QUEUED.value,
-    "owner": None,
-    "lease_expires_at": None,
-    "cli_session_id": None,
-    "log_path": None,
-    "isolation": None,
-    "started_at": None,
-}
-"""The columns that a claim fills, as they were before it; except the attempt, which counts claims."""
-
-_TOKENS: Final = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "cache_write_1h_tokens",
-)
 _UNREADABLE: Final = "the stored handover could not be read; its text is given as the findings"
 
 
@@ -154,107 +112,6 @@ def to_handover(text: str | None) -> Handover | None:
         return Handover(reason=_UNREADABLE, findings=text)
 
 
-def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime) -> dict[str, object]:
-    """Return the columns of a session that is queued."""
-    return {
-        "root_session_id": root_session_id,
-        "parent_session_id": new.parent_session_id,
-        "tier": new.tier,
-        "ordinal": new.ordinal,
-        "harness": new.harness,
-        "model": new.model,
-        "trigger": new.trigger.value,
-        "prompt_text": new.prompt_text,
-        "context": _handover_text(new.context),
-        "status": Status.QUEUED.value,
-        "created_at": now,
-        "not_before": new.not_before,
-        "budget_usd": new.budget_usd,
-        "services": json_text(new.services) if new.services else None,
-        "started_by": new.started_by,
-        "attempt": 0,
-        "audit_head": "",
-    }
-
-
-def claimed_values(
-    found: Session, owner: Owner, *, now: datetime, cli_session_id: str, log_path: str
-) -> dict[str, object]:
-    """Return the columns that a claim fills."""
-    return {
-        "status": Status.RUNNING.value,
-        "attempt": found.attempt + 1,
-        "owner": owner.name,
-        "lease_expires_at": now + LEASE,
-        "cli_session_id": cli_session_id,
-        "log_path": log_path,
-        "isolation": owner.isolation,
-        "started_at": now,
-    }
-
-
-def taken_over_values(found: Session, owner: Owner, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a running session that another owner takes over."""
-    return {"attempt": found.attempt + 1, "owner": owner.name, "lease_expires_at": now + LEASE}
-
-
-def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a queued session that may no longer run."""
-    return {
-        "status": Status.ENDED.value,
-        "outcome": Outcome.BLOCKED.value,
-        "decision_reason": suppressed.reason.value,
-        "error": suppressed.message,
-        "ended_at": now,
-    }
-
-
-def cancelled_values(error: str, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a queued session that an operator has stopped before it began."""
-    return {
-        "status": Status.ENDED.value,
-        "outcome": Outcome.CANCELLED.value,
-        "decision_reason": DecisionReason.PAUSED.value,
-        "error": error,
-        "ended_at": now,
-    }
-
-
-def lost_values(error: str, calls: BookedCalls, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a session whose daemon is gone: its result is unknown, but what it used is not."""
-    return {
-        **(_spent_values(calls) if calls.count else {}),
-        "status": Status.ENDED.value,
-        "outcome": Outcome.LOST.value,
-        "decision_reason": DecisionReason.SESSION_FAILED.value,
-        "error": error,
-        "ended_at": now,
-    }
-
-
-def ended_values(
-    ending: Ending, *, cli_session_id: str | None, reason: DecisionReason, warnings: Sequence[str]
-) -> dict[str, object]:
-    """Return the columns that a session's end fills."""
-    return {
-        **stream_values(ending, warnings=warnings),
-        "status": Status.ENDED.value,
-        "outcome": ending.outcome.value,
-        "error_category": _value(ending.error_category),
-        "failure_kind": _value(ending.failure_kind),
-        "error": ending.error,
-        "extraction_method": ending.extraction.method.value,
-        "decision_reason": reason.value,
-        "cli_session_id": ending.cli_session_id or cli_session_id,
-        "ended_at": ending.ended_at,
-        "duration_ms": ending.duration_ms,
-        "exit_code": ending.exit_code,
-        "cost_usd": ending.cost_usd,
-        "summary": report_summary(ending),
-        "stderr_tail": ending.stderr_tail,
-    }
-
-
 def to_warnings(text: str | None) -> tuple[str, ...]:
     """Return the sentences of a stored ``warnings`` column; text that is not a list counts as one sentence."""
     if text is None:
@@ -265,50 +122,5 @@ def to_warnings(text: str | None) -> tuple[str, ...]:
         return (text,)
 
 
-def call_values(state: CallState) -> dict[str, object]:
-    """Return the columns with what is known of a model call; unknown token counts stay null."""
-    usage = state.usage
-    used = {} if usage is None else {name: getattr(usage, name) for name in _TOKENS}
-    return {
-        **used,
-        "http_status": state.http_status,
-        "cost_usd": state.cost_usd,
-        "charged_usd": state.charged_usd,
-        "error": state.error,
-        "ended_at": state.ended_at,
-    }
-
-
-def to_booked_call(row: TableRow) -> BookedCall:
-    """Return a ``model_calls`` row as a value."""
-    return BookedCall(
-        model=row.model,
-        input_tokens=row.input_tokens or 0,
-        output_tokens=row.output_tokens or 0,
-        cache_read_tokens=row.cache_read_tokens or 0,
-        cache_write_tokens=row.cache_write_tokens or 0,
-        cost_usd=row.cost_usd,
-        charged_usd=row.charged_usd or 0.0,
-    )
-
-
-def _handover_text(handover: Handover | None) -> str | None:
-    """Return a handover as JSON."""
-    return None if handover is None else json_text(msgspec.to_builtins(handover))
-
-
 def _member(members: type[Member], value: str | None) -> Member | None:
     return None if value is None else members(value)
-
-
-def _value(member: StrEnum | None) -> str | None:
-    return None if member is None else member.value
-
-
-def _spent_values(calls: BookedCalls) -> dict[str, object]:
-    return {
-        "cost_usd": calls.known_cost_usd,
-        "input_tokens": calls.input_tokens,
-        "output_tokens": calls.output_tokens,
-        "cached_input_tokens": calls.cache_read_tokens,
-    }

@@ -16,7 +16,8 @@ from claudeops.domain.sessions import DecisionReason, NewSession, Session, Statu
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.queue import queue_chain
-from claudeops.store.tables import schedule_fires, service_checks, sessions
+from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.sessions import service_checks, sessions
 
 _SAMPLED_CHAINS: Final = 20
 _FIRES: Final = schedule_fires.c

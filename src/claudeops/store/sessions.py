@@ -25,7 +25,9 @@ from claudeops.store import queries
 from claudeops.store.database import Database
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.rows import TableRow, to_past_action, to_session
-from claudeops.store.tables import cooldown_actions, events, memories, sessions, tool_calls
+from claudeops.store.tables.events import events
+from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.sessions import cooldown_actions, sessions, tool_calls
 
 
 class Records:

@@ -42,9 +42,10 @@ from claudeops.domain.spending.tokens import CallState
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.database import Database
 from claudeops.store.holds import set_hold
-from claudeops.store.rows import TableRow, call_values, to_booked_call
-from claudeops.store.tables import budget_entries, model_calls, sessions
+from claudeops.store.rows import TableRow
+from claudeops.store.session_columns import call_values, to_booked_call
 from claudeops.store.tables.columns import UtcDateTime
+from claudeops.store.tables.sessions import budget_entries, model_calls, sessions
 
 _NEVER_MADE: Final = "never made"
 """The error of a call that was put on record too late for its caller."""

@@ -21,7 +21,7 @@ from claudeops.policy.audit import row_hash, seal, tombstone_hash
 from claudeops.store.access.signatures import has_signatures, signature_faults
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import audit_tombstones, sessions, tool_calls
+from claudeops.store.tables.sessions import audit_tombstones, sessions, tool_calls
 
 
 class FaultKind(StrEnum):

@@ -15,10 +15,10 @@ from claudeops.domain.alerts.register import Ruling, Start
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import EventLevel
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.text import casefold_key, join_names, one_line
+from claudeops.text.escapes import visible
 from claudeops.wording.prompt.text import fenced, flat, listed
 
 MOST_BYTES: Final = 4096

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream.events import (
     ApiRetried,
@@ -33,6 +32,7 @@ from claudeops.domain.stream.events import (
 from claudeops.domain.stream.transcript import Transcript
 from claudeops.formats.stream.blocks import blocks
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_object, as_text, decode
+from claudeops.text.escapes import visible
 from claudeops.wording.live import Viewpoint, agent_text_line, live_status, result_line
 
 TEXT_CHARACTERS: Final = 4000

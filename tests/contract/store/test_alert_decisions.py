@@ -23,7 +23,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.dependencies import connected
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.store.store import Store
-from claudeops.store.tables import cooldown_actions
+from claudeops.store.tables.sessions import cooldown_actions
 from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of
 from support.store_values import NOW, RULES, after, started, wanted
 from support.stores import Database, opened

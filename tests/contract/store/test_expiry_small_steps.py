@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from claudeops.domain.retention import Aged, RemovalStep, cutoffs
 from claudeops.store.retention import PIECE_ROWS, RetentionStep, among, look, old, references, remove
 from claudeops.store.store import Store
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
 from support.stores import Database
 from support.waiting import PATIENCE_SECONDS

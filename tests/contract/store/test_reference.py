@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Column
 
-from claudeops.store.tables import metadata
+from claudeops.store.tables.all_tables import metadata
 from support.checkout import ROOT
 
 REFERENCE: Final = ROOT / "docs" / "reference" / "database.md"

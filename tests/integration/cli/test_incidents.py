@@ -12,9 +12,9 @@ import pytest
 from claudeops.domain.alerts.alert import SenderBody, Unparsed
 from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.situation import AlertFiles
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import Session
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, RULES, started, wanted

@@ -21,7 +21,7 @@ from claudeops.domain.gate.approval import proven_yes
 from claudeops.domain.retention import KEYS_KEPT
 from claudeops.domain.sessions import Status
 from claudeops.store.reading import silences
-from claudeops.store.tables import api_tokens, idempotency_keys
+from claudeops.store.tables.web import api_tokens, idempotency_keys
 from claudeops.web.acting import ACTS
 from claudeops.web.endpoints import Endpoint
 from support.checkout import ROOT

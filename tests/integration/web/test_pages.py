@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from claudeops.domain.access.logins import Role
-from claudeops.domain.gate.approval import visible
+from claudeops.text.escapes import visible
 from support.hostile import MARK, TEXTS, fill
 from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import SiteDoor, site_door

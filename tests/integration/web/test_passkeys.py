@@ -22,7 +22,7 @@ from claudeops.domain.access.tokens import digest_of
 from claudeops.domain.gate.approval import Answered, ApprovalStatus, proven_yes
 from claudeops.domain.gate.passkey import CHALLENGE_TIME, YOUNG, Assertion, Challenge, packed
 from claudeops.store.acts.approvals import answer_question
-from claudeops.store.tables import passkey_assertions
+from claudeops.store.tables.approvals import passkey_assertions
 from claudeops.web.passkeys import MOST_CHALLENGES
 from support.authenticator import PRESENT, Authenticator
 from support.lived_in import something_of_everything

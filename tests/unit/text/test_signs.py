@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.gate.approval import unmistakable, unmistakable_line, visible
 from claudeops.formats.senders.common import shown
 from claudeops.text import signs
+from claudeops.text.escapes import unmistakable, unmistakable_line, visible
 
 UNSEEN = [chr(code) for first, last in (*signs.IGNORABLE, *signs.BLANK) for code in range(first, last + 1)]
 SEEN = "abcABC019 ~!\\'\"\u00e4\u00df\u0416\u05d0\u4e16\u3042\uac00\u0301\u0e33\u094d\u20ac\u2192\u2713\U0001f600"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.gate.approval import visible
 from claudeops.harness import HARNESSES
+from claudeops.text.escapes import visible
 from claudeops.wording.stream import TEXT_CHARACTERS, TITLE_CHARACTERS, ShownKind, ShownLine, shown
 from support.checkout import ROOT
 

@@ -22,7 +22,6 @@ from claudeops.app.notify import channels_of, network_of
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, fine
 from claudeops.cli.text.layout import count_of
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.channels import PERSON_KEYS, ChannelAccess, TargetKind
 from claudeops.domain.notices.notice import DEAF
@@ -32,6 +31,7 @@ from claudeops.notify.channels import ChannelFaults, channel_of
 from claudeops.settings import Settings
 from claudeops.store.glance import noted_of_targets
 from claudeops.text import join_names
+from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 
 _ANSWERS: Final = "answers "  # how the daemon's sentences about chats without answers begin

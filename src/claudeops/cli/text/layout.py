@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from claudeops.domain.gate.approval import visible
+from claudeops.text.escapes import visible
 from claudeops.wording.readable import count_of, length_of, relative, usd
 
 __all__ = [

@@ -21,7 +21,6 @@ from claudeops.cli.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, exit_of_refusal, turn
 from claudeops.clock import Clock
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.sessions import LOWEST_TIER, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
 from claudeops.formats.stream.exchange import INPUT_BYTES, ExchangeVerdict
@@ -30,6 +29,7 @@ from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.locks import is_claimed
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
 
 NAME: Final = "exec-command"
 _STDIN: Final = "-"

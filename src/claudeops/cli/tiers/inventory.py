@@ -21,13 +21,13 @@ from claudeops.cli.on_database import CommandResult, not_found
 from claudeops.cli.probe import declared_probes
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
-from claudeops.domain.gate.approval import visible
 from claudeops.engine.library import DIRECTORY, Libraries
 from claudeops.errors import ClaudeopsError
 from claudeops.formats.library import BUILT_IN, Library, LibraryKind, LibraryText
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import default_policy_path, library_dir
 from claudeops.text import one_line
+from claudeops.text.escapes import visible
 from claudeops.wording import route as routing
 
 _CLAIM: Final = "command"

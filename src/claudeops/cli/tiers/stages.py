@@ -11,11 +11,11 @@ import click
 from claudeops.app.stages import FILE, STAGES, StageEntry, StageState, StartUp, read_stages
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.clock import Clock
-from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import state_dir
+from claudeops.text.escapes import visible
 
 _NAME: Final = "bootstrap-graph"
 

@@ -17,9 +17,9 @@ from claudeops.cli.on_database import CommandResult, not_found, refused
 from claudeops.cli.probe import declared_probes, look_once
 from claudeops.cli.reply import Exit
 from claudeops.cli.tiers.inventory import run
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.probes.probe import Probe
 from claudeops.settings import Settings
+from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 
 _NAME: Final = "exec-tool"

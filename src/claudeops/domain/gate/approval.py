@@ -14,7 +14,6 @@ whose digest the proof of the answer covers.
 from __future__ import annotations
 
 import hmac
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,17 +25,12 @@ import msgspec
 
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.sessions import Session
-from claudeops.text import casefold_key, signs
+from claudeops.text import casefold_key
 
 KEY_BYTES: Final = 32
 
 UNSEEN: Final = "parts that look like secrets are hidden as [redacted], and what is hidden runs too"
 """Why a call is not shown whole."""
-
-_KEPT: Final = frozenset("\n\t")
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories that a terminal obeys or does not show: controls, formats (bidirectional marks, zero-width
-characters), private use, lone surrogates, line and paragraph separators. `signs` knows those of other categories."""
 
 
 class ApprovalStatus(StrEnum):
@@ -214,43 +208,8 @@ def join_people(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-def visible(text: str) -> str:
-    r"""Return a whole text with everything escaped (``\u202e``) that a terminal would obey or hide.
-
-    Line feeds, tabs and backslashes stay, so that a command reads as it was written, and so do emojis.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    drawn = signs.presentations(text)
-    return "".join(_escape(sign) if _is_hidden(sign) and at not in drawn else sign for at, sign in enumerate(text))
-
-
-def unmistakable(text: str) -> str:
-    """Return a text as `visible` does, for people who answer for every character of it.
-
-    Selectors of emojis are escaped too, spaces that are none, and what no font may know.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escape(sign) if _is_hidden(sign) or signs.is_doubtful(sign) else sign for sign in text)
-
-
-def unmistakable_line(text: str) -> str:
-    """Return a text as `unmistakable` does, in one line: names and paths, which could imitate what follows them."""
-    return "".join(_escape(sign) if sign in _KEPT else sign for sign in unmistakable(text))
-
-
 def _mac(key: bytes, row: SignedQuestion, said: Answer) -> str:
     moment = said.decided_at.astimezone(UTC).isoformat(timespec="microseconds")
     content = (row.id, row.session_id, row.call_hash, said.status.value, said.decided_by, moment)
     signed = (*content, said.assertion) if said.assertion else content
     return hmac.new(key, msgspec.json.encode(signed), "sha256").hexdigest()
-
-
-def _is_hidden(sign: str) -> bool:
-    return sign not in _KEPT and (unicodedata.category(sign) in _HIDDEN or signs.is_unseen(sign))
-
-
-def _escape(sign: str) -> str:
-    code = ord(sign)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the last of four hex digits

@@ -12,10 +12,10 @@ from typing import Final
 
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import NewEvent
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.probes.history import Bucket
 from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Saw, Standing
 from claudeops.domain.report.report import ServiceStatus
+from claudeops.text.escapes import visible
 
 HELD_SECONDS: Final = 600.0
 """For so long a service must have been seen up without a break after an action until its cooldown counters clear. Two

@@ -20,8 +20,8 @@ from claudeops.domain.alerts.alert import Alert
 from claudeops.domain.alerts.rules import SEVERITIES, AlertSource
 from claudeops.domain.alerts.subject import Subject
 from claudeops.domain.events import EventLevel
-from claudeops.domain.gate.approval import visible
 from claudeops.text import NAME_LENGTH, casefold_key, clean, regex
+from claudeops.text.escapes import visible
 
 MOST_BYTES: Final = 1024 * 1024
 """Of a body, packed and unpacked."""

@@ -12,13 +12,13 @@ from datetime import datetime
 from importlib import import_module
 from typing import ClassVar, Final
 
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind
 from claudeops.logs import Logger
 from claudeops.notify.delivery import Carrier, DeliveryResult
 from claudeops.notify.questions import ChatQuestions
 from claudeops.notify.reception import AnswerReception
 from claudeops.store.probes import Probes
+from claudeops.text.escapes import visible
 from claudeops.wording.notices.texts import NoticeMessage
 
 _MOST_CHARACTERS: Final = 300  # of a server's answer

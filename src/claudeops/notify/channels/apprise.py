@@ -18,7 +18,6 @@ import msgspec
 from anyio.abc import Process, SocketStream
 
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.channels import ChannelAccess
 from claudeops.domain.notices.notice import ADDRESS, DeliveryOutcome
 from claudeops.domain.notices.refusals import of_apprise
@@ -39,6 +38,7 @@ from claudeops.notify.delivery import DEADLINE_SECONDS, MESSAGE_SECONDS, NOT_BEG
 from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import clip, join_names, one_line
+from claudeops.text.escapes import visible
 from claudeops.wording.notices.texts import NoticeMessage
 
 _MOST_BYTES: Final = 1024 * 1024  # of reports

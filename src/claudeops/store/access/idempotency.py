@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from claudeops.domain.retention import KEYS_KEPT
 from claudeops.store.database import Database
-from claudeops.store.tables import idempotency_keys
+from claudeops.store.tables.web import idempotency_keys
 
 _COLUMNS: Final = idempotency_keys.c
 

@@ -13,7 +13,7 @@ from claudeops.domain.access.users import User
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import login_links, users, web_sessions
+from claudeops.store.tables.web import login_links, users, web_sessions
 
 _USED: Final = (
     update(web_sessions)

@@ -12,7 +12,7 @@ from claudeops.domain.gate.passkey import NewPasskey, Passkey
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import passkeys
+from claudeops.store.tables.web import passkeys
 
 MOST: Final = 20
 """Passkeys of one user."""

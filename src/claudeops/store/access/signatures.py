@@ -17,7 +17,8 @@ from sqlalchemy import Connection, insert, select, update
 from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, proven
 from claudeops.domain.gate.passkey import YES, Assertion, Challenge, content_fault, unpacked
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import approval_answers, approvals, passkey_assertions, passkeys
+from claudeops.store.tables.approvals import approval_answers, approvals, passkey_assertions
+from claudeops.store.tables.web import passkeys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

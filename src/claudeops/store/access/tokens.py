@@ -12,7 +12,7 @@ from claudeops.domain.access.tokens import ApiToken, NewToken
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import api_tokens
+from claudeops.store.tables.web import api_tokens
 
 _LAST_USED: Final = api_tokens.c.last_used_at
 _USED: Final = (

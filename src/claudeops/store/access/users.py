@@ -12,7 +12,7 @@ from claudeops.domain.access.users import NewUser, User, name_key
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import login_links, users, web_sessions
+from claudeops.store.tables.web import login_links, users, web_sessions
 
 
 class Users:

@@ -29,7 +29,9 @@ from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session
 from claudeops.store.alerts.rows import services_of, to_incident
 from claudeops.store.events import raise_event, tell
-from claudeops.store.tables import budget_entries, cooldown_actions, events, incidents, sessions
+from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.events import events
+from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions
 from claudeops.text import join_names, one_line, unique
 from claudeops.wording.notices.texts import (
     escalated,

@@ -15,7 +15,7 @@ from claudeops.domain.alerts.register import Backlog, ReceivedBody
 from claudeops.errors import StoreError
 from claudeops.store.alerts import sources
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import alert_decisions, alert_deliveries, alert_queue
+from claudeops.store.tables.alerting import alert_decisions, alert_deliveries, alert_queue
 from claudeops.text import json_text
 
 SAME_DELIVERY: Final = timedelta(minutes=10)

@@ -34,7 +34,7 @@ from claudeops.store.alerts.rows import to_incident, to_state
 from claudeops.store.alerts.situation import situation
 from claudeops.store.database import Database
 from claudeops.store.probes import claim_untold
-from claudeops.store.tables import alerts, incidents
+from claudeops.store.tables.alerting import alerts, incidents
 
 DECIDING_SECONDS: Final = 0.008
 """For which bodies are decided about in one transaction."""

@@ -19,7 +19,7 @@ from claudeops.domain.probes.record import Telling
 from claudeops.store.alerts import announcements
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts.rows import to_incident
-from claudeops.store.tables import alerts, incidents
+from claudeops.store.tables.alerting import alerts, incidents
 
 _PREFIX: Final = "heartbeat:"
 _UNDECLARED: Final = "a file that no longer declares it"

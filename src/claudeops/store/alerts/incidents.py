@@ -31,14 +31,9 @@ from claudeops.store.alerts import announcements
 from claudeops.store.alerts.announcements import Noted
 from claudeops.store.alerts.rows import incident_values, to_incident, to_state
 from claudeops.store.events import note_deed, raise_event, resolve_event
-from claudeops.store.tables import (
-    alert_decisions,
-    alerts,
-    cooldown_actions,
-    events,
-    incidents,
-    sessions,
-)
+from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
+from claudeops.store.tables.events import events
+from claudeops.store.tables.sessions import cooldown_actions, sessions
 from claudeops.text import join_names
 from claudeops.wording import alert_brief
 

@@ -28,7 +28,8 @@ from claudeops.store.alerts.rows import state_values, to_incident, to_state
 from claudeops.store.alerts.situation import up_since
 from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import alert_decisions, alerts, incidents, probes, silences
+from claudeops.store.tables.alerting import alert_decisions, alerts, incidents, silences
+from claudeops.store.tables.probes import probes
 from claudeops.text import NAME_LENGTH, clip, unique
 from claudeops.wording import alert_brief
 

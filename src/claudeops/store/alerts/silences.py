@@ -12,7 +12,7 @@ from claudeops.domain.alerts.suppression import silenced_by
 from claudeops.errors import StoreError
 from claudeops.store.alerts.rows import matchers_text, to_silence
 from claudeops.store.events import note_deed
-from claudeops.store.tables import silences
+from claudeops.store.tables.alerting import silences
 
 
 def add(connection: Connection, silence: Silence) -> Silence:

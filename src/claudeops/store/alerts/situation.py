@@ -21,7 +21,9 @@ from claudeops.store import queries
 from claudeops.store.alerts.rows import services_of, to_silence
 from claudeops.store.holds import standing
 from claudeops.store.rows import to_handover, to_past_action
-from claudeops.store.tables import cooldown_actions, incidents, probes, sessions, silences
+from claudeops.store.tables.alerting import incidents, silences
+from claudeops.store.tables.probes import probes
+from claudeops.store.tables.sessions import cooldown_actions, sessions
 
 _SILENCES: Final = select(silences).where(silences.c.ends_at > bindparam("now")).order_by(silences.c.id)
 _CHAINS: Final = (

@@ -18,7 +18,7 @@ from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.store.events import raise_event, reopen_event, resolve_event
-from claudeops.store.tables import alert_sources
+from claudeops.store.tables.alerting import alert_sources
 from claudeops.store.tables.columns import Name, UtcDateTime
 
 SAME_TROUBLE: Final = timedelta(days=1)

@@ -36,8 +36,11 @@ from claudeops.store.claude_ops.source import (
     whole,
 )
 from claudeops.store.database import Database
-from claudeops.store.rows import queued_values
-from claudeops.store.tables import commands, cooldown_actions, events, memories, service_checks, sessions
+from claudeops.store.session_columns import queued_values
+from claudeops.store.tables.daemon import commands
+from claudeops.store.tables.events import events
+from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 
 COMMAND: Final = "migrate_from"
 """The row of ``commands`` that says that it was done."""

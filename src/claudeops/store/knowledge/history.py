@@ -28,7 +28,9 @@ from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.domain.sessions import Session
 from claudeops.store import queries
 from claudeops.store.rows import TableRow, to_handover, to_past_action, to_past_check
-from claudeops.store.tables import cooldown_actions, events, probes, service_checks, sessions, tool_calls
+from claudeops.store.tables.events import events
+from claudeops.store.tables.probes import probes
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key, clip, one_line
 from claudeops.wording.prompt.knowledge import KnownFacts, LastVerdict, Tried
 

@@ -31,7 +31,8 @@ from claudeops.domain.report.report import Report, ReportedMemory
 from claudeops.domain.sessions import Session
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import memories, session_memories, tool_calls
+from claudeops.store.tables.learnt import memories, session_memories
+from claudeops.store.tables.sessions import tool_calls
 from claudeops.text import json_text
 
 # Built once: every end of a session runs these.

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, sel
 
 from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.gate.approval import ApprovalStatus, visible
+from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.notices.notice import (
     ABOUT_TARGETS,
     DEAD,
@@ -42,8 +42,13 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
 from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import approvals, events, incidents, outbox, probes
+from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.approvals import approvals
+from claudeops.store.tables.events import events
+from claudeops.store.tables.outbox import outbox
+from claudeops.store.tables.probes import probes
 from claudeops.text import clip, one_line
+from claudeops.text.escapes import visible
 from claudeops.wording.notices.digest import DigestFigures
 
 _NOBODY: Final = "no target wants it"

@@ -13,7 +13,7 @@ from claudeops.errors import StoreError
 from claudeops.store.approvals import to_approval
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import approval_messages, approvals
+from claudeops.store.tables.approvals import approval_messages, approvals
 from claudeops.wording.notices.approving import NO, YES, QuestionRow, Unedited
 
 _GIVEN_UP: Final = timedelta(days=1)

@@ -20,7 +20,7 @@ from claudeops.domain.listing import Listing, Page, Reference
 from claudeops.store.connection.engines import border, parse_url, reading_engine
 from claudeops.store.migrate import require_head
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import sessions
+from claudeops.store.tables.sessions import sessions
 from claudeops.text import casefold_key
 
 __all__ = [

@@ -14,7 +14,7 @@ from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.store.reading import named, page
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import alerts
+from claudeops.store.tables.alerting import alerts
 
 
 class AlertEntry(msgspec.Struct, frozen=True, kw_only=True):

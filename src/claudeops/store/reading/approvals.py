@@ -12,12 +12,13 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.chains.cooldown import Left
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript, unmistakable
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.approvals import answers_of, to_approval
 from claudeops.store.reading import page, within
 from claudeops.store.reading.calls_made import ToolCallEntry, same_before
-from claudeops.store.tables import approvals
+from claudeops.store.tables.approvals import approvals
+from claudeops.text.escapes import unmistakable
 
 
 class ScriptEntry(msgspec.Struct, frozen=True, kw_only=True):

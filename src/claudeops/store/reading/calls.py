@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.store.tables import tool_calls
+from claudeops.store.tables.sessions import tool_calls
 
 
 class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from claudeops.policy.audit import row_content
 from claudeops.policy.replay import RecordedCall
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import model_calls, sessions, tool_calls
+from claudeops.store.tables.sessions import model_calls, sessions, tool_calls
 
 _LOOKED_BACK: Final = 10_000  # calls
 _MOST_BEFORE: Final = 20

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.store.tables import model_calls, sessions, tool_calls
+from claudeops.store.tables.sessions import model_calls, sessions, tool_calls
 
 MOST: Final = 1000
 """Calls of each kind."""

@@ -19,7 +19,8 @@ from claudeops.policy.shell.language import UnclearError
 from claudeops.policy.shell.render import render
 from claudeops.store.reading.chains import ChainTree, Raised, chain_of, tree
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import schedule_fires, sessions, tool_calls
+from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.sessions import sessions, tool_calls
 from claudeops.text.alignment import align
 
 MOST: Final = 300

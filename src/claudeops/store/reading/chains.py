@@ -17,7 +17,8 @@ from claudeops.domain.report.report import ExtractionMethod, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading.services import ActionEntry, to_action
 from claudeops.store.rows import TableRow, to_handover, to_warnings
-from claudeops.store.tables import cooldown_actions, events, service_checks, sessions, tool_calls
+from claudeops.store.tables.events import events
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 
 T = TypeVar("T")
 

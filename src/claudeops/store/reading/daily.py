@@ -13,17 +13,12 @@ from claudeops.domain.sessions import Outcome
 from claudeops.store.holds import standing
 from claudeops.store.reading.events import open_by_level
 from claudeops.store.reading.figures import figures
-from claudeops.store.tables import (
-    alert_decisions,
-    alerts,
-    budget_entries,
-    events,
-    incidents,
-    memories,
-    outbox,
-    sessions,
-)
+from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
 from claudeops.store.tables.columns import UtcDateTime
+from claudeops.store.tables.events import events
+from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.outbox import outbox
+from claudeops.store.tables.sessions import budget_entries, sessions
 from claudeops.wording.notices.digest import DigestFigures, NoisiestAlert
 
 _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKED})

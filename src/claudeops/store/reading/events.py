@@ -14,7 +14,8 @@ from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.store.reading import QueryPart, earlier, first_id, last_id, later, named, page
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import events, sessions
+from claudeops.store.tables.events import events
+from claudeops.store.tables.sessions import sessions
 
 _FEW: Final = 1000  # sessions
 _ONE: Final = literal_column("1", Integer)  # SQLite knows by the text alone that it may ask an index of some rows

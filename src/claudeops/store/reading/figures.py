@@ -10,7 +10,8 @@ import msgspec
 from sqlalchemy import Connection, Select, case, func, select
 
 from claudeops.domain.sessions import Outcome, Status
-from claudeops.store.tables import cooldown_actions, events, service_checks, sessions, tool_calls
+from claudeops.store.tables.events import events
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 
 _ENDED = sessions.c.status == Status.ENDED.value
 

@@ -16,7 +16,9 @@ from claudeops.domain.memories.confidence import is_believed
 from claudeops.domain.sessions import Outcome, Status
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import cooldown_actions, events, memories, sessions
+from claudeops.store.tables.events import events
+from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.sessions import cooldown_actions, sessions
 
 _RECENT: Final = timedelta(hours=24)
 _STATUSES: Final = {Outcome.SUCCESS: "completed", Outcome.TIMEOUT: "timed_out", Outcome.CANCELLED: "cancelled"}

@@ -18,15 +18,10 @@ from claudeops.domain.notices.notice import decoded
 from claudeops.store.alerts.rows import to_incident
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import (
-    alert_decisions,
-    alerts,
-    cooldown_actions,
-    events,
-    incidents,
-    outbox,
-    sessions,
-)
+from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
+from claudeops.store.tables.events import events
+from claudeops.store.tables.outbox import outbox
+from claudeops.store.tables.sessions import cooldown_actions, sessions
 
 _MOST = 200  # entries of each kind that belong to one incident
 _NOT_OVER = tuple(status for status in IncidentStatus if status is not IncidentStatus.RESOLVED)

@@ -22,8 +22,12 @@ from claudeops.store import holds
 from claudeops.store.database import Database
 from claudeops.store.reading.daily import oldest_untold
 from claudeops.store.spend import spent_since
-from claudeops.store.tables import approvals, incidents, memories, outbox, sessions
+from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.columns import UtcDateTime
+from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.outbox import outbox
+from claudeops.store.tables.sessions import sessions
 
 HEALTHY_WITHIN: Final = timedelta(days=7)
 """How far back a healthy round is looked for."""

@@ -19,7 +19,8 @@ from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.store import queries
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import cooldown_actions, probes, service_checks, sessions
+from claudeops.store.tables.probes import probes
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 from claudeops.text import casefold_key, same
 
 

@@ -17,19 +17,12 @@ from sqlalchemy import CompoundSelect, Connection, Select, Table, func, or_, sel
 from claudeops.domain.listing import Listing, Page, levels_from
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading import named, page, within
-from claudeops.store.rows import LEASE, TableRow, to_names, to_warnings
-from claudeops.store.tables import (
-    approvals,
-    cooldown_actions,
-    events,
-    memories,
-    model_calls,
-    service_checks,
-    session_memories,
-    session_texts,
-    sessions,
-    tool_calls,
-)
+from claudeops.store.rows import TableRow, to_names, to_warnings
+from claudeops.store.session_columns import LEASE
+from claudeops.store.tables.approvals import approvals
+from claudeops.store.tables.events import events
+from claudeops.store.tables.learnt import memories, session_memories, session_texts
+from claudeops.store.tables.sessions import cooldown_actions, model_calls, service_checks, sessions, tool_calls
 
 Row = Mapping[str, object]
 """A row by the names of its columns, which are documented in `docs/reference/database.md`."""

@@ -15,7 +15,7 @@ from claudeops.domain.listing import Listing, Page
 from claudeops.store.alerts.rows import to_silence, to_state
 from claudeops.store.reading import page
 from claudeops.store.reading.alerts import AlertEntry, alert_entry, silenced_alerts
-from claudeops.store.tables import alerts, silences
+from claudeops.store.tables.alerting import alerts, silences
 
 
 class SilenceEntry(msgspec.Struct, frozen=True, kw_only=True):

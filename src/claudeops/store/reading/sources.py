@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import alert_deliveries, alert_sources
+from claudeops.store.tables.alerting import alert_deliveries, alert_sources
 
 _SHOWN = 300  # characters of what could not be read
 

@@ -17,14 +17,8 @@ from sqlalchemy import Connection, case, func, select
 from claudeops.domain.schedules.plan import SkipReason
 from claudeops.domain.sessions import DecisionReason, Status
 from claudeops.domain.spending.budget import last_midnight, next_midnight
-from claudeops.store.tables import (
-    budget_entries,
-    cooldown_actions,
-    model_calls,
-    schedule_fires,
-    service_checks,
-    sessions,
-)
+from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.sessions import budget_entries, cooldown_actions, model_calls, service_checks, sessions
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _SETTLED = budget_entries.c.kind == "settled"

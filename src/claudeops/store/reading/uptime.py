@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from claudeops.domain.probes.history import HOUR
-from claudeops.store.tables import probe_history, probes
+from claudeops.store.tables.probes import probe_history, probes
 
 _BADNESS: Final = {"down": 4, "flapping": 3, "degraded": 2, "unknown": 1}
 

@@ -1,10 +1,11 @@
-"""What all tables are made with: names of constraints, ids, and closed sets."""
+"""What all tables are made with: names of constraints, ids, closed sets, and indexes of some rows."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, MetaData, Table
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, MetaData, Table, text
 from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData(
@@ -33,3 +34,11 @@ def table(name: str, *items: SchemaItem) -> Table:
 def session_column(*, nullable: bool = False) -> Column[int]:
     """Return the column that names a session."""
     return Column("session_id", Integer, ForeignKey("sessions.id"), nullable=nullable)
+
+
+def where(condition: str) -> dict[str, Any]:
+    """Return what restricts an index to some rows.
+
+    Naming it loads what SQLAlchemy knows of both databases: a command that needs no such table does without.
+    """
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}

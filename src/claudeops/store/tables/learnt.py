@@ -1,4 +1,4 @@
-"""Tables of what the agents believe, and of which session was shown it."""
+"""Tables of what the agents believe, and of what each session was shown: memories, and texts of the library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import Boolean, CheckConstraint, Column, Float, ForeignKey, Index, Integer, PrimaryKeyConstraint, Table
 
+from claudeops.domain.briefing import TextKind
 from claudeops.domain.memories.memory import Trust
 from claudeops.store.tables.base import metadata, one_of, session_column, table
 from claudeops.store.tables.columns import CleanText, Name, UtcDateTime
@@ -43,4 +44,15 @@ session_memories: Final = Table(
     Column("memory_id", Integer, ForeignKey("memories.id"), nullable=False),
     PrimaryKeyConstraint("session_id", "memory_id"),
     Index(None, "memory_id"),
+)
+
+session_texts: Final = table(
+    "session_texts",
+    session_column(),
+    Column("kind", Name, nullable=False),
+    Column("name", Name, nullable=False),
+    Column("origin", Name, nullable=False),
+    Column("digest", Name, nullable=False),
+    one_of("kind", TextKind),
+    Index(None, "session_id"),
 )

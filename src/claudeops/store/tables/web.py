@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Boolean, Column, Index, Integer, text
+from sqlalchemy import Boolean, Column, Index, Integer
 
 from claudeops.domain.access.logins import Role
-from claudeops.store.tables.base import one_of, table
+from claudeops.store.tables.base import one_of, table, where
 from claudeops.store.tables.columns import CleanText, Count, Name, UtcDateTime
 
 api_tokens: Final = table(
@@ -38,8 +38,7 @@ users: Final = table(
         "uq_users_name_key",
         "name_key",
         unique=True,
-        sqlite_where=text("disabled_at IS NULL"),
-        postgresql_where=text("disabled_at IS NULL"),
+        **where("disabled_at IS NULL"),
     ),
 )
 

@@ -22,9 +22,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.memories.categories import Category
 from claudeops.store.reading.calls import CallVerdict
+from claudeops.text.escapes import visible
 from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.navigation import OFTEN, place_of
 from claudeops.web.pages.static import Files

@@ -19,10 +19,11 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript, unmistakable, unmistakable_line
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, CalledScript
 from claudeops.domain.notices.approvers import Approver, approver_of
 from claudeops.domain.notices.channels import TargetKind
 from claudeops.text import join_names, regex
+from claudeops.text.escapes import unmistakable, unmistakable_line
 from claudeops.text.redact import has_shape
 from claudeops.wording.notices.texts import Wording, in_words, safe
 

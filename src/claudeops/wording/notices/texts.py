@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from claudeops.domain.alerts.alert import Incident
 from claudeops.domain.alerts.incidents import lasted
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.gate.approval import visible
 from claudeops.domain.notices.notice import PLAIN, Announcement, Notice, Pending, Topic
 from claudeops.domain.sessions import NewSession, Session
 from claudeops.text import clip, join_names, one_line, regex, unique
+from claudeops.text.escapes import visible
 
 MOST_CHARACTERS: Final = 1000
 """Of a message without its link."""

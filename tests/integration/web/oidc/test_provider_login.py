@@ -19,7 +19,7 @@ from claudeops.domain.access.logins import IDLE, LONGEST, Role
 from claudeops.formats.oidc import PENDING_TIME
 from claudeops.http_server import listen
 from claudeops.store.access.users import Users
-from claudeops.store.tables import events
+from claudeops.store.tables.events import events
 from claudeops.web.oidc.login import MOST_AT_ONCE, MOST_PENDING, OidcLogin
 from claudeops.web.oidc.provider import AGAIN_SECONDS, FRESH_SECONDS, KEYS_AGAIN_SECONDS, MOST_BYTES
 from claudeops.web.password_login import TRIES

@@ -18,8 +18,8 @@ from claudeops.domain.gate.approval import (
     person,
     proven,
     proven_yes,
-    visible,
 )
+from claudeops.text.escapes import visible
 from support.store_values import NOW, after, running
 
 KEY = b"k" * 32

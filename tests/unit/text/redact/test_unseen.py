@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.gate.approval import unmistakable, visible
 from claudeops.formats.senders.common import shown
 from claudeops.text import signs
+from claudeops.text.escapes import unmistakable, visible
 from claudeops.text.redact import MASK, Redactor, has_shape
 from claudeops.wording.notices.texts import Wording, safe
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, visible
+from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.channels import TargetKind
+from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.approving import (
     NO,

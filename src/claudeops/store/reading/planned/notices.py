@@ -12,7 +12,7 @@ from claudeops.domain.listing import Listing, Page
 from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Topic, decoded
 from claudeops.store.reading import page
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import outbox
+from claudeops.store.tables.outbox import outbox
 
 
 class NoticeEntry(msgspec.Struct, frozen=True, kw_only=True):

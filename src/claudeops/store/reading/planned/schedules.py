@@ -12,7 +12,8 @@ from claudeops.domain.schedules import Cadence, Cron
 from claudeops.domain.schedules.plan import Overlap, SchedulePlan, SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import schedule_fires, sessions
+from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.sessions import sessions
 from claudeops.wording.readable import length_of
 
 

@@ -25,18 +25,11 @@ from claudeops.store.alerts.rows import to_silence
 from claudeops.store.holds import standing
 from claudeops.store.reading import named
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import (
-    alert_decisions,
-    alerts,
-    cooldown_actions,
-    events,
-    probe_history,
-    probes,
-    schedule_fires,
-    service_checks,
-    sessions,
-    silences,
-)
+from claudeops.store.tables.alerting import alert_decisions, alerts, silences
+from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.events import events
+from claudeops.store.tables.probes import probe_history, probes
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 from claudeops.text import same
 from claudeops.wording import why
 

@@ -16,7 +16,9 @@ from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.domain.why import Reason, WhyKind
 from claudeops.store.reading.why.beside_sessions import LINGERS, MOST, OpenQuestion
 from claudeops.store.rows import TableRow, to_handover, to_names
-from claudeops.store.tables import approvals, cooldown_actions, incidents, service_checks, sessions, tool_calls
+from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.approvals import approvals
+from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key
 from claudeops.wording import why
 
