@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from claudeops.domain.gate.approval import Answered, ApprovalStatus
-from claudeops.engine.gate.approvals import read_key
+from claudeops.engine.gate.approval_key import read_key
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import open_store
 from support.operating import Operator, conclude, look, operator

@@ -60,7 +60,7 @@ async def something_of_everything(store: Store) -> Session:
     silence = Silence(
         id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
     )
-    await store.alerts.silence(silence)
+    await store.silences.add(silence)
     posted = ReceivedBody(content=SenderBody(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
     scopes, expires = ("alerts:prometheus",), after(days=36_500)
     new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)

@@ -40,7 +40,7 @@ from claudeops.domain.owner import Owner
 from claudeops.engine.cell.cell import described
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.gate.answering import AnswerWaker
-from claudeops.engine.gate.approvals import ensure_key
+from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import alive, this_owner
 from claudeops.engine.ports import SessionListener

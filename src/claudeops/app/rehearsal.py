@@ -369,7 +369,7 @@ async def sessions_of(store: Store) -> tuple[Sequence[Session], ChainRecord]:
 
 async def decided_of(store: Store) -> Mapping[str, int]:
     """Return how many alerts were decided how at last; raises `StoreError`."""
-    known = await store.alerts.lately(datetime.min.replace(tzinfo=UTC))
+    known = await store.silences.alerts(datetime.min.replace(tzinfo=UTC))
     return Counter(state.decision.value for state in known if state.decision is not None)
 
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from claudeops.cli.incidents import silence_text
-from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, run_on_database
+from claudeops.cli.on_database import not_done, now, operators_name, run_on_database
+from claudeops.cli.reply import CommandResult
+from claudeops.cli.silences import silence_text
 from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.answers import document
-from claudeops.settings import Settings
 from claudeops.store.acts import Refusal, incidents, silences
 from claudeops.store.acts.incidents import IncidentAct
 from claudeops.store.acts.silences import SilenceAct
-from claudeops.store.store import Store
+from claudeops.store.alerts.incidents import Incidents
+from claudeops.store.alerts.silences import Silences
+from claudeops.store.database import Database
 from claudeops.text import join_names
 from claudeops.text.escapes import visible
 
@@ -23,8 +25,8 @@ from claudeops.text.escapes import visible
 def acknowledge(number: int, *, as_json: bool) -> int:
     """Note that whoever asks is on an incident; return the exit status."""
 
-    async def note(_settings: Settings, store: Store) -> CommandResult:
-        done = await incidents.acknowledge(store, number, by=operators_name(), now=now())
+    async def note(database: Database) -> CommandResult:
+        done = await incidents.acknowledge(Incidents(database), number, by=operators_name(), now=now())
         if isinstance(done, Refusal):
             return not_done("ack", done)
         return _changed(done, f"{done.acked_by} is on it; what else comes about it starts nothing")
@@ -35,8 +37,8 @@ def acknowledge(number: int, *, as_json: bool) -> int:
 def resolve(number: int, *, as_json: bool) -> int:
     """Note that whoever asks says that an incident is over; return the exit status."""
 
-    async def note(_settings: Settings, store: Store) -> CommandResult:
-        done = await incidents.resolve(store, number, by=operators_name(), now=now())
+    async def note(database: Database) -> CommandResult:
+        done = await incidents.resolve(Incidents(database), number, by=operators_name(), now=now())
         return not_done("resolve", done) if isinstance(done, Refusal) else _changed(done, "it is over")
 
     return run_on_database("resolve", note, as_json=as_json, target=str(number))
@@ -45,9 +47,9 @@ def resolve(number: int, *, as_json: bool) -> int:
 def silence(matchers: tuple[Matcher, ...], *, lasts: timedelta, comment: str, only_preview: bool, as_json: bool) -> int:
     """Silence what fits the matchers for a while, or only say what that would be; return the exit status."""
 
-    async def add(_settings: Settings, store: Store) -> CommandResult:
+    async def add(database: Database) -> CommandResult:
         done = await silences.silence(
-            store,
+            Silences(database),
             matchers,
             lasts=lasts,
             comment=comment,
@@ -63,8 +65,8 @@ def silence(matchers: tuple[Matcher, ...], *, lasts: timedelta, comment: str, on
 def end_silence(number: int, *, as_json: bool) -> int:
     """End a silence before its time; return the exit status."""
 
-    async def end(_settings: Settings, store: Store) -> CommandResult:
-        done = await silences.end_silence(store, number, by=operators_name(), now=now())
+    async def end(database: Database) -> CommandResult:
+        done = await silences.end_silence(Silences(database), number, by=operators_name(), now=now())
         if isinstance(done, Refusal):
             return not_done("end-silence", done)
         text = f"silence {number} is over; what it has held back and still fires is decided about now"

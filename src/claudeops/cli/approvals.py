@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, more, present
-from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
+from claudeops.cli.on_database import not_done, now, operators_name, run_on_database
+from claudeops.cli.reply import CommandResult, refused
 from claudeops.cli.text.layout import Layout, relative
 from claudeops.domain.answers import document, plain
 from claudeops.domain.gate.approval import UNSEEN, Approval, ApprovalStatus, CalledScript, join_people
 from claudeops.domain.listing import Listing, Page
-from claudeops.engine.gate.approvals import read_key
+from claudeops.engine.gate.approval_key import read_key
 from claudeops.errors import ClaudeopsError
-from claudeops.settings import Settings
+from claudeops.settings.where import state_dir
 from claudeops.store.acts import Refusal
 from claudeops.store.acts.approvals import Unseen, answer_approval
+from claudeops.store.approvals import Approvals
+from claudeops.store.database import Database
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
-from claudeops.store.store import Store
 from claudeops.text.escapes import unmistakable, unmistakable_line, visible
 
 _NAME: Final = "list-approvals"
@@ -144,16 +146,16 @@ async def _decide(
     approval_id: int,
     status: ApprovalStatus,
     unseen: bool,  # noqa: FBT001 - bound
-    settings: Settings,
-    store: Store,
+    database: Database,
 ) -> CommandResult:
-    key, who, at = read_key(settings.places.state_dir), operators_name(), now()
-    done = await answer_approval(store, key, approval_id, status=status, by=who, now=at, unseen=unseen)
+    approvals, who, at = Approvals(database), operators_name(), now()
+    key = read_key(state_dir(os.environ, cwd=Path.cwd()))
+    done = await answer_approval(approvals, key, approval_id, status=status, by=who, now=at, unseen=unseen)
     if isinstance(done, Refusal):
         return not_done(_VERBS[status], done)
     if isinstance(done, Unseen):
         return _not_whole(done.approval, at)
-    found = await store.approvals.approval(approval_id)
+    found = await approvals.approval(approval_id)
     counted = done.status is ApprovalStatus.PENDING
     base = pages_url(() if found is None else (found,))
     said = f"{done.answers} of {done.needed} people have said yes" if counted else f"{done.status.value} by {who}"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 
-from claudeops.cli.on_database import CommandResult, not_found, run_on_database
-from claudeops.cli.reply import Exit
-from claudeops.engine.gate.approvals import read_key
+from claudeops.cli.on_database import run_on_database
+from claudeops.cli.reply import CommandResult, Exit, not_found
+from claudeops.engine.gate.approval_key import read_key
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent
-from claudeops.settings import Settings
-from claudeops.store.store import Store
-from claudeops.store.verify import Logged
+from claudeops.settings.where import state_dir
+from claudeops.store.database import Database
+from claudeops.store.verify import AuditTrail, Logged
 
 
 def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> int:
@@ -23,10 +24,10 @@ def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> 
     )
 
 
-async def _verify(session_id: int | None, log: Path | None, settings: Settings, store: Store) -> CommandResult:
+async def _verify(session_id: int | None, log: Path | None, database: Database) -> CommandResult:
     logged = {} if log is None else heads(log)
-    key, keyless = _approval_key(settings)
-    found = await store.audit.verify(session_id=session_id, logged=logged, key=key)
+    key, keyless = _approval_key()
+    found = await AuditTrail(database).verify(session_id=session_id, logged=logged, key=key)
     if session_id is not None and not found.sessions and not found.faults:
         return not_found("session_not_found", str(session_id), f"There is no session {session_id}.")
     looked_at = f"{found.sessions} sessions, {found.calls} tool calls, {found.tombstones} tombstones"
@@ -57,10 +58,10 @@ async def _verify(session_id: int | None, log: Path | None, settings: Settings, 
     )
 
 
-def _approval_key(settings: Settings) -> tuple[bytes | None, str]:
+def _approval_key() -> tuple[bytes | None, str]:
     """Return the key by which answers are proven, or why there is none at hand."""
     try:
-        return read_key(settings.places.state_dir), ""
+        return read_key(state_dir(os.environ, cwd=Path.cwd())), ""
     except ClaudeopsError as error:
         return None, str(error)
 

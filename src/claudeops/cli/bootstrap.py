@@ -20,11 +20,12 @@ from claudeops.app.wiring import root_session
 from claudeops.cli import reply
 from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, print_document, print_failure
-from claudeops.cli.start import listening, read_settings, start
+from claudeops.cli.start import listening, start
 from claudeops.cli.tail import follow
-from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
+from claudeops.cli.text.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
 from claudeops.cli.tiers.inventory import routed_matches
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of_refusal, turn
+from claudeops.cli.with_settings import read_settings
 from claudeops.domain.sessions import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.engine.estate import read_estate
 from claudeops.engine.process.tree import become_subreaper

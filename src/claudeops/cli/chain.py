@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, present
-from claudeops.cli.lists import LEVEL_STYLES, held_cell, result_cell
-from claudeops.cli.text.layout import Layout, Style, TableCell, count_of, length_of, pairs, usd
+from claudeops.cli.lists import held_cell, result_cell
+from claudeops.cli.text.layout import LEVEL_STYLES, Layout, Style, TableCell, count_of, length_of, pairs, usd
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.listing import Reference

@@ -13,7 +13,7 @@ import click
 
 from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, print_document, print_failure
-from claudeops.cli.start import read_settings
+from claudeops.cli.with_settings import read_settings
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.claude_ops import Fate, LineVerdict, read_set_up

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, missing, more, present
-from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, length_of, status_cell, table
+from claudeops.cli.text.layout import (
+    LEVEL_STYLES,
+    Column,
+    Layout,
+    Style,
+    TableCell,
+    count_of,
+    length_of,
+    status_cell,
+    table,
+)
 from claudeops.domain.actions import Recheck
 from claudeops.domain.answers import plain
 from claudeops.domain.chains.cooldown import Left
-from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import Connection, events, opened, services
 from claudeops.store.reading.events import EventEntry
@@ -23,12 +32,6 @@ from claudeops.store.reading.services import ActionEntry, CheckEntry, ProbeEntry
 _EVENTS: Final = "list-events"
 _CHECKS: Final = "list-checks"
 _ACTIONS: Final = "list-actions"
-
-LEVEL_STYLES: Final[Mapping[EventLevel, Style]] = {
-    EventLevel.INFO: Style.PLAIN,
-    EventLevel.WARNING: Style.WARN,
-    EventLevel.CRITICAL: Style.BAD,
-}
 
 
 def print_events(wanted: Listing, *, only_open: bool, shape: AnswerShape) -> int:

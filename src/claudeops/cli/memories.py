@@ -9,15 +9,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, run_on_database
+from claudeops.cli.on_database import not_done, now, operators_name, run_on_database
+from claudeops.cli.reply import CommandResult
 from claudeops.domain.answers import document
 from claudeops.domain.report.report import ReportedMemory
-from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import memories as acts
 from claudeops.store.acts.memories import MemoryAct, MemoryVerb
+from claudeops.store.database import Database
+from claudeops.store.knowledge.memories import Memories
 from claudeops.store.reading.memories import MemoryEntry, is_shown, state_of, to_entry
-from claudeops.store.store import Store
 from claudeops.text.escapes import visible
 
 _LIST: Final = "memories list"
@@ -37,8 +38,10 @@ def print_memories(*, service: str | None, everything: bool, as_json: bool) -> i
 def add_memory(memory: ReportedMemory, *, as_json: bool) -> int:
     """Write an operator's own memory; return the exit status."""
 
-    async def add(_settings: Settings, store: Store) -> CommandResult:
-        return _answer("memories add", await acts.add_memory(store, memory, by=operators_name(), now=now()), "added")
+    async def add(database: Database) -> CommandResult:
+        return _answer(
+            "memories add", await acts.add_memory(Memories(database), memory, by=operators_name(), now=now()), "added"
+        )
 
     return run_on_database("memories add", add, as_json=as_json)
 
@@ -46,16 +49,16 @@ def add_memory(memory: ReportedMemory, *, as_json: bool) -> int:
 def change_memory(verb: MemoryVerb, number: int, *, as_json: bool) -> int:
     """Forget, restore or confirm a memory; return the exit status."""
 
-    async def change(_settings: Settings, store: Store) -> CommandResult:
-        done = await acts.change_memory(store, verb, number, by=operators_name(), now=now())
+    async def change(database: Database) -> CommandResult:
+        done = await acts.change_memory(Memories(database), verb, number, by=operators_name(), now=now())
         return _answer(f"memories {verb}", done, _DONE[verb])
 
     return run_on_database(f"memories {verb}", change, as_json=as_json, target=str(number))
 
 
-async def _listed(service: str | None, everything: bool, _settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound by name
+async def _listed(service: str | None, everything: bool, database: Database) -> CommandResult:  # noqa: FBT001 - bound by name
     at = now()
-    known = await store.memories.known(service=service, everything=everything)
+    known = await Memories(database).known(service=service, everything=everything)
     shown = [to_entry(one, at) for one in known if everything or is_shown(one, at)]
     text = "\n".join(_text(one, at) for one in shown) or "no memories"
     return CommandResult(text=text, body={"memories_count": len(shown), "memories": [document(one) for one in shown]})

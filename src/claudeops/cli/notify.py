@@ -21,7 +21,7 @@ _COMMAND: Final = "notify test"
 
 def print_test(target: str, *, as_json: bool) -> int:
     """Send a target a message; return the exit status: 0 delivered, 1 not."""
-    from claudeops.cli.start import read_settings  # noqa: PLC0415 - mistakes are answered without it
+    from claudeops.cli.with_settings import read_settings  # noqa: PLC0415 - mistakes are answered without it
 
     try:
         settings = read_settings()

@@ -62,7 +62,7 @@ class _Known:
 
 def print_probe(name: str | None, *, as_json: bool) -> int:
     """Print how all probes stand, or look once with one of them; return the exit status: 0 up, 1 not."""
-    from claudeops.cli.start import read_settings  # noqa: PLC0415 - `ping` does without it and is quick
+    from claudeops.cli.with_settings import read_settings  # noqa: PLC0415 - `ping` does without it and is quick
 
     try:
         settings = read_settings()

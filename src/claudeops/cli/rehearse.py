@@ -193,7 +193,7 @@ async def _until_interrupted() -> None:
 
 @asynccontextmanager
 async def _print_live(node: Node) -> AsyncIterator[None]:
-    from claudeops.cli.terminal import live_printer  # noqa: PLC0415 - JSON mode does not need it
+    from claudeops.cli.text.terminal import live_printer  # noqa: PLC0415 - JSON mode does not need it
 
     with live_printer(node.context.hub, sys.stdout):
         yield

@@ -18,7 +18,7 @@ import msgspec
 
 from claudeops.app.wiring import estate_now, probe_reading
 from claudeops.cli.reply import Exit, print_document, print_failure
-from claudeops.cli.start import read_settings
+from claudeops.cli.with_settings import read_settings
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
 from claudeops.domain.alerts.rules import Rules

@@ -13,6 +13,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Final, cast
@@ -33,7 +34,9 @@ from claudeops.errors import (
 )
 
 __all__ = [
+    "LOOK_AGAIN",
     "SCHEMA_VERSION",
+    "CommandResult",
     "ErrorKind",
     "Exit",
     "StopReason",
@@ -42,13 +45,19 @@ __all__ = [
     "error_body",
     "exit_for",
     "json_line",
+    "not_found",
     "not_found_body",
     "print_document",
     "print_failure",
+    "print_result",
+    "refused",
     "watch_stdout",
 ]
 
 SCHEMA_VERSION: Final = "1.0"
+
+LOOK_AGAIN: Final = "Look at how it stands now; the message says what is in the way."
+"""The hint of a refusal that has none of its own."""
 
 
 class Exit(IntEnum):
@@ -75,6 +84,39 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
     MAX_BUDGET_REACHED = "max_budget_reached"
     MAX_TURNS_REACHED = "max_turns_reached"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandResult:
+    """What a command prints, for people and for programs, and its exit status."""
+
+    text: str  # on stdout; on stderr where the exit status is not 0
+    body: Mapping[str, object] = field(default_factory=dict)
+    exit_code: Exit = Exit.OK
+    envelope_code: int | None = None  # the document's; None: 0 or 1, as `exit_code` says
+
+
+def print_result(command: str, done: CommandResult, *, as_json: bool) -> int:
+    """Print what a command has done, as lines or as a document, and return the exit status."""
+    if as_json:
+        return print_document(command, done.body, done.exit_code, exit_code=done.envelope_code)
+    click.echo(done.text, err=done.exit_code is not Exit.OK)
+    return done.exit_code
+
+
+def not_found(kind: str, name: str, message: str) -> CommandResult:
+    """Return the result for something that does not exist."""
+    body = not_found_body(kind, name, message)
+    return CommandResult(text=f"claudeops: {message}", body=body, exit_code=Exit.UNRESOLVED)
+
+
+def refused(operation: str, target: str, message: str, *, hint: str = LOOK_AGAIN) -> CommandResult:
+    """Return the result for something that is not allowed, or no longer possible."""
+    body = error_body(
+        kind=ErrorKind.POLICY, operation=operation, target=target, retryable=False, message=message, hint=hint
+    )
+    text = f"claudeops: {message}" if hint == LOOK_AGAIN else f"claudeops: {message}\n  hint: {hint}"
+    return CommandResult(text=text, body={"handled": False, **body}, exit_code=Exit.UNRESOLVED)
 
 
 def exit_for(error: ClaudeopsError) -> Exit:

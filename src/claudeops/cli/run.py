@@ -14,7 +14,7 @@ from claudeops.app.node import open_node
 from claudeops.cli.early_signals import catch
 from claudeops.cli.reply import Exit, exit_for
 from claudeops.cli.start import listening, start
-from claudeops.cli.terminal import beside_progress, live_printer
+from claudeops.cli.text.terminal import beside_progress, live_printer
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
-from claudeops.cli.start import read_settings
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, table
+from claudeops.cli.with_settings import read_settings
 from claudeops.domain.answers import plain
 from claudeops.store.reading import opened
 from claudeops.store.reading.sources import SourceEntry, listed

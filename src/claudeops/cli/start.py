@@ -20,16 +20,6 @@ from claudeops.settings import Settings, load_settings, require_credentials, req
 from claudeops.text.redact import Redactor
 
 
-def read_settings() -> Settings:
-    """Read the settings for a command that starts no session, and log warnings and worse to stderr.
-
-    Raises `ConfigurationError`.
-    """
-    settings = load_settings(os.environ, cwd=Path.cwd()).settings
-    logs.configure(level="warning", fmt=settings.log.format, stream=sys.stderr, redact=Redactor(settings.secrets).text)
-    return settings
-
-
 def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start: str = "") -> tuple[Settings, Logger]:
     """Read and check the settings for a command that starts sessions, and log to ``stream``.
 

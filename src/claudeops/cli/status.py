@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
@@ -21,7 +21,7 @@ import msgspec
 
 from claudeops.cli.answer import AnswerShape, Body, CommandAnswer, present
 from claudeops.cli.reply import ErrorKind, Exit, error_body
-from claudeops.cli.text.layout import Layout, Style, TableCell, count_of, pairs, usd
+from claudeops.cli.text.layout import LEVEL_STYLES, Layout, Style, TableCell, count_of, pairs, usd
 from claudeops.domain.answers import plain
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look
 from claudeops.engine.owners import alive
@@ -34,7 +34,6 @@ _NAME: Final = "status"
 _SHOWN_SESSIONS: Final = 5
 _LATE: Final = timedelta(minutes=15)  # that the oldest notice may wait, as in /readyz
 _LEVELS: Final = ("critical", "warning", "info")
-_LEVEL_STYLES: Final[Mapping[str, Style]] = {"critical": Style.BAD, "warning": Style.WARN}
 
 Fact = tuple[str, TableCell | str]
 
@@ -268,7 +267,7 @@ def _open(seen: Glance, looks: Layout) -> Iterator[Fact]:
     for one in seen.incidents:
         by = f", {visible(one.acked_by)} is on it" if one.acked_by else ""
         about = f"{one.incident} ({one.severity}): {visible(one.service)}, since {looks.time(one.opened_at)}{by}"
-        yield "incident", TableCell(about, _LEVEL_STYLES.get(one.severity, Style.PLAIN))
+        yield "incident", TableCell(about, LEVEL_STYLES.get(one.severity, Style.PLAIN))
     if seen.incidents_open > len(seen.incidents):
         left = seen.incidents_open - len(seen.incidents)
         yield "incidents", TableCell(f"and {left} more (claudeops list-incidents)", Style.WARN)
@@ -281,12 +280,12 @@ def _open(seen: Glance, looks: Layout) -> Iterator[Fact]:
         yield "untold", TableCell(waiting, Style.BAD if is_late else Style.PLAIN)
     counts = ", ".join(f"{seen.open_events[level]} {level}" for level in _LEVELS if seen.open_events.get(level))
     worst = next((level for level in _LEVELS if seen.open_events.get(level)), "")
-    yield "open events", TableCell(counts or "none", _LEVEL_STYLES.get(worst, Style.PLAIN))
+    yield "open events", TableCell(counts or "none", LEVEL_STYLES.get(worst, Style.PLAIN))
 
 
 def _events(events: Sequence[OpenEvent], looks: Layout) -> list[str]:
     facts = [
-        (looks.time(event.last_seen), TableCell(_sentence(event), _LEVEL_STYLES.get(event.level, Style.PLAIN)))
+        (looks.time(event.last_seen), TableCell(_sentence(event), LEVEL_STYLES.get(event.level, Style.PLAIN)))
         for event in events
     ]
     return ["", *pairs(facts, looks, indent=2)] if facts else []

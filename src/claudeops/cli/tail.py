@@ -23,8 +23,8 @@ import click
 import msgspec
 
 from claudeops.cli.reply import Exit, print_document, print_failure
-from claudeops.cli.start import read_settings
-from claudeops.cli.terminal import LivePrinter
+from claudeops.cli.text.terminal import LivePrinter
+from claudeops.cli.with_settings import read_settings
 from claudeops.domain.actions import PastAction
 from claudeops.domain.chains.chain_record import SessionPosition, SessionRecord
 from claudeops.domain.events import EventLevel

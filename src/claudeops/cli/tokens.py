@@ -1,37 +1,30 @@
-"""``claudeops token`` and ``login-link``: which programs may call the daemon, and for what; which browsers are let in.
+"""``claudeops token``: which programs may call the daemon, and for what.
 
-Works with and without a running daemon, which reads tokens and logins again every second.
+Works with and without a running daemon, which reads tokens again every second.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
-from claudeops.cli.on_database import CommandResult, not_done, now, operators_name, refused, run_on_database
+from claudeops.cli.on_database import not_done, now, operators_name, run_on_database
+from claudeops.cli.reply import CommandResult
 from claudeops.cli.text.layout import Column, Style, TableCell, table
 from claudeops.cli.text.screen import looks_of
-from claudeops.cli.users import user_not_found
-from claudeops.domain.access.logins import LINK_SECONDS, LoginLink, Role
-from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
-from claudeops.domain.access.users import User
 from claudeops.domain.answers import document
-from claudeops.settings import Settings
+from claudeops.store.access.tokens import Tokens
 from claudeops.store.acts import Refusal
 from claudeops.store.acts import tokens as acts
 from claudeops.store.acts.tokens import TokenEntry
-from claudeops.store.store import Store
+from claudeops.store.database import Database
 from claudeops.text.escapes import visible
 
 _CREATE: Final = "token create"
 _LIST: Final = "token list"
 _REVOKE: Final = "token revoke"
-_LINK: Final = "login-link"
-_OFF: Final = "There are no pages: CLAUDEOPS_LISTENER or CLAUDEOPS_DASHBOARD is off."
-_ANY_PORT: Final = "The daemon takes any free port, which only its log names."
 
 
 def make_token(*, name: str, scopes: Sequence[str], expires_at: datetime | None, as_json: bool) -> int:
@@ -50,10 +43,10 @@ def revoke(token_id: int, *, as_json: bool) -> int:
     return run_on_database(_REVOKE, partial(_revoked, token_id), as_json=as_json, target=str(token_id))
 
 
-async def _made(
-    name: str, scopes: Sequence[str], expires_at: datetime | None, _settings: Settings, store: Store
-) -> CommandResult:
-    done = await acts.make_token(store, name=name, scopes=scopes, expires_at=expires_at, by=operators_name(), now=now())
+async def _made(name: str, scopes: Sequence[str], expires_at: datetime | None, database: Database) -> CommandResult:
+    done = await acts.make_token(
+        Tokens(database), name=name, scopes=scopes, expires_at=expires_at, by=operators_name(), now=now()
+    )
     if isinstance(done, Refusal):
         return not_done(_CREATE, done)
     scopes_text = ", ".join(done.scopes)
@@ -66,15 +59,15 @@ async def _made(
     return CommandResult(text="\n".join(lines), body=document(done))
 
 
-async def _listed(everything: bool, _settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound by name
-    shown = await acts.list_tokens(store, everything=everything, now=now())
+async def _listed(everything: bool, database: Database) -> CommandResult:  # noqa: FBT001 - bound by name
+    shown = await acts.list_tokens(Tokens(database), everything=everything, now=now())
     return CommandResult(
         text=_table(shown), body={"tokens_count": len(shown), "tokens": [document(one) for one in shown]}
     )
 
 
-async def _revoked(token_id: int, _settings: Settings, store: Store) -> CommandResult:
-    done = await acts.revoke_token(store, token_id, by=operators_name(), now=now())
+async def _revoked(token_id: int, database: Database) -> CommandResult:
+    done = await acts.revoke_token(Tokens(database), token_id, by=operators_name(), now=now())
     if isinstance(done, Refusal):
         return not_done(_REVOKE, done)
     text = f"token {done.token_id} ({visible(done.token_name)}): revoked by {done.revoked_by}"
@@ -103,47 +96,3 @@ def _table(tokens: Sequence[TokenEntry]) -> str:
         for one in tokens
     ]
     return "\n".join(table(columns, rows, looks)) or "no tokens"
-
-
-# --- links for people
-
-
-def print_link(name: str | None, *, as_json: bool) -> int:
-    """Make a link and print it, for a user or for whoever runs the command; return the exit status."""
-    return run_on_database(_LINK, partial(_linked, name), as_json=as_json, target=name or "")
-
-
-async def _linked(name: str | None, settings: Settings, store: Store) -> CommandResult:
-    if not (settings.listener.enabled and settings.listener.dashboard):
-        return refused(_LINK, _LINK, _OFF, hint="Switch both on, and start the daemon again.")
-    if settings.listener.public_url is None and not settings.listener.port:
-        return refused(_LINK, _LINK, _ANY_PORT, hint="Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_PUBLIC_URL.")
-    user = None if name is None else await store.users.named(name)
-    if name is not None and user is None:
-        return user_not_found(name)
-    link, url = await make_link(store, settings.listener.pages_url, user=user)
-    return CommandResult(
-        text=f"{url}\nlogs one browser in as {link.name} ({link.role}), once, within {LINK_SECONDS} s",
-        body={
-            "handled": True,
-            "url": url,
-            "login_name": link.name,
-            "role": link.role.value,
-            "expires_at": link.expires_at,
-        },
-    )
-
-
-async def make_link(store: Store, base: str, *, user: User | None = None) -> tuple[LoginLink, str]:
-    """Keep a new link; return it, and its address below ``base``. ``None``: whoever runs the command, as admin."""
-    secret, at = secrets.token_urlsafe(SECRET_BYTES), now()
-    link = LoginLink(
-        name=operators_name() if user is None else user.name,
-        role=Role.ADMIN if user is None else user.role,
-        user_id=None if user is None else user.id,
-        digest=digest_of(secret),
-        created_at=at,
-        expires_at=at + timedelta(seconds=LINK_SECONDS),
-    )
-    await store.logins.make_link(link)
-    return link, f"{base}/setup/{secret}"

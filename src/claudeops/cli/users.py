@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from claudeops.cli.on_database import CommandResult, not_found, now, operators_name, refused, run_on_database
+from claudeops.cli.on_database import now, operators_name, run_on_database
+from claudeops.cli.reply import CommandResult, not_found, refused
 from claudeops.cli.text.layout import Column, Style, TableCell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.domain.access.logins import Role
 from claudeops.domain.access.users import NewUser, User, password_fault, user_name_fault
-from claudeops.settings import Settings
-from claudeops.store.store import Store
+from claudeops.store.access.users import Users
+from claudeops.store.database import Database
 from claudeops.text.escapes import visible
 
 _ADD: Final = "user add"
@@ -52,14 +53,14 @@ def user_not_found(name: str) -> CommandResult:
     )
 
 
-async def _added(name: str, role: Role, password: str | None, _settings: Settings, store: Store) -> CommandResult:
+async def _added(name: str, role: Role, password: str | None, database: Database) -> CommandResult:
     if fault := user_name_fault(name):
         return refused(_ADD, visible(name), fault, hint="Write a name like ada or ada@example.com.")
     if password is not None and (fault := password_fault(password)):
         return refused(_ADD, name, fault, hint="Take another password; a sentence is easy to remember.")
     hashed = None if password is None else _hash_of(password)
     new = NewUser(name=name, role=role, password_hash=hashed, created_at=now(), created_by=operators_name())
-    user = await store.users.add(new)
+    user = await Users(database).add(new)
     if user is None:
         hint = f"Change it with `claudeops user set {name}`."
         return refused(_ADD, name, f"There is a user {name} already, whatever its capitals.", hint=hint)
@@ -67,28 +68,26 @@ async def _added(name: str, role: Role, password: str | None, _settings: Setting
     return CommandResult(text=f"user {user.name} ({user.role}): {way}", body={"handled": True, **_document(user)})
 
 
-async def _listed(_settings: Settings, store: Store) -> CommandResult:
-    users = list((await store.users.active()).values())
+async def _listed(database: Database) -> CommandResult:
+    users = list((await Users(database).active()).values())
     return CommandResult(
         text=_table(users), body={"users_count": len(users), "users": [_document(user) for user in users]}
     )
 
 
-async def _changed(
-    name: str, role: Role | None, password: str | None, _settings: Settings, store: Store
-) -> CommandResult:
+async def _changed(name: str, role: Role | None, password: str | None, database: Database) -> CommandResult:
     if password is not None and (fault := password_fault(password)):
         return refused(_SET, visible(name), fault, hint="Take another password; a sentence is easy to remember.")
     hashed = None if password is None else _hash_of(password)
-    user = await store.users.change(name, role=role, password_hash=hashed, by=operators_name(), now=now())
+    user = await Users(database).change(name, role=role, password_hash=hashed, by=operators_name(), now=now())
     if user is None:
         return user_not_found(name)
     after = "; the new password counts from now on, and earlier logins are over" if hashed else ""
     return CommandResult(text=f"user {user.name}: {user.role}{after}", body={"handled": True, **_document(user)})
 
 
-async def _removed(name: str, _settings: Settings, store: Store) -> CommandResult:
-    user = await store.users.remove(name, by=operators_name(), now=now())
+async def _removed(name: str, database: Database) -> CommandResult:
+    user = await Users(database).remove(name, by=operators_name(), now=now())
     if user is None:
         return user_not_found(name)
     return CommandResult(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,8 +19,9 @@ from sqlalchemy.engine import URL, Connection, Engine
 from claudeops.domain.live import EventRaised
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.logs import LogEvent, get_logger
-from claudeops.store.connection.engines import border, reading_engine, shown, writing_engine
+from claudeops.store.connection.engines import BUSY_SECONDS, border, parse_url, reading_engine, shown, writing_engine
 from claudeops.store.connection.writer import Writer
+from claudeops.store.migrate import require_head
 
 T = TypeVar("T")
 
@@ -30,6 +31,16 @@ _READERS: Final = 4  # reads at the same time; they never wait behind the writer
 
 _RAISED: Final = "claudeops.raised"
 """The key under which a connection keeps the events of its transaction, for listeners after the commit."""
+
+wall_clock: Final = partial(datetime.now, UTC)
+
+
+def no_listener(_: EventRaised) -> None:
+    """Do nothing with an event that was raised."""
+
+
+def uncounted(_seconds: float | None) -> None:
+    """Do nothing with the time that a transaction took."""
 
 
 class Database:
@@ -132,6 +143,25 @@ class Database:
         for event_raised in collected:
             _tell(event_raised, self._raised)
         return result
+
+
+def open_database(
+    url: str,
+    *,
+    busy_seconds: float = BUSY_SECONDS,
+    wait_seconds: float = WAIT_SECONDS,
+    now: Callable[[], datetime] = wall_clock,
+    raised: Callable[[EventRaised], None] = no_listener,
+    wrote: Callable[[float | None], None] = uncounted,
+) -> Database:
+    """Open a database that has been migrated; its parameters are those of `claudeops.store.store.open_store`.
+
+    Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
+    database was not migrated.
+    """
+    parsed = parse_url(url)
+    require_head(parsed, busy_seconds=busy_seconds)
+    return Database(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote)
 
 
 @contextmanager

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
-from typing import Final
+from datetime import datetime
 
 from claudeops.domain.live import EventRaised
 from claudeops.store.access.idempotency import Idempotency
@@ -16,17 +14,18 @@ from claudeops.store.access.passkeys import PasskeyStore
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.alerts.desk import Alerts
+from claudeops.store.alerts.incidents import Incidents
+from claudeops.store.alerts.silences import Silences
 from claudeops.store.approvals import Approvals
 from claudeops.store.calls import Calls
 from claudeops.store.commands import Commands
-from claudeops.store.connection.engines import BUSY_SECONDS, parse_url
-from claudeops.store.database import WAIT_SECONDS, Database
+from claudeops.store.connection.engines import BUSY_SECONDS
+from claudeops.store.database import WAIT_SECONDS, Database, no_listener, open_database, uncounted, wall_clock
 from claudeops.store.deletion import Deletions
 from claudeops.store.follow_ups import FollowUps
 from claudeops.store.holds import Holds
 from claudeops.store.knowledge.briefings import Briefings
 from claudeops.store.knowledge.memories import Memories
-from claudeops.store.migrate import require_head
 from claudeops.store.notify.outbox import Outbox
 from claudeops.store.notify.questions import Questions
 from claudeops.store.probes import Probes
@@ -38,16 +37,6 @@ from claudeops.store.schedules import Schedules
 from claudeops.store.sessions import Records
 from claudeops.store.spend import ModelCalls
 from claudeops.store.verify import AuditTrail
-
-_wall_clock: Final = partial(datetime.now, UTC)
-
-
-def _no_listener(_: EventRaised) -> None:
-    return
-
-
-def _uncounted(_seconds: float | None) -> None:
-    return
 
 
 def _nobody_waits(_approval_id: int) -> None:
@@ -76,6 +65,8 @@ class Store:
     recovery: Recovery
     probes: Probes
     alerts: Alerts
+    incidents: Incidents  # for people
+    silences: Silences  # for people
     records: Records
     briefings: Briefings
     retention: Retention
@@ -101,10 +92,10 @@ def open_store(
     *,
     busy_seconds: float = BUSY_SECONDS,
     wait_seconds: float = WAIT_SECONDS,
-    now: Callable[[], datetime] = _wall_clock,
-    raised: Callable[[EventRaised], None] = _no_listener,
+    now: Callable[[], datetime] = wall_clock,
+    raised: Callable[[EventRaised], None] = no_listener,
     answered: Callable[[int], None] = _nobody_waits,
-    wrote: Callable[[float | None], None] = _uncounted,
+    wrote: Callable[[float | None], None] = uncounted,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Store:
     """Open a database that has been migrated.
@@ -119,10 +110,8 @@ def open_store(
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
     """
-    parsed = parse_url(url)
-    require_head(parsed, busy_seconds=busy_seconds)
-    database = Database(
-        parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote
+    database = open_database(
+        url, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote
     )
     return Store(
         database=database,
@@ -137,6 +126,8 @@ def open_store(
         recovery=Recovery(database),
         probes=Probes(database),
         alerts=Alerts(database, monotonic=monotonic),
+        incidents=Incidents(database),
+        silences=Silences(database),
         records=Records(database),
         briefings=Briefings(database),
         retention=Retention(database),

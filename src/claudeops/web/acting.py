@@ -292,7 +292,7 @@ def act_endpoints(site: Site) -> Sequence[Endpoint]:
 
 
 async def _tokens(site: Site, call: WebCall) -> Response:
-    return whole(await list_tokens(_acting(site).store, everything=False, now=call.at))
+    return whole(await list_tokens(_acting(site).store.tokens, everything=False, now=call.at))
 
 
 def _api(site: Site) -> Sequence[Endpoint]:

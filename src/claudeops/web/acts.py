@@ -193,12 +193,12 @@ async def stop(acting: Acting, call: WebCall, body: Stop) -> StopAct | Refusal:
 
 async def acknowledge(acting: Acting, call: WebCall, _: Body) -> IncidentAct | Refusal:
     """Note that a person is on an incident."""
-    return await incidents.acknowledge(acting.store, call.number("number"), by=by(call), now=call.at)
+    return await incidents.acknowledge(acting.store.incidents, call.number("number"), by=by(call), now=call.at)
 
 
 async def resolve(acting: Acting, call: WebCall, _: Body) -> IncidentAct | Refusal:
     """Note that a person says that an incident is over."""
-    return await incidents.resolve(acting.store, call.number("number"), by=by(call), now=call.at)
+    return await incidents.resolve(acting.store.incidents, call.number("number"), by=by(call), now=call.at)
 
 
 async def answer(acting: Acting, call: WebCall, body: AnswerBody) -> AnswerAct | Refusal:
@@ -210,7 +210,7 @@ async def answer(acting: Acting, call: WebCall, body: AnswerBody) -> AnswerAct |
     if is_yes and body.passkey:
         made = await acting.passkeys.signature(call, body.passkey, approval_id=call.number("id"))
     done = await answer_approval(
-        acting.store,
+        acting.store.approvals,
         acting.key,
         call.number("id"),
         status=ApprovalStatus.APPROVED if is_yes else ApprovalStatus.DENIED,
@@ -260,7 +260,7 @@ async def silence(acting: Acting, call: WebCall, body: SilenceBody) -> SilenceAc
     if not timedelta(0) < lasts <= LONGEST:
         raise RefusedError(422, f"lasts: a silence holds for at most {LONGEST.days} days.")
     return await silences.silence(
-        acting.store,
+        acting.store.silences,
         matchers,
         lasts=lasts,
         comment=body.comment,
@@ -272,24 +272,24 @@ async def silence(acting: Acting, call: WebCall, body: SilenceBody) -> SilenceAc
 
 async def end_silence(acting: Acting, call: WebCall, _: Body) -> EndedSilence | Refusal:
     """End a silence before its time."""
-    return await silences.end_silence(acting.store, call.number("id"), by=by(call), now=call.at)
+    return await silences.end_silence(acting.store.silences, call.number("id"), by=by(call), now=call.at)
 
 
 async def add_memory(acting: Acting, call: WebCall, body: MemoryBody) -> MemoryAct | Refusal:
     """State a fact that every session is shown."""
-    return await memories.add_memory(acting.store, _memory(body, body.supersedes), by=by(call), now=call.at)
+    return await memories.add_memory(acting.store.memories, _memory(body, body.supersedes), by=by(call), now=call.at)
 
 
 async def edit_memory(acting: Acting, call: WebCall, body: EditBody) -> MemoryAct | Refusal:
     """State a fact in the place of a memory."""
-    return await memories.add_memory(acting.store, _memory(body, call.number("id")), by=by(call), now=call.at)
+    return await memories.add_memory(acting.store.memories, _memory(body, call.number("id")), by=by(call), now=call.at)
 
 
 def changes(verb: MemoryVerb) -> Callable[[Acting, WebCall, Body], Awaitable[MemoryAct | Refusal]]:
     """Return the act that does this to a memory."""
 
     async def change(acting: Acting, call: WebCall, _: Body) -> MemoryAct | Refusal:
-        return await memories.change_memory(acting.store, verb, call.number("id"), by=by(call), now=call.at)
+        return await memories.change_memory(acting.store.memories, verb, call.number("id"), by=by(call), now=call.at)
 
     return change
 
@@ -297,13 +297,19 @@ def changes(verb: MemoryVerb) -> Callable[[Acting, WebCall, Body], Awaitable[Mem
 async def pause(acting: Acting, call: WebCall, body: PauseBody) -> PauseAct:
     """Start no sessions from now on."""
     return await holds.pause(
-        acting.store, reason=body.reason, stop=body.stop, by=by(call), served=_served, now=acting.clock.now
+        acting.store.holds,
+        acting.store.commands,
+        reason=body.reason,
+        stop=body.stop,
+        by=by(call),
+        served=_served,
+        now=acting.clock.now,
     )
 
 
 async def resume(acting: Acting, call: WebCall, _: Body) -> ResumeAct:
     """Start sessions again."""
-    return await holds.resume(acting.store, now=call.at)
+    return await holds.resume(acting.store.holds, now=call.at)
 
 
 async def make_token(acting: Acting, call: WebCall, body: TokenBody) -> MadeToken | Refusal:
@@ -313,13 +319,18 @@ async def make_token(acting: Acting, call: WebCall, body: TokenBody) -> MadeToke
     except (ValueError, OverflowError):
         raise RefusedError(422, f"expires: {body.expires!r} is no length of time: write 90d or never.") from None
     return await tokens.make_token(
-        acting.store, name=body.name, scopes=_several(body.scopes), expires_at=expires_at, by=by(call), now=call.at
+        acting.store.tokens,
+        name=body.name,
+        scopes=_several(body.scopes),
+        expires_at=expires_at,
+        by=by(call),
+        now=call.at,
     )
 
 
 async def revoke_token(acting: Acting, call: WebCall, _: Body) -> TokenAct | Refusal:
     """Let a token open nothing from now on."""
-    return await tokens.revoke_token(acting.store, call.number("id"), by=by(call), now=call.at)
+    return await tokens.revoke_token(acting.store.tokens, call.number("id"), by=by(call), now=call.at)
 
 
 # --- what they share --------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ async def is_silenced(world: World) -> None:
     end = after(minutes=30)
     matchers = read_matchers(['service="shop"'])
     silence = Silence(id=0, matchers=matchers, starts_at=NOW, ends_at=end, created_by="alice", comment="moving")
-    await world.store.alerts.silence(silence)
+    await world.store.silences.add(silence)
     await world.say(alert(), minutes=1)
 
 

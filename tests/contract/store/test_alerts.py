@@ -114,7 +114,7 @@ async def test_a_silenced_body_that_comes_again_is_silenced_again_and_counted_on
     silence = Silence(
         id=0, matchers=read_matchers(['service="shop"']), starts_at=NOW, ends_at=after(hours=1), created_by="alice"
     )
-    await store.alerts.silence(silence)
+    await store.silences.add(silence)
     for minutes in (1, 2):
         await take(store, said(alert()), minutes=minutes)
 
@@ -236,7 +236,7 @@ async def test_a_person_who_ends_an_incident_ends_what_its_alert_explains(store:
     about = AlertFiles(alerts=rules_of(), escalation=RULES, dependencies=connected({"shop": ["db"], "db": []}))
     await take(store, said(alert("Down", "db")), about=about)
     await take(store, said(alert("Down", "shop"), key="b", group="h"), minutes=1, about=about)
-    await store.alerts.resolve(1, by="alice", now=after(minutes=2))
+    await store.incidents.resolve(1, by="alice", now=after(minutes=2))
     await tick(store, 3, about)
     await tick(store, 4, about)
 
@@ -289,7 +289,7 @@ async def test_a_silence_holds_back_counts_and_passes(store: Store, database: Da
         created_by="alice",
         comment="moving",
     )
-    kept = await store.alerts.silence(silence)
+    kept = await store.silences.add(silence)
     done = await take(store, said(alert()), minutes=1)
 
     assert done.started == []
@@ -302,14 +302,14 @@ async def test_a_silence_holds_back_counts_and_passes(store: Store, database: Da
 
 async def test_people_acknowledge_and_resolve(store: Store, database: Database) -> None:
     await take(store, said(alert()))
-    acked = await store.alerts.acknowledge(1, by="alice", now=after(minutes=1))
-    ended = await store.alerts.resolve(1, by="alice", now=after(minutes=2))
+    acked = await store.incidents.acknowledge(1, by="alice", now=after(minutes=1))
+    ended = await store.incidents.resolve(1, by="alice", now=after(minutes=2))
 
     assert acked is not None
     assert (acked.status, acked.acked_by) == ("acknowledged", "alice")
     assert ended is not None
     assert ended.status == "resolved"
-    assert await store.alerts.acknowledge(7, by="alice", now=NOW) is None
+    assert await store.incidents.acknowledge(7, by="alice", now=NOW) is None
     assert all(row["resolved_at"] is not None for row in database.rows("events"))
 
 

@@ -169,12 +169,12 @@ async def test_its_beginning_its_owner_its_end_and_its_return_are_told_once_each
     first = await run(store, 1)
     await taken(store, alert(), minutes=2, key="b")
     for minutes in (3, 4):
-        await store.alerts.acknowledge(1, by="alice", now=after(minutes=minutes))
+        await store.incidents.acknowledge(1, by="alice", now=after(minutes=minutes))
     healthy = ending(first, report(check("shop")), ended_at=after(minutes=6), cost_usd=0.5)
     await store.queue.finish(healthy, rules=RULES)
     await taken(store, over(), minutes=10, key="c")
     await taken(store, alert(), minutes=20, key="d")
-    await store.alerts.resolve(1, by="bob", now=after(minutes=30))
+    await store.incidents.resolve(1, by="bob", now=after(minutes=30))
 
     said = await heard_by(store, PHONE, at=after(minutes=31))
     assert said == [
@@ -193,7 +193,7 @@ async def test_the_end_says_what_it_has_cost_and_what_was_done(store: Store, dat
     await recorded(store, first, "t1", allow(restart("shop")), at=after(minutes=2))
     await store.queue.finish(ending(first, report(check("shop")), cost_usd=0.5), rules=RULES)
     database.execute("UPDATE cooldown_actions SET success = true")
-    await store.alerts.resolve(1, by="bob", now=after(minutes=30))
+    await store.incidents.resolve(1, by="bob", now=after(minutes=30))
 
     (notice,) = [notice for notice in told(database) if "is resolved" in notice.text]
     assert (notice.cost_usd, notice.done, notice.level) == (0.5, ("restart shop",), EventLevel.CRITICAL)

@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.gate.approval import ApprovalStatus, CalledScript, NewApproval
 from claudeops.domain.sessions import Session
-from claudeops.engine.gate.approvals import ensure_key
+from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.store.store import Store
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, after, call, started, wanted

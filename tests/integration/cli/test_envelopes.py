@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 
 from claudeops.cli.commands import claudeops
-from claudeops.engine.gate.approvals import ensure_key
+from claudeops.engine.gate.approval_key import ensure_key
 from support.claude_ops import old_database
 from support.commanding import Shell, shell_in
 from support.doses import drawn

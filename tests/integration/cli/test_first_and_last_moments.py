@@ -26,7 +26,7 @@ if sys.argv[1] == "the end":
 main(sys.argv[2:])
 """
 IMPORTED = (
-    *("claudeops.cli.command_line", "click", "claudeops.cli.commands.tiers", "claudeops.cli.reply", "the end"),
+    *("claudeops.cli.command_line", "click", "claudeops.cli.commands.watch", "claudeops.cli.reply", "the end"),
     *("claudeops.cli.health", "claudeops.engine.daemon.liveness", "psutil", "claudeops.settings.where"),
 )
 

@@ -1,59 +1,132 @@
 """The commands of ``claudeops``: their names, help texts, arguments and options.
 
-A command imports what it does only when it is called, so that help and mistakes are answered at once. Help shows the
-first sentence of every command in full, under headings; click alone would cut sentences off in the middle and list all
-commands alphabetically.
+A module here is imported when one of its commands is named, or when help lists them all; what a command does is
+imported when it is called. So help and mistakes are answered at once, and a container's health costs little.
+
+Help shows the first sentence of every command in full, under headings; click alone would cut sentences off in the
+middle and list all commands alphabetically.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import importlib
+from collections.abc import Iterator, MutableMapping
+from typing import ClassVar, Final
 
 import click
 
-from claudeops.cli.commands.access import login_link, token, user
-from claudeops.cli.commands.act import approve, deny, list_approvals, pause, resume, stop
-from claudeops.cli.commands.completion import complete_names, completion
-from claudeops.cli.commands.history import (
-    chain,
-    config,
-    diff_chains,
-    list_actions,
-    list_checks,
-    list_events,
-    spend,
-    stats,
-    status,
-    why,
-)
-from claudeops.cli.commands.incidents import (
-    ack,
-    alerts,
-    end_silence,
-    incident,
-    list_incidents,
-    list_silences,
-    list_sources,
-    resolve,
-    silence,
-)
-from claudeops.cli.commands.look import audit, probe
-from claudeops.cli.commands.memories import memories
-from claudeops.cli.commands.notify import notify
+from claudeops.cli.commands.completion import complete_names
 from claudeops.cli.commands.options import WholeHelp
-from claudeops.cli.commands.policy import policy, remote_commands, show_tool
-from claudeops.cli.commands.sessions import delete_session, flush_transcript, list_sessions, load_session, replay
-from claudeops.cli.commands.set_up import backup, doctor, migrate_from, rehearse, version
-from claudeops.cli.commands.tiers import (
-    bootstrap_graph,
-    command_graph,
-    exec_command,
-    exec_tool,
-    route,
-    show_command,
-    tool_pool,
-)
-from claudeops.cli.commands.watch import bootstrap, health, ping, run, tail
+
+_DECLARED: Final = {
+    "access": (
+        "login-link",
+        "token",
+        "user",
+    ),
+    "act": (
+        "approve",
+        "deny",
+        "list-approvals",
+        "pause",
+        "resume",
+        "stop",
+    ),
+    "completion": ("completion",),
+    "history": (
+        "chain",
+        "config",
+        "diff-chains",
+        "list-actions",
+        "list-checks",
+        "list-events",
+        "spend",
+        "stats",
+        "status",
+        "why",
+    ),
+    "incidents": (
+        "ack",
+        "alerts",
+        "end-silence",
+        "incident",
+        "list-incidents",
+        "list-silences",
+        "list-sources",
+        "resolve",
+        "silence",
+    ),
+    "look": (
+        "audit",
+        "probe",
+    ),
+    "memories": ("memories",),
+    "notify": ("notify",),
+    "policy": (
+        "policy",
+        "remote-commands",
+        "show-tool",
+    ),
+    "sessions": (
+        "delete-session",
+        "flush-transcript",
+        "list-sessions",
+        "load-session",
+        "replay",
+    ),
+    "set_up": (
+        "backup",
+        "doctor",
+        "migrate-from",
+        "rehearse",
+        "version",
+    ),
+    "tiers": (
+        "bootstrap-graph",
+        "command-graph",
+        "exec-command",
+        "exec-tool",
+        "route",
+        "show-command",
+        "tool-pool",
+    ),
+    "watch": (
+        "bootstrap",
+        "health",
+        "ping",
+        "run",
+        "tail",
+    ),
+}
+"""Which module declares which commands, each under its name with underscores."""
+
+
+class _CommandsByName(MutableMapping[str, click.Command]):
+    """All commands; each is imported when it is taken."""
+
+    def __init__(self) -> None:
+        self._homes = {name: module for module, names in _DECLARED.items() for name in names}
+        self._taken: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._taken:
+            module = importlib.import_module(f"{__name__}.{self._homes[name]}")
+            self[name] = getattr(module, name.replace("-", "_"))
+        return self._taken[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._homes.setdefault(name, "")
+        self._taken[name] = complete_names(command)
+
+    def __delitem__(self, name: str) -> None:
+        del self._homes[name]
+        self._taken.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
 
 
 class _Commands(WholeHelp):
@@ -80,6 +153,7 @@ class _Commands(WholeHelp):
 
 @click.group(
     cls=_Commands,
+    commands=_CommandsByName(),
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
         "Settings are environment variables. The state of the daemon (its database too, unless CLAUDEOPS_DATABASE_URL "
@@ -90,19 +164,3 @@ class _Commands(WholeHelp):
 @click.version_option(package_name="claudeops")
 def claudeops() -> None:
     """Keep watch over infrastructure with tiered, gated claude sessions."""
-
-
-for _command in (
-    *(status, run, bootstrap, tail, health, ping),
-    *(list_approvals, approve, deny, stop, pause, resume, memories),
-    *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences),
-    *(list_sources, alerts),
-    *(chain, diff_chains, why, list_events, list_checks, list_actions, spend, stats),
-    *(probe, audit, policy, remote_commands, show_tool),
-    *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
-    *(list_sessions, load_session, delete_session, flush_transcript, replay),
-    *(doctor, config, notify, rehearse, backup, migrate_from, login_link, user, token, version, completion),
-):
-    claudeops.add_command(_command)
-
-complete_names(claudeops)

@@ -60,7 +60,7 @@ def login_link(name: str | None, output_format: str) -> int:
     The link is an answer to whoever may read the daemon's database: it stands in no log. Exit status: 0, or 1 where
     there are no pages, or no such user.
     """
-    from claudeops.cli.tokens import print_link
+    from claudeops.cli.login_link import print_link
 
     return print_link(name, as_json=output_format == "json")
 

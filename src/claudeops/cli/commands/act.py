@@ -89,7 +89,7 @@ def stop(session: tuple[str, Reference], whole_chain: bool, no_wait: bool, outpu
     ID is a session's number, or four or more characters of its CLI's own id. A session that has ended stands for its
     chain. Exit status: 0 stopped, or still stopping, 1 nothing to stop or no daemon runs.
     """
-    from claudeops.cli.operator import stop_sessions
+    from claudeops.cli.sessions.acts import stop_sessions
 
     written, wanted = session
     return stop_sessions(wanted, written=written, chain=whole_chain, wait=not no_wait, as_json=output_format == "json")

@@ -73,15 +73,16 @@ _PROBES: Final = ("probe", "ping", "exec-tool")
 """Commands whose ``name`` is a probe's."""
 
 
-def complete_names(group: click.Group) -> None:
-    """Let every parameter that takes a name from the record complete it."""
-    for command in group.commands.values():
-        if isinstance(command, click.Group):
-            complete_names(command)
-            continue
-        for parameter in command.params:
-            subject = _SUBJECTS.get(parameter.name or "")
-            if parameter.name == "name" and command.name in _PROBES:
-                subject = "probes"
-            if subject is not None:
-                parameter._custom_shell_complete = names(subject)  # noqa: SLF001 - click sets it in constructors alone
+def complete_names(command: click.Command) -> click.Command:
+    """Let every parameter that takes a name from the record complete it, those of commands below too."""
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            complete_names(below)
+        return command
+    for parameter in command.params:
+        subject = _SUBJECTS.get(parameter.name or "")
+        if parameter.name == "name" and command.name in _PROBES:
+            subject = "probes"
+        if subject is not None:
+            parameter._custom_shell_complete = names(subject)  # noqa: SLF001 - click sets it in constructors alone
+    return command

@@ -42,7 +42,7 @@ def incident(number: int, shape: AnswerShape) -> int:
 
     Exit status: 0, or 1 when there is no such incident.
     """
-    from claudeops.cli.incidents import print_incident
+    from claudeops.cli.incident import print_incident
 
     return print_incident(number, shape=shape)
 
@@ -117,7 +117,7 @@ def end_silence(number: int, output_format: str) -> int:
 @shaped()
 def list_silences(everything: bool, shape: AnswerShape) -> int:
     """List the silences that hold, who wants them and why, and how many alerts they have held back."""
-    from claudeops.cli.incidents import print_silences
+    from claudeops.cli.silences import print_silences
 
     return print_silences(everything=everything, shape=shape)
 

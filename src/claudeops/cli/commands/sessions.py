@@ -34,7 +34,7 @@ def list_sessions(wanted: Listing, shape: AnswerShape) -> int:
 
     Exit status: 0 listed, also when there are none, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.sessions import list_sessions as listed
+    from claudeops.cli.sessions.shown import list_sessions as listed
 
     return listed(wanted, shape=shape)
 
@@ -48,7 +48,7 @@ def load_session(session_id: str, shape: AnswerShape) -> int:
     A SESSION_ID is its number, or four or more characters of the id that its CLI has. Exit status: 0 shown, 1 there is
     no such session, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.sessions import load_session as loaded
+    from claudeops.cli.sessions.shown import load_session as loaded
 
     return loaded(session_id, shape=shape)
 
@@ -66,7 +66,7 @@ def delete_session(session_id: str, chain: bool, output_format: str) -> int:  # 
     it runs or waits, while later sessions of its chain stay, and while its actions count towards a limit. Exit status:
     0 deleted, 1 refused or no such session, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.sessions import delete_session as deleted
+    from claudeops.cli.sessions.acts import delete_session as deleted
 
     return deleted(session_id, chain=chain, as_json=output_format == "json")
 
@@ -88,7 +88,7 @@ def flush_transcript(session_id: str, output: Path | None, output_format: str) -
     Doing it twice adds nothing. Exit status: 0 taken in, 1 there is no such session or nothing can be read, 69 the
     database cannot be reached, 73 FILE cannot be written, 78 configuration.
     """
-    from claudeops.cli.session_logs import flush_transcript as flushed
+    from claudeops.cli.sessions.logs import flush_transcript as flushed
 
     return flushed(session_id, target=output, as_json=output_format == "json")
 
@@ -107,6 +107,6 @@ def replay(log: Path, tier: int | None, output_format: str) -> int:
     Exit status: 0 told, 1 the log cannot be read as one, 66 it is not there, 69 the database cannot be reached, 78
     configuration.
     """
-    from claudeops.cli.session_logs import replay as replayed
+    from claudeops.cli.sessions.logs import replay as replayed
 
     return replayed(log, tier=tier, as_json=output_format == "json")

@@ -18,6 +18,7 @@ from claudeops.text.escapes import visible
 from claudeops.wording.readable import count_of, length_of, relative, usd
 
 __all__ = [
+    "LEVEL_STYLES",
     "Column",
     "Layout",
     "Row",
@@ -49,6 +50,10 @@ class Style(Enum):
     WARN = "33"
     BAD = "1;31"
     NAME = "36"
+
+
+LEVEL_STYLES: Final[Mapping[str, Style]] = {"info": Style.PLAIN, "warning": Style.WARN, "critical": Style.BAD}
+"""How the level of an event or incident looks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

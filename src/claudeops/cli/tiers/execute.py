@@ -10,16 +10,26 @@ from functools import partial
 from typing import Final
 
 import anyio
-import click
 
 from claudeops.app.wiring import escalation_rules, root_session
 from claudeops.cli.bootstrap import run_anywhere, session_body
-from claudeops.cli.on_database import CommandResult, not_found, operators_name, refused, run_on_database
-from claudeops.cli.reply import ErrorKind, Exit, StopReason, error_body, print_document, print_failure
-from claudeops.cli.start import read_settings, start
-from claudeops.cli.terminal import beside_progress
+from claudeops.cli.on_database import operators_name
+from claudeops.cli.reply import (
+    CommandResult,
+    ErrorKind,
+    Exit,
+    StopReason,
+    error_body,
+    not_found,
+    print_failure,
+    print_result,
+    refused,
+)
+from claudeops.cli.start import start
+from claudeops.cli.text.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, exit_of_refusal, turn
+from claudeops.cli.with_settings import read_settings, run_on_store
 from claudeops.clock import Clock
 from claudeops.domain.sessions import LOWEST_TIER, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
@@ -71,7 +81,7 @@ def execute(order: ExecuteRequest, *, as_json: bool) -> int:
         tier = tier_number(order.name, settings)
         refusal = _refusal(order, tier, settings)
         if refusal is not None or tier is None:
-            return _print(refusal or _unknown(order), as_json=as_json)
+            return print_result(NAME, refusal or _unknown(order), as_json=as_json)
         new = root_session(settings, tier, Trigger.MANUAL, order.prompt or None, by=operators_name())
         if not order.wait:
             return _leave(order, new, settings, as_json=as_json)
@@ -82,7 +92,7 @@ def execute(order: ExecuteRequest, *, as_json: bool) -> int:
         found = anyio.run(partial(_run, order, new, settings, log))
     except ClaudeopsError as error:
         return print_failure(NAME, error, as_json=as_json, operation="start", target=order.name)
-    return _print(_answer(order, found, settings), as_json=as_json)
+    return print_result(NAME, _answer(order, found, settings), as_json=as_json)
 
 
 def _with_prompt(order: ExecuteRequest) -> ExecuteRequest:
@@ -178,17 +188,10 @@ def _leave(order: ExecuteRequest, new: NewSession, settings: Settings, *, as_jso
         body = {**_named(order, settings), "message": message, "queued": True, "session_id": str(queued.id)}
         return CommandResult(text=f"{order.name}: {message}", body=body)
 
-    return run_on_database(NAME, queue, as_json=as_json, target=order.name)
+    return run_on_store(NAME, queue, as_json=as_json, target=order.name)
 
 
 # --- the answer -------------------------------------------------------------------------------------------
-
-
-def _print(done: CommandResult, *, as_json: bool) -> int:
-    if as_json:
-        return print_document(NAME, done.body, done.exit_code, exit_code=done.envelope_code)
-    click.echo(done.text, err=done.exit_code is not Exit.OK)
-    return done.exit_code
 
 
 def _answer(order: ExecuteRequest, found: Sequence[Session] | Suppressed | None, settings: Settings) -> CommandResult:

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import anyio
 import click
 
 from claudeops import logs
 from claudeops.app.wiring import tier_policies, tools_by_tier
 from claudeops.cli.commands.options import sentence
-from claudeops.cli.on_database import CommandResult, not_found
 from claudeops.cli.probe import declared_probes
-from claudeops.cli.reply import Exit, print_document, print_failure
-from claudeops.cli.start import read_settings
+from claudeops.cli.reply import CommandResult, not_found
+from claudeops.cli.with_settings import run_with_settings
 from claudeops.engine.library import DIRECTORY, Libraries
-from claudeops.errors import ClaudeopsError
 from claudeops.formats.library import BUILT_IN, Library, LibraryKind, LibraryText
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import default_policy_path, library_dir
@@ -65,7 +62,7 @@ def tier_number(name: str, settings: Settings) -> int | None:
 
 def print_command_graph(commands: click.Group, *, as_json: bool) -> int:
     """Print every command, tier and text of the library; return the exit status."""
-    return run("command-graph", partial(_graph, commands), as_json=as_json)
+    return run_with_settings("command-graph", partial(_graph, commands), as_json=as_json)
 
 
 async def _graph(commands: click.Group, settings: Settings) -> CommandResult:
@@ -97,7 +94,7 @@ def _entry(entry: InventoryEntry) -> dict[str, object]:
 
 def show_command(commands: click.Group, name: str, *, as_json: bool) -> int:
     """Print what a tier, a command or a text of the library is for; return the exit status."""
-    return run("show-command", partial(_shown, commands, name), as_json=as_json, target=name)
+    return run_with_settings("show-command", partial(_shown, commands, name), as_json=as_json, target=name)
 
 
 async def _shown(commands: click.Group, name: str, settings: Settings) -> CommandResult:
@@ -159,7 +156,7 @@ def _text_named(name: str, library: Library) -> LibraryText | None:
 
 def print_tool_pool(*, simple_mode: bool, include_mcp: bool, as_json: bool) -> int:
     """Print the tools that sessions have, by tier; return the exit status."""
-    return run("tool-pool", partial(_pool, simple_mode, include_mcp), as_json=as_json)
+    return run_with_settings("tool-pool", partial(_pool, simple_mode, include_mcp), as_json=as_json)
 
 
 async def _pool(simple_mode: bool, include_mcp: bool, settings: Settings) -> CommandResult:  # noqa: FBT001 - bound
@@ -194,7 +191,7 @@ def _mcp_servers(settings: Settings) -> Iterable[tuple[str, str]]:
 
 def print_route(text: str, *, limit: int, as_json: bool) -> int:
     """Print which tier, probe and texts would take a text; return the exit status."""
-    return run("route", partial(_routed, text, limit), as_json=as_json, target="prompt")
+    return run_with_settings("route", partial(_routed, text, limit), as_json=as_json, target="prompt")
 
 
 async def _routed(text: str, limit: int, settings: Settings) -> CommandResult:
@@ -251,22 +248,6 @@ def _best(found: Iterable[routing.RoutedCandidate], what: routing.What) -> str |
 
 
 # --- what the commands share ------------------------------------------------------------------------------
-
-
-def run(command: str, work: Work, *, as_json: bool, target: str = "") -> int:
-    """Read the settings, do the work, print the result and return the exit status; without a database."""
-
-    async def with_settings() -> CommandResult:
-        return await work(read_settings())
-
-    try:
-        done = anyio.run(with_settings)
-    except ClaudeopsError as error:
-        return print_failure(command, error, as_json=as_json, target=target or None)
-    if as_json:
-        return print_document(command, done.body, done.exit_code, exit_code=done.envelope_code)
-    click.echo(done.text, err=done.exit_code is not Exit.OK)
-    return done.exit_code
 
 
 async def _library(settings: Settings) -> Library:

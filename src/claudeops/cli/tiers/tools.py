@@ -13,10 +13,9 @@ from typing import Final
 from claudeops.app.wiring import tools_by_tier
 from claudeops.cli.doctor.access import AskedOnce
 from claudeops.cli.doctor.command import CHECKS, gather, run_check
-from claudeops.cli.on_database import CommandResult, not_found, refused
 from claudeops.cli.probe import declared_probes, look_once
-from claudeops.cli.reply import Exit
-from claudeops.cli.tiers.inventory import run
+from claudeops.cli.reply import CommandResult, Exit, not_found, refused
+from claudeops.cli.with_settings import run_with_settings
 from claudeops.domain.probes.probe import Probe
 from claudeops.settings import Settings
 from claudeops.text.escapes import visible
@@ -30,7 +29,7 @@ _DOCTOR: Final = "claudeops doctor"
 
 def execute_tool(name: str, payload: str, *, as_json: bool) -> int:
     """Run a probe or a check by name, print what it found, and return the exit status."""
-    return run(_NAME, partial(_executed, name, payload), as_json=as_json, target=name)
+    return run_with_settings(_NAME, partial(_executed, name, payload), as_json=as_json, target=name)
 
 
 async def _executed(name: str, payload: str, settings: Settings) -> CommandResult:

@@ -10,9 +10,7 @@ several people's yes, the call waits for the last one, and for the first no.
 A question that is known to have reached nobody, because every target of such questions failed, is over at once; without
 any such target people are expected to look for themselves, and it waits.
 
-The key that proves an operator's answer is a file in the state directory that no session can read: only its owner may
-read it, and the policy never opens its directory, nor does a cell show it. It is made once, because a row's proof is
-worth something only if the key is older than the row.
+The key that proves an operator's answer is that of `claudeops.engine.gate.approval_key`.
 """
 
 from __future__ import annotations
@@ -20,14 +18,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -35,7 +31,6 @@ import anyio
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.gate.approval import (
-    KEY_BYTES,
     Approval,
     ApprovalStatus,
     CalledScript,
@@ -47,7 +42,7 @@ from claudeops.domain.gate.approval import (
 from claudeops.domain.sessions import Session
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.view import MACHINE, SessionView
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
+from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.paths import looks_secret
 from claudeops.store.approvals import Approvals
@@ -75,8 +70,6 @@ _PARTLY_HIDDEN: Final = (
     "; people did not see all of it, because parts of it look like secrets: read secrets from a file or a variable, "
     "and write nothing else in their form"
 )
-
-NAME: Final = "approval.key"
 
 SHOWN_CHARACTERS: Final = 20_000
 """How much of a script people see; the answer is bound to all of it."""
@@ -255,60 +248,6 @@ class ApprovalService:
         if _reached_nobody(row):
             return ApprovalDenied(reason=f"needs approval, and the question reached nobody: {row.unheard}")
         return _too_few(needed, f"only {join_people(row.agreed)} said yes in time" if row.agreed else _IN_TIME)
-
-
-def ensure_key(state_dir: Path) -> bytes:
-    """Return the key, and make it if there is none; raises `ConfigurationError` for one that others can read."""
-    path = state_dir / NAME
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        return read_key(state_dir)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be made: {error.strerror}.", kind=ErrorKind.FILESYSTEM, target=str(path)
-        ) from error
-    key = secrets.token_bytes(KEY_BYTES)
-    try:
-        os.write(descriptor, key)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return key
-
-
-def read_key(state_dir: Path) -> bytes:
-    """Return the key; raises `ConfigurationError` with the remedy if it is missing, damaged or readable by others."""
-    path = state_dir / NAME
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        raise MissingInputError(
-            f"{path} is not there: set CLAUDEOPS_STATE_DIR to the daemon's, and start the daemon once.",
-            target=str(path),
-        ) from None
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be read: {error.strerror}; answer as the user that the daemon runs as.",
-            kind=ErrorKind.FILESYSTEM,
-            target=str(path),
-        ) from error
-    try:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        key = os.read(descriptor, KEY_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    if mode & 0o077:
-        raise ConfigurationError(
-            f"{path} can be read by others than its owner (mode {mode:o}): remove it and restart.",
-            kind=ErrorKind.FILESYSTEM,
-            target=str(path),
-        )
-    if len(key) != KEY_BYTES:
-        raise ConfigurationError(
-            f"{path} is damaged: remove it and restart the daemon.", kind=ErrorKind.FILESYSTEM, target=str(path)
-        )
-    return key
 
 
 def named_scripts(

@@ -16,7 +16,6 @@ from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, a
 from claudeops.domain.gate.passkey import YES, Assertion
 from claudeops.store.acts import Refusal, missing, refused
 from claudeops.store.approvals import Approvals
-from claudeops.store.store import Store
 from claudeops.text import clip
 
 
@@ -40,7 +39,7 @@ class Unseen:
 
 
 async def answer_approval(
-    store: Store,
+    approvals: Approvals,
     key: bytes,
     approval_id: int,
     *,
@@ -56,13 +55,13 @@ async def answer_approval(
     ``unseen``: approve it though parts of it are hidden; ``assertion`` is a passkey's signature under a yes, checked by
     the caller. Whether this person may answer is the caller's to know.
     """
-    asked = await store.approvals.approval(approval_id)
+    asked = await approvals.approval(approval_id)
     # A yes that lacks its passkey is refused for that: to say it once more for what is hidden would not help.
     is_yes = status is ApprovalStatus.APPROVED and (assertion is not None or asked is None or not asked.passkey)
     if asked is not None and is_yes and not unseen and _is_hidden(asked, now):
         return Unseen(approval=asked)
     result = await answer_question(
-        store.approvals,
+        approvals,
         key,
         approval_id,
         status=status,

@@ -10,7 +10,8 @@ import msgspec
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.store.acts.asking import Served, ShellAnswer, ask_daemon
-from claudeops.store.store import Store
+from claudeops.store.commands import Commands
+from claudeops.store.holds import Holds
 
 
 class HoldEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,16 +50,16 @@ class ResumeAct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def pause(
-    store: Store, *, reason: str, stop: bool, by: str, served: Served, now: Callable[[], datetime]
+    holds: Holds, commands: Commands, *, reason: str, stop: bool, by: str, served: Served, now: Callable[[], datetime]
 ) -> PauseAct:
     """Start no sessions from now on; running ones finish, or are stopped with ``stop``."""
     at, said = now(), " ".join(reason.split())
     why = f"paused by {by}: {said}" if said else f"paused by {by}"
-    await store.holds.hold(Hold(kind=HoldKind.PAUSED, reason=why, since=at, by=by), now=at)
+    await holds.hold(Hold(kind=HoldKind.PAUSED, reason=why, since=at, by=by), now=at)
     is_served = await served()
     if not (stop and is_served):
         return PauseAct(reason=why, stopping=False, daemon_running=is_served, acknowledged=None)
-    asked = await ask_daemon(store.commands, CommandName.STOP_SESSIONS, by=by, served=served, now=now)
+    asked = await ask_daemon(commands, CommandName.STOP_SESSIONS, by=by, served=served, now=now)
     return PauseAct(
         reason=why,
         stopping=asked.acknowledged,
@@ -68,10 +69,10 @@ async def pause(
     )
 
 
-async def resume(store: Store, *, now: datetime) -> ResumeAct:
+async def resume(holds: Holds, *, now: datetime) -> ResumeAct:
     """Start sessions again after a pause."""
-    released = await store.holds.release(HoldKind.PAUSED, now=now)
-    left = [hold for hold in await store.holds.standing(now) if hold.kind is not HoldKind.PAUSED]
+    released = await holds.release(HoldKind.PAUSED, now=now)
+    left = [hold for hold in await holds.standing(now) if hold.kind is not HoldKind.PAUSED]
     return ResumeAct(handled=released, holds=_entries(left))
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from claudeops.domain.alerts.alert import Incident, IncidentStatus
 from claudeops.store.acts import Refusal, missing, refused
-from claudeops.store.store import Store
+from claudeops.store.alerts.incidents import Incidents
 
 
 class IncidentAct(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,17 +21,17 @@ class IncidentAct(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime | None
 
 
-async def acknowledge(store: Store, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
+async def acknowledge(incidents: Incidents, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
     """Note that a person is on an incident; what else comes about it starts no session."""
-    found = await store.alerts.acknowledge(number, by=by, now=now)
+    found = await incidents.acknowledge(number, by=by, now=now)
     if found is not None and found.status is IncidentStatus.RESOLVED:
         return refused("incident", number, f"Incident {number} is over already.")
     return _after(number, found)
 
 
-async def resolve(store: Store, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
+async def resolve(incidents: Incidents, number: int, *, by: str, now: datetime) -> IncidentAct | Refusal:
     """Note that a person says that an incident is over."""
-    return _after(number, await store.alerts.resolve(number, by=by, now=now))
+    return _after(number, await incidents.resolve(number, by=by, now=now))
 
 
 def _after(number: int, found: Incident | None) -> IncidentAct | Refusal:

@@ -12,8 +12,8 @@ from claudeops.domain.memories.memory import KnownMemory
 from claudeops.domain.memories.stated import Declined
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.store.acts import Refusal, refused
+from claudeops.store.knowledge.memories import Memories
 from claudeops.store.reading.memories import MemoryEntry, to_entry
-from claudeops.store.store import Store
 
 
 class MemoryVerb(StrEnum):
@@ -33,17 +33,19 @@ class MemoryAct(msgspec.Struct, frozen=True, kw_only=True):
     also_changed: tuple[MemoryEntry, ...]
 
 
-async def add_memory(store: Store, memory: ReportedMemory, *, by: str, now: datetime) -> MemoryAct | Refusal:
+async def add_memory(memories: Memories, memory: ReportedMemory, *, by: str, now: datetime) -> MemoryAct | Refusal:
     """State a fact that every session is shown; what contradicts it is put out of use."""
-    return _after("", await store.memories.add(memory, by=by, now=now), now)
+    return _after("", await memories.add(memory, by=by, now=now), now)
 
 
-async def change_memory(store: Store, verb: MemoryVerb, number: int, *, by: str, now: datetime) -> MemoryAct | Refusal:
+async def change_memory(
+    memories: Memories, verb: MemoryVerb, number: int, *, by: str, now: datetime
+) -> MemoryAct | Refusal:
     """Forget, restore or confirm a memory."""
     operation = {
-        MemoryVerb.FORGET: store.memories.forget,
-        MemoryVerb.RESTORE: store.memories.restore,
-        MemoryVerb.CONFIRM: store.memories.confirm,
+        MemoryVerb.FORGET: memories.forget,
+        MemoryVerb.RESTORE: memories.restore,
+        MemoryVerb.CONFIRM: memories.confirm,
     }[verb]
     return _after(str(number), await operation(number, by=by, now=now), now)
 

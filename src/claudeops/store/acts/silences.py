@@ -11,8 +11,8 @@ from claudeops.domain.alerts.alert import Silence
 from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.alerts.suppression import preview
 from claudeops.store.acts import Refusal, missing, refused
+from claudeops.store.alerts.silences import Silences
 from claudeops.store.reading.silences import SilenceEntry, to_entry
-from claudeops.store.store import Store
 
 LOOKED_BACK: Final = timedelta(days=7)
 """For which a silence's preview looks back."""
@@ -38,7 +38,7 @@ class EndedSilence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def silence(
-    store: Store,
+    silences: Silences,
     matchers: tuple[Matcher, ...],
     *,
     lasts: timedelta,
@@ -49,8 +49,8 @@ async def silence(
 ) -> SilenceAct:
     """Hold back the alerts that fit all matchers for a while, or only say which that would be."""
     wanted = Silence(id=0, matchers=matchers, starts_at=now, ends_at=now + lasts, created_by=by, comment=comment)
-    known = await store.alerts.lately(now - LOOKED_BACK)
-    kept = wanted if only_preview else await store.alerts.silence(wanted)
+    known = await silences.alerts(now - LOOKED_BACK)
+    kept = wanted if only_preview else await silences.add(wanted)
     seen = preview(kept, known, since=now - LOOKED_BACK)
     names = {state.key: f"{state.name} of {state.service}" for state in known}
     return SilenceAct(
@@ -62,9 +62,9 @@ async def silence(
     )
 
 
-async def end_silence(store: Store, number: int, *, by: str, now: datetime) -> EndedSilence | Refusal:
+async def end_silence(silences: Silences, number: int, *, by: str, now: datetime) -> EndedSilence | Refusal:
     """End a silence before its time; what it has held back and still fires is decided about then."""
-    found = await store.alerts.end_silence(number, by=by, now=now)
+    found = await silences.end(number, by=by, now=now)
     if found is None:
         sentence = f"there is no silence {number}; `claudeops list-silences --all` shows them"
         return missing("silence", number, sentence)

@@ -19,8 +19,8 @@ from claudeops.domain.access.tokens import (
     scope_fault,
     written,
 )
+from claudeops.store.access.tokens import Tokens
 from claudeops.store.acts import Refusal, missing, refused
-from claudeops.store.store import Store
 from claudeops.text import NAME_LENGTH
 
 
@@ -53,7 +53,7 @@ class MadeToken(TokenEntry, frozen=True, kw_only=True):
 
 
 async def make_token(
-    store: Store, *, name: str, scopes: Sequence[str], expires_at: datetime | None, by: str, now: datetime
+    tokens: Tokens, *, name: str, scopes: Sequence[str], expires_at: datetime | None, by: str, now: datetime
 ) -> MadeToken | Refusal:
     """Make a token; the answer alone has its secret."""
     said = " ".join(name.split())
@@ -69,25 +69,25 @@ async def make_token(
     if expires_at is not None and expires_at <= now:
         return refused("token", said, "Its time would be over already.")
     secret = secrets.token_urlsafe(SECRET_BYTES)
-    made = await store.tokens.create(
+    made = await tokens.create(
         NewToken(name=said, scopes=kept, digest=digest_of(secret), created_at=now, created_by=by, expires_at=expires_at)
     )
     return MadeToken(token=written(made.id, secret), **_fields(made, now))
 
 
-async def revoke_token(store: Store, token_id: int, *, by: str, now: datetime) -> TokenAct | Refusal:
+async def revoke_token(tokens: Tokens, token_id: int, *, by: str, now: datetime) -> TokenAct | Refusal:
     """Let a token open nothing from now on."""
-    revoked = await store.tokens.revoke(token_id, by=by, now=now)
+    revoked = await tokens.revoke(token_id, by=by, now=now)
     if revoked is not None:
         return TokenAct(**_fields(revoked, now))
-    if not any(one.id == token_id for one in await store.tokens.known()):
+    if not any(one.id == token_id for one in await tokens.known()):
         return missing("token", token_id, f"There is no token {token_id}; `claudeops token list`.")
     return refused("token", token_id, f"Token {token_id} is revoked already.")
 
 
-async def list_tokens(store: Store, *, everything: bool, now: datetime) -> Sequence[TokenEntry]:
+async def list_tokens(tokens: Tokens, *, everything: bool, now: datetime) -> Sequence[TokenEntry]:
     """Return the tokens in force, or all of them."""
-    known = [TokenEntry(**_fields(one, now)) for one in await store.tokens.known()]
+    known = [TokenEntry(**_fields(one, now)) for one in await tokens.known()]
     return [one for one in known if everything or one.state is TokenState.ACTIVE]
 
 

@@ -20,17 +20,16 @@ from typing import Final
 import anyio
 from sqlalchemy import Connection, bindparam, or_, select
 
-from claudeops.domain.alerts.alert import AlertState, AlertStatus, Incident, IncidentStatus, Key, Silence
+from claudeops.domain.alerts.alert import AlertStatus, IncidentStatus, Key
 from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.register import AlertResult, NewChain, ReceivedBody
 from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.errors import StoreError
 from claudeops.store.alerts import deliveries
 from claudeops.store.alerts import incidents as of_incidents
-from claudeops.store.alerts import silences as of_silences
 from claudeops.store.alerts import sources as of_sources
 from claudeops.store.alerts.round import AlertTransaction, Written, on_record
-from claudeops.store.alerts.rows import to_incident, to_state
+from claudeops.store.alerts.rows import to_incident
 from claudeops.store.alerts.situation import situation
 from claudeops.store.database import Database
 from claudeops.store.probes import claim_untold
@@ -147,30 +146,6 @@ class Alerts:
             round_.take_probes(claim_untold(round_.connection, names, incident, now=now), incident)
 
         return (await self._round(decide, about, new_chain, now))[0]
-
-    async def acknowledge(self, number: int, *, by: str, now: datetime) -> Incident | None:
-        """Note that a person is on an incident; return it as it is then, ``None`` if there is none."""
-        return await self._database.write(partial(of_incidents.acknowledge, number=number, by=by, at=now))
-
-    async def resolve(self, number: int, *, by: str, now: datetime) -> Incident | None:
-        """Note that a person says that an incident is over; return it as it is then, ``None`` if there is none."""
-        return await self._database.write(partial(of_incidents.resolve, number=number, by=by, at=now))
-
-    async def silence(self, silence: Silence) -> Silence:
-        """Write a silence; return it with its number."""
-        return await self._database.write(partial(of_silences.add, silence=silence))
-
-    async def end_silence(self, number: int, *, by: str, now: datetime) -> Silence | None:
-        """End a silence before its time; return it as it is then, ``None`` if there is none.
-
-        One that is over already stays as it was.
-        """
-        return await self._database.write(partial(of_silences.end, number=number, by=by, at=now))
-
-    async def lately(self, since: datetime) -> Sequence[AlertState]:
-        """Return the alerts that fire, or were heard of since a moment."""
-        known = select(alerts).where(or_(alerts.c.status == AlertStatus.FIRING.value, alerts.c.last_seen >= since))
-        return await self._database.read(lambda connection: tuple(map(to_state, connection.execute(known))))
 
     async def _round(
         self, decide: Callable[[AlertTransaction], None], about: AlertFiles, new_chain: NewChain, now: datetime

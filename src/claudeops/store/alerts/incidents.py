@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
@@ -30,6 +31,7 @@ from claudeops.domain.sessions import DecisionReason, Ending, NewSession, Sessio
 from claudeops.store.alerts import announcements
 from claudeops.store.alerts.announcements import Noted
 from claudeops.store.alerts.rows import incident_values, to_incident, to_state
+from claudeops.store.database import Database
 from claudeops.store.events import note_deed, raise_event, resolve_event
 from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
 from claudeops.store.tables.events import events
@@ -80,6 +82,21 @@ _FINDS: Final = frozenset(
 
 
 # --- rows -------------------------------------------------------------------------------------------------
+
+
+class Incidents:
+    """Incidents, as people change them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def acknowledge(self, number: int, *, by: str, now: datetime) -> Incident | None:
+        """Note that a person is on an incident; return it as it is then, ``None`` if there is none."""
+        return await self._database.write(partial(_acknowledge, number=number, by=by, at=now))
+
+    async def resolve(self, number: int, *, by: str, now: datetime) -> Incident | None:
+        """Note that a person says that an incident is over; return it as it is then, ``None`` if there is none."""
+        return await self._database.write(partial(_resolve, number=number, by=by, at=now))
 
 
 def open_incidents(connection: Connection) -> tuple[Incident, ...]:
@@ -287,7 +304,7 @@ def seen_up(incident: Incident, up: Mapping[str, datetime], *, key: Callable[[st
 # --- people -----------------------------------------------------------------------------------------------
 
 
-def acknowledge(connection: Connection, number: int, *, by: str, at: datetime) -> Incident | None:
+def _acknowledge(connection: Connection, number: int, *, by: str, at: datetime) -> Incident | None:
     """Note that a person is on an incident; return it as it is then, ``None`` where there is none."""
     incident = find(connection, number)
     if incident is None:
@@ -299,7 +316,7 @@ def acknowledge(connection: Connection, number: int, *, by: str, at: datetime) -
     return after
 
 
-def resolve(connection: Connection, number: int, *, by: str, at: datetime) -> Incident | None:
+def _resolve(connection: Connection, number: int, *, by: str, at: datetime) -> Incident | None:
     """Note that a person says that an incident is over; return it as it is then, ``None`` where there is none."""
     incident = find(connection, number)
     if incident is None:

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, or_, select, update
 
-from claudeops.domain.alerts.alert import Silence
+from claudeops.domain.alerts.alert import AlertState, AlertStatus, Silence
 from claudeops.domain.alerts.suppression import silenced_by
 from claudeops.errors import StoreError
-from claudeops.store.alerts.rows import matchers_text, to_silence
+from claudeops.store.alerts.rows import matchers_text, to_silence, to_state
+from claudeops.store.database import Database
 from claudeops.store.events import note_deed
-from claudeops.store.tables.alerting import silences
+from claudeops.store.tables.alerting import alerts, silences
 
 
-def add(connection: Connection, silence: Silence) -> Silence:
+class Silences:
+    """Silences, as people write them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, silence: Silence) -> Silence:
+        """Write a silence; return it with its number."""
+        return await self._database.write(partial(_add, silence=silence))
+
+    async def end(self, number: int, *, by: str, now: datetime) -> Silence | None:
+        """End a silence before its time; return it as it is then, ``None`` if there is none.
+
+        One that is over already stays as it was.
+        """
+        return await self._database.write(partial(_end, number=number, by=by, at=now))
+
+    async def alerts(self, since: datetime) -> Sequence[AlertState]:
+        """Return what a silence may hold back: the alerts that fire, or were heard of since a moment."""
+        known = select(alerts).where(or_(alerts.c.status == AlertStatus.FIRING.value, alerts.c.last_seen >= since))
+        return await self._database.read(lambda connection: tuple(map(to_state, connection.execute(known))))
+
+
+def _add(connection: Connection, silence: Silence) -> Silence:
     """Write a silence; return it with its number."""
     values = {
         "matchers": matchers_text(silence.matchers),
@@ -34,7 +60,7 @@ def add(connection: Connection, silence: Silence) -> Silence:
     return kept
 
 
-def end(connection: Connection, number: int, *, by: str, at: datetime) -> Silence | None:
+def _end(connection: Connection, number: int, *, by: str, at: datetime) -> Silence | None:
     """End a silence before its time; return it as it is then, ``None`` where there is none.
 
     One that is over stays as it was.

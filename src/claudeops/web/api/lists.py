@@ -16,7 +16,6 @@ from claudeops.store.reading import (
     approvals,
     calls_made,
     events,
-    incidents,
     memories,
     services,
     session_rows,
@@ -24,6 +23,7 @@ from claudeops.store.reading import (
     sources,
     uptime,
 )
+from claudeops.store.reading.incidents import entries
 from claudeops.store.reading.planned import notices
 from claudeops.web.api.answers import whole
 from claudeops.web.api.queries import OfCooldowns
@@ -54,9 +54,9 @@ def read_sessions(connection: Connection, wanted: Listing, _: Any, __: WebCall) 
 
 def read_incidents(
     connection: Connection, wanted: Listing, asked: OfIncidents, call: WebCall
-) -> Page[incidents.IncidentEntry]:
+) -> Page[entries.IncidentEntry]:
     """Return a page of incidents."""
-    return incidents.listed(connection, wanted, everything=asked.all, now=call.at)
+    return entries.listed(connection, wanted, everything=asked.all, now=call.at)
 
 
 def read_alerts(connection: Connection, wanted: Listing, asked: OfAlerts, _: WebCall) -> Page[alerts.AlertEntry]:

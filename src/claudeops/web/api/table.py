@@ -22,7 +22,7 @@ from claudeops.store.reading.chains import ChainTree
 from claudeops.store.reading.events import EventEntry
 from claudeops.store.reading.figures import CountedFigures
 from claudeops.store.reading.homepage import Homepage
-from claudeops.store.reading.incidents import IncidentEntry
+from claudeops.store.reading.incidents.entries import IncidentEntry
 from claudeops.store.reading.memories import MemoryEntry, MemoryStory
 from claudeops.store.reading.planned.notices import NoticeEntry
 from claudeops.store.reading.planned.schedules import ScheduleEntry

@@ -10,8 +10,10 @@ from starlette.responses import Response
 
 from claudeops.store.acts.holds import holding
 from claudeops.store.holds import standing
-from claudeops.store.reading import Connection, figures, homepage, incidents, memories, session_rows, silences
+from claudeops.store.reading import Connection, figures, homepage, memories, session_rows, silences
 from claudeops.store.reading.chains import ChainTree, chain_of, tree
+from claudeops.store.reading.incidents.story import IncidentStory, TimelineEntry, awaits_look, timeline
+from claudeops.store.reading.incidents.story import story as story_of
 from claudeops.store.verify import Verified, verify
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
@@ -29,10 +31,10 @@ _SUMS: Final = {
 }
 
 
-class TimedIncident(incidents.IncidentStory, frozen=True, kw_only=True):
+class TimedIncident(IncidentStory, frozen=True, kw_only=True):
     """An incident, all that belongs to it, and what happened in order."""
 
-    timeline: tuple[incidents.TimelineEntry, ...]
+    timeline: tuple[TimelineEntry, ...]
     awaits_look: bool  # all that is missing for its end is a session that looks
 
 
@@ -57,13 +59,13 @@ async def incident(site: Site, call: WebCall) -> Response:
     number = call.number("number")
 
     def read(connection: Connection) -> TimedIncident | None:
-        story = incidents.story(connection, number, now=call.at)
+        story = story_of(connection, number, now=call.at)
         if story is None:
             return None
         return TimedIncident(
             **{name: getattr(story, name) for name in story.__struct_fields__},
-            timeline=incidents.timeline(story),
-            awaits_look=incidents.awaits_look(connection, number),
+            timeline=timeline(story),
+            awaits_look=awaits_look(connection, number),
         )
 
     return await read_one(site, call, read, f"There is no incident {number}.")

@@ -15,8 +15,10 @@ from claudeops.domain.answers import document
 from claudeops.domain.events import EventLevel
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.listing import Listing
-from claudeops.store.reading import incidents, silences, sources
+from claudeops.store.reading import silences, sources
 from claudeops.store.reading.approvals import to_entry
+from claudeops.store.reading.incidents import entries
+from claudeops.store.reading.incidents import story as stories
 from claudeops.store.store import Store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.store_values import NOW, RULES, after, claimed, ending, report, wanted
@@ -34,7 +36,7 @@ async def alarmed(store: Store) -> None:
     session = await claimed(store, at=after(minutes=1))
     assert session is not None
     await store.queue.finish(ending(session, report(), cost_usd=0.5), rules=RULES)
-    await store.alerts.acknowledge(1, by="alice", now=after(minutes=5))
+    await store.incidents.acknowledge(1, by="alice", now=after(minutes=5))
 
 
 @pytest.mark.dialect
@@ -42,10 +44,10 @@ async def alarmed(store: Store) -> None:
 async def test_an_incident_is_the_same_in_the_list_and_alone(database: Database) -> None:
     now = after(minutes=90)
     with database.connect() as connection:
-        [entry] = incidents.listed(connection, Listing(), everything=False, now=now).items
-        story = incidents.story(connection, 1, now=now)
-        assert incidents.story(connection, 2, now=now) is None
-        assert incidents.awaits_look(connection, 2) is False
+        [entry] = entries.listed(connection, Listing(), everything=False, now=now).items
+        story = stories.story(connection, 1, now=now)
+        assert stories.story(connection, 2, now=now) is None
+        assert stories.awaits_look(connection, 2) is False
 
     assert story is not None
     assert (entry.incident, entry.status, entry.services) == (1, IncidentStatus.ACKNOWLEDGED, ("shop",))
@@ -59,9 +61,9 @@ async def test_an_incident_is_the_same_in_the_list_and_alone(database: Database)
 @pytest.mark.usefixtures("alarmed")
 async def test_a_timeline_has_every_kind_of_entry_and_the_order_of_time(database: Database) -> None:
     with database.connect() as connection:
-        story = incidents.story(connection, 1, now=after(hours=1))
+        story = stories.story(connection, 1, now=after(hours=1))
     assert story is not None
-    found = incidents.timeline(story)
+    found = stories.timeline(story)
 
     assert [one.at for one in found] == sorted(one.at for one in found)
     assert {one.kind for one in found} >= {"alert", "session", "notice"}
@@ -71,7 +73,7 @@ async def test_a_timeline_has_every_kind_of_entry_and_the_order_of_time(database
 
 
 def test_what_has_not_begun_is_in_no_timeline() -> None:
-    waiting = incidents.StorySession(
+    waiting = stories.StorySession(
         id=1,
         chain=1,
         tier=1,
@@ -83,10 +85,10 @@ def test_what_has_not_begun_is_in_no_timeline() -> None:
         cost_usd=None,
         summary=None,
     )
-    action = incidents.StoryAction(at=NOW, action_type="restart", service="web", success=None, session=1)
-    notice = incidents.StoryNotice(at=NOW, target="ops", text="web is down", result=None)
-    event = incidents.StoryEvent(at=after(minutes=1), level="info", message="later", resolved_at=None)
-    story = incidents.IncidentStory(
+    action = stories.StoryAction(at=NOW, action_type="restart", service="web", success=None, session=1)
+    notice = stories.StoryNotice(at=NOW, target="ops", text="web is down", result=None)
+    event = stories.StoryEvent(at=after(minutes=1), level="info", message="later", resolved_at=None)
+    story = stories.IncidentStory(
         incident=1,
         status=IncidentStatus.OPEN,
         severity=EventLevel.WARNING,
@@ -108,7 +110,7 @@ def test_what_has_not_begun_is_in_no_timeline() -> None:
         events=(event,),
         notices=(notice,),
     )
-    assert [(one.kind, one.text) for one in incidents.timeline(story)] == [
+    assert [(one.kind, one.text) for one in stories.timeline(story)] == [
         ("action", "session 1: restart of web"),
         ("notice", "on its way to ops: web is down"),
         ("event", "later"),
@@ -119,7 +121,7 @@ def test_what_has_not_begun_is_in_no_timeline() -> None:
 async def test_a_silence_that_is_over_is_listed_only_among_all(store: Store, database: Database) -> None:
     matchers = read_matchers(['service="web"'])
     silence = Silence(id=0, matchers=matchers, starts_at=NOW, ends_at=after(minutes=30), created_by="alice")
-    kept = await store.alerts.silence(silence)
+    kept = await store.silences.add(silence)
 
     with database.connect() as connection:
         assert silences.listed(connection, after(hours=1), everything=False) == ()

@@ -21,12 +21,12 @@ from claudeops.store.reading import (
     approvals,
     calls_made,
     events,
-    incidents,
     memories,
     services,
     session_rows,
     silences,
 )
+from claudeops.store.reading.incidents import entries
 from claudeops.store.reading.planned import notices
 from support.migrated import write_migrated
 from support.store_values import NOW
@@ -47,7 +47,7 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
     "sessions": (session_rows.listed, ("service", "since", "until", "tier", "outcome")),
     "checks": (services.checks, ("service", "since", "until")),
     "actions": (services.actions, ("service", "since", "until", "tier")),
-    "incidents": (partial(incidents.listed, everything=True, now=NOW), ("service", "level", "since", "until")),
+    "incidents": (partial(entries.listed, everything=True, now=NOW), ("service", "level", "since", "until")),
     "alerts": (alerts.listed, ("service", "level")),
     "all alerts": (partial(alerts.listed, everything=True), ("service", "level")),
     "approvals": (approvals.listed, ("since", "until")),

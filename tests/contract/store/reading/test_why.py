@@ -91,7 +91,7 @@ async def silence(store: Store, matcher: str) -> None:
     one = Silence(
         id=0, matchers=read_matchers([matcher]), starts_at=NOW, ends_at=after(hours=2), created_by="ada", comment="move"
     )
-    await store.alerts.silence(one)
+    await store.silences.add(one)
 
 
 def question(session: Session) -> NewApproval:

@@ -178,7 +178,7 @@ async def test_a_storm_that_nothing_explains_is_five_sessions(world: World) -> N
 
 async def test_what_is_silenced_costs_nothing_and_is_counted(world: World) -> None:
     end = NOW + timedelta(hours=2)
-    await world.store.alerts.silence(
+    await world.store.silences.add(
         Silence(id=0, matchers=EVERYTHING, starts_at=NOW, ends_at=end, created_by="alice", comment="moving")
     )
     async with world.desk() as desk:

@@ -14,7 +14,7 @@ import pytest
 from claudeops.domain.actions import Action
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval, answer
-from claudeops.engine.gate.approvals import ensure_key, read_key
+from claudeops.engine.gate.approval_key import ensure_key, read_key
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.store.approvals import Approvals

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claudeops.cli.terminal import LivePrinter
+from claudeops.cli.text.terminal import LivePrinter
 from claudeops.domain.actions import Recheck
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.events import EventLevel

@@ -15,9 +15,10 @@ import anyio.to_thread
 from claudeops import logs
 from claudeops.app.wiring import build_context, escalation_rules
 from claudeops.cli import reply
-from claudeops.cli.on_database import CommandResult, now, run_on_database
-from claudeops.cli.reply import ErrorKind, Exit, print_failure
-from claudeops.cli.session_list import find_in
+from claudeops.cli.on_database import now
+from claudeops.cli.reply import CommandResult, ErrorKind, Exit, print_failure
+from claudeops.cli.sessions.table import find_in
+from claudeops.cli.with_settings import run_on_store
 from claudeops.clock import Clock
 from claudeops.domain.answers import plain
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
@@ -54,11 +55,11 @@ def flush_transcript(written: str, *, target: Path | None, as_json: bool) -> int
     """Take the log of a session in again, and copy it to ``target`` if given; return the exit status."""
     if target is not None and (fault := _unwritable(target)) is not None:  # before any work is done
         return print_failure(_FLUSH, fault, as_json=as_json)
-    return run_on_database(_FLUSH, partial(_flushed, written, target), as_json=as_json, target=written)
+    return run_on_store(_FLUSH, partial(_flushed, written, target), as_json=as_json, target=written)
 
 
 async def _flushed(written: str, target: Path | None, settings: Settings, store: Store) -> CommandResult:
-    number = await find_in(store, written)
+    number = await find_in(store.database, written)
     if isinstance(number, CommandResult):
         return number
     session = await store.records.session(number)
@@ -151,7 +152,7 @@ def _copy(log: Path, target: Path, context: SessionContext) -> None:
 
 def replay(log: Path, *, tier: int | None, as_json: bool) -> int:
     """Print what a log would lead to now; return the exit status. Nothing is written."""
-    return run_on_database(_REPLAY, partial(_replayed, log.absolute(), tier), as_json=as_json, target=str(log))
+    return run_on_store(_REPLAY, partial(_replayed, log.absolute(), tier), as_json=as_json, target=str(log))
 
 
 async def _replayed(log: Path, tier: int | None, settings: Settings, store: Store) -> CommandResult:

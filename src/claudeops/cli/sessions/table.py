@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from claudeops.cli.on_database import CommandResult, not_found
+from claudeops.cli.reply import CommandResult, not_found
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table, usd
 from claudeops.domain.listing import reference
 from claudeops.domain.sessions import Outcome
+from claudeops.store.database import Database
 from claudeops.store.reading import Connection, session_ids
 from claudeops.store.reading.session_rows import ListedSession
-from claudeops.store.store import Store
 from claudeops.text.escapes import visible
 
 NOT_FOUND: Final = "session_not_found"
@@ -34,9 +34,9 @@ def find(connection: Connection, written: str) -> int | str:
     return found[0]
 
 
-async def find_in(store: Store, written: str) -> int | CommandResult:
+async def find_in(database: Database, written: str) -> int | CommandResult:
     """Return the id of the session that a person means, or the answer that says why there is none."""
-    found = await store.database.read(partial(find, written=written))
+    found = await database.read(partial(find, written=written))
     return not_found(NOT_FOUND, written, found) if isinstance(found, str) else found
 
 

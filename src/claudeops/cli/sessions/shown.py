@@ -1,32 +1,25 @@
-"""``list-sessions``, ``load-session`` and ``delete-session``: what is on record of sessions."""
+"""``list-sessions`` and ``load-session``: what is on record of sessions."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.cli.answer import AnswerShape, Body, CommandAnswer, database_url, missing, more, present
-from claudeops.cli.on_database import CommandResult, not_found, now, refused, run_on_database
-from claudeops.cli.session_list import NOT_FOUND, find, find_in, sessions_table
+from claudeops.cli.sessions.table import NOT_FOUND, find, sessions_table
 from claudeops.cli.text.layout import Column, Layout, Style, pairs, table
 from claudeops.domain.answers import plain
 from claudeops.domain.listing import Listing, Page
-from claudeops.engine.session_log.reader import remove
-from claudeops.settings import Settings
 from claudeops.settings.where import results_dir
-from claudeops.store.deletion import Deletion, NotDeleted
 from claudeops.store.reading import opened
 from claudeops.store.reading.session_rows import ListedSession, WholeSession, listed, whole
-from claudeops.store.store import Store
 from claudeops.text.escapes import visible
 
 _LIST: Final = "list-sessions"
 _LOAD: Final = "load-session"
-_DELETE: Final = "delete-session"
 _ERROR_CHARACTERS: Final = 1000
 _CUT: Final = " ... (truncated; see the log)"
 
@@ -139,62 +132,3 @@ def _value(value: object, looks: Layout) -> str:
     if value is None:
         return ""
     return looks.time(value) if isinstance(value, datetime) else visible(" ".join(str(value).split()))
-
-
-# --- delete -----------------------------------------------------------------------------------------------
-
-
-def delete_session(written: str, *, chain: bool, as_json: bool) -> int:
-    """Delete a session and its log, or its whole chain; return the exit status."""
-    return run_on_database(_DELETE, partial(_deleted, written, chain), as_json=as_json, target=written)
-
-
-async def _deleted(written: str, chain: bool, settings: Settings, store: Store) -> CommandResult:  # noqa: FBT001 - bound
-    number = await find_in(store, written)
-    if isinstance(number, CommandResult):
-        return number
-    at = now()
-    longest = max((limit.window_seconds for limit in settings.policy.limits.values()), default=0.0)
-    done = await store.deletion.delete(number, chain=chain, counted_since=at - timedelta(seconds=longest), now=at)
-    if done.kept is not None:
-        return _kept(written, number, done, longest)
-    warnings = [sentence for path in done.log_paths if (sentence := _remove(Path(path))) is not None]
-    gone = " and ".join(filter(None, (", ".join(map(str, done.session_ids)), "their logs" if chain else "its log")))
-    return CommandResult(
-        text="\n".join([f"deleted session {gone}", *warnings]),
-        body={
-            "session_id": str(number),
-            "deleted": True,
-            "directory": str(settings.places.results_dir),
-            "deleted_ids": list(done.session_ids),
-            "paths": list(done.log_paths),
-            "warnings": warnings,
-        },
-    )
-
-
-def _kept(written: str, number: int, done: Deletion, longest: float) -> CommandResult:
-    others = ", ".join(map(str, done.session_ids))
-    match done.kept:
-        case NotDeleted.UNDER_WAY:
-            says = f"Session {others} has not ended."
-            hint = "Wait for its end, or stop it first."
-        case NotDeleted.FOLLOWED:
-            says = f"From session {number} followed {others}."
-            hint = f"Delete them together: `claudeops delete-session {number} --chain`."
-        case NotDeleted.COUNTS:
-            says = f"The actions of session {others} still count towards a limit, and would be allowed once more."
-            hint = f"Wait until they are over: the longest limit looks back {timedelta(seconds=longest)}."
-        case _:
-            return not_found(NOT_FOUND, written, f"Session {number} has gone.")
-    answer = refused(_DELETE, str(number), says, hint=hint)
-    return replace(answer, body={"session_id": str(number), "deleted": False, **answer.body})
-
-
-def _remove(log: Path) -> str | None:
-    """Remove a log; return the sentence for one that stays. Upkeep removes it when its time has come."""
-    try:
-        remove(log)
-    except OSError as error:
-        return f"the log {log} stays: {error.strerror}"
-    return None

@@ -1,60 +1,27 @@
-"""Incidents on record with what belongs to them, and what happened in one, in order."""
+"""One incident with what belongs to it, and what happened in it, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
-from sqlalchemy import Connection, Select, false, or_, select
+from sqlalchemy import Connection, select
 
-from claudeops.domain.alerts.alert import IncidentStatus, WitnessKind
-from claudeops.domain.alerts.incidents import lasted, wants_look
-from claudeops.domain.events import EventLevel
-from claudeops.domain.listing import Listing, Page, levels_from
+from claudeops.domain.alerts.incidents import wants_look
 from claudeops.domain.notices.notice import decoded
 from claudeops.store.alerts.rows import to_incident
-from claudeops.store.reading import named, page, within
-from claudeops.store.rows import TableRow
-from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
+from claudeops.store.reading.incidents.entries import IncidentEntry, head_of, numbered
+from claudeops.store.tables.alerting import alert_decisions, alerts
 from claudeops.store.tables.events import events
 from claudeops.store.tables.outbox import outbox
 from claudeops.store.tables.sessions import cooldown_actions, sessions
 
 _MOST = 200  # entries of each kind that belong to one incident
-_NOT_OVER = tuple(status for status in IncidentStatus if status is not IncidentStatus.RESOLVED)
 
 
 TimelineKind: TypeAlias = Literal["alert", "event", "session", "action", "notice"]
-
-
-class WitnessEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One who says that the trouble is over."""
-
-    kind: WitnessKind
-    name: str  # of the source, the probe, the session or the person
-    at: datetime
-
-
-class IncidentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An incident, as a list shows it."""
-
-    incident: int  # its number
-    status: IncidentStatus
-    severity: EventLevel  # the highest that was reached
-    services: tuple[str, ...]
-    opened_at: datetime
-    resolved_at: datetime | None
-    lasted_s: int  # until its end, or until now
-    reopened: int  # times
-    acked_by: str | None  # who is on it
-    acked_at: datetime | None
-    chain: int | None  # the latest that was started for it
-    spend_usd: float | None
-    last_action_at: datetime | None  # when a session last changed something
-    witnesses: tuple[WitnessEntry, ...]  # one of a kind
 
 
 class StoryAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,28 +110,13 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # one sentence; as others wrote it
 
 
-def listed(connection: Connection, wanted: Listing, *, everything: bool, now: datetime) -> Page[IncidentEntry]:
-    """Return incidents, newest first; those that are over too, if ``everything`` is asked for."""
-    query = within(select(incidents), incidents.c.opened_at, wanted)
-    either = None
-    if wanted.service is not None:
-        either = [incidents.c.service == name for name in named(connection, incidents.c.service, wanted.service)]
-    if not everything:  # few are not over, whatever else is asked for
-        query = query.where(or_(false(), *either)) if either is not None else query
-        either = [incidents.c.status == status.value for status in _NOT_OVER]
-    if wanted.level is not None:
-        query = query.where(incidents.c.severity.in_(levels_from(wanted.level)))
-    read = partial(_entry, now=now)
-    return page(connection, query, incidents.c.number, wanted, read, either=either)
-
-
 def story(connection: Connection, number: int, *, now: datetime) -> IncidentStory | None:
     """Return one incident with all that belongs to it."""
-    row = connection.execute(_numbered(number)).one_or_none()
+    row = connection.execute(numbered(number)).one_or_none()
     if row is None:
         return None
     return IncidentStory(
-        **_head(row, now),
+        **head_of(row, now),
         alerts=_alerts(connection, number),
         decisions=_decisions(connection, number),
         sessions=_sessions(connection, number),
@@ -176,7 +128,7 @@ def story(connection: Connection, number: int, *, now: datetime) -> IncidentStor
 
 def awaits_look(connection: Connection, number: int) -> bool:
     """Return whether all that is missing for an incident's end is a session that looks."""
-    row = connection.execute(_numbered(number)).one_or_none()
+    row = connection.execute(numbered(number)).one_or_none()
     return row is not None and wants_look(to_incident(row))
 
 
@@ -284,38 +236,6 @@ def _notices(connection: Connection, number: int) -> tuple[StoryNotice, ...]:
         for row, notice in found
         if notice is not None
     )
-
-
-def _numbered(number: int) -> Select[Any]:
-    return select(incidents).where(incidents.c.number == number)
-
-
-def _entry(row: TableRow, now: datetime) -> IncidentEntry:
-    return IncidentEntry(**_head(row, now))
-
-
-def _head(row: TableRow, now: datetime) -> dict[str, Any]:
-    """Return the fields of an `IncidentEntry`."""
-    incident = to_incident(row)
-    return {
-        "incident": incident.number,
-        "status": incident.status,
-        "severity": incident.severity,
-        "services": incident.services,
-        "opened_at": incident.opened_at,
-        "resolved_at": incident.resolved_at,
-        "lasted_s": round(lasted(incident, now).total_seconds()),
-        "reopened": incident.reopened,
-        "acked_by": incident.acked_by or None,
-        "acked_at": incident.acked_at,
-        "chain": incident.root_session_id,
-        "spend_usd": row.spend_usd,
-        "last_action_at": incident.last_action_at,
-        "witnesses": tuple(WitnessEntry(kind=each.kind, name=each.name, at=each.at) for each in incident.witnesses),
-    }
-
-
-# --- the timeline -----------------------------------------------------------------------------------------
 
 
 def timeline(found: IncidentStory) -> tuple[TimelineEntry, ...]:

@@ -1,0 +1,1 @@
+"""Incidents on record: as lists show them, and one with its whole story."""
