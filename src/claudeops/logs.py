@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
@@ -311,19 +312,20 @@ class Logger:
         self._log("critical", event, fields)
 
     def _log(self, method: MethodName, event: LogEvent, fields: Mapping[str, object]) -> None:
-        target = _Target.current
-        if target is None:
+        make = _Target.current
+        if make is None or _LEVELS[method.upper()] < _Target.least:
             return
         named = {
             f"{name}_" if name in _OWN_FIELDS else name: value for name, value in {**self._fields, **fields}.items()
         }
-        getattr(target, method)(event.value, **named)
+        getattr(make(), method)(event.value, **named)
 
 
 class _Target:
     """Where every `Logger` writes: one for the whole process, as the stream is. ``None`` until `configure`."""
 
-    current: FilteringBoundLogger | None = None
+    current: Callable[[], FilteringBoundLogger] | None = None
+    least: int = logging.NOTSET  # the level below which nothing is written
     writer: FileWriter | StreamWriter | None = None
     flushed_at_exit = False
 
@@ -343,13 +345,13 @@ def configure(
     `LogEvent.LIBRARY_MESSAGE`, from level warning up. ``line_start`` is put before each line. Python has ``None`` for a
     stream that was closed before it started; nothing is written then.
     """
-    import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
-
     is_terminal = stream is not None and stream.isatty()
     console = fmt == "console" or (fmt == "auto" and is_terminal)
-    processors = _processors(redact, console=console, colours=is_terminal)
 
     def bound(sink: object, least: int) -> FilteringBoundLogger:
+        import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
+
+        processors = _processors(redact, console=console, colours=is_terminal)
         threshold = structlog.make_filtering_bound_logger(least)
         logger: FilteringBoundLogger = structlog.wrap_logger(sink, processors=processors, wrapper_class=threshold)
         return logger
@@ -362,7 +364,8 @@ def configure(
     _Target.writer = (
         StreamWriter(stream, line_start) if descriptor is None else FileWriter(descriptor, encoding, line_start, lost)
     )
-    _Target.current = bound(_Sink(_Target.writer), _LEVELS[level.upper()])
+    _Target.least = _LEVELS[level.upper()]
+    _Target.current = cache(partial(bound, _Sink(_Target.writer), _Target.least))  # made for the first event
     if before is not None:
         before.close()
     if not _Target.flushed_at_exit:

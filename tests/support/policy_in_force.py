@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from claudeops.app.limits import tier_policies
 from claudeops.app.policy import LoadedPolicy, policy_text
-from claudeops.app.wiring import node_scope, tier_policies
+from claudeops.app.wiring import node_scope
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.estate import NO_ESTATE
 from claudeops.engine.session.context import TierSetup

@@ -10,8 +10,8 @@ import anyio
 import anyio.to_thread
 
 from claudeops.app.daemon import command_runner, healthcheck_ping, run_housekeeping
+from claudeops.app.limits import escalation_rules
 from claudeops.app.node import Node
-from claudeops.app.wiring import escalation_rules
 from claudeops.clock import Clock
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger
 from claudeops.engine.control import RunningSessions

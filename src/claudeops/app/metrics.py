@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app.wiring import tier_policies
+from claudeops.app.limits import tier_policies
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.figures import Figures

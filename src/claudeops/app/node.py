@@ -29,10 +29,11 @@ from claudeops.app.cell import (
     with_headers,
     with_looks,
 )
+from claudeops.app.limits import escalation_rules
 from claudeops.app.meter import open_meter
 from claudeops.app.metrics import Scrape, metrics_of
 from claudeops.app.stages import FILE, StageKeeper
-from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
+from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.chains.escalation import EscalationRules

@@ -9,11 +9,12 @@ from functools import cache, partial
 from importlib.metadata import version
 from typing import Final
 
+from claudeops.app.limits import escalation_rules
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
 from claudeops.app.policy import LoadedPolicy, read_policy_text
 from claudeops.app.web import Parts
-from claudeops.app.wiring import escalation_rules, root_session
+from claudeops.app.wiring import root_session
 from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.schedules.plan import SchedulePlan

@@ -12,7 +12,8 @@ from typing import Final
 
 import anyio
 
-from claudeops.app.wiring import SESSIONS, tier_policies
+from claudeops.app.limits import tier_policies
+from claudeops.app.wiring import SESSIONS
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.estate.estate import Estate
 from claudeops.engine.cell.cell import workspace_places

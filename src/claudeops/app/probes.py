@@ -9,8 +9,9 @@ from typing import Final
 import anyio
 
 from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
+from claudeops.app.limits import tier_policies
 from claudeops.app.node import Node
-from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, tier_policies
+from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading
 from claudeops.clock import Clock
 from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.estate.estate import NO_ESTATE, Estate

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from claudeops.app.limits import policy_of_tier, tier_policies
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, VerdictKind
-from claudeops.domain.chains.escalation import EscalationRules, TierChoice
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.estate import NO_ESTATE, Estate, ProbedPlaces
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.schedules import Cadence, Cron, Interval, Schedule
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import NewSession, Trigger
-from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import EstateReader, Estates, read_estate
@@ -44,7 +44,7 @@ from claudeops.formats.report.extraction import ReportSchema
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
-from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, judge, narrow, tier_policy
+from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, judge
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir, read_prompt
 from claudeops.settings.variables import prompt_variable
@@ -143,47 +143,9 @@ def bounds(settings: Settings) -> Bounds:
     return Bounds(processes=settings.bounds.processes, file_mb=settings.bounds.file_mb, disk_mb=settings.bounds.disk_mb)
 
 
-def escalation_rules(settings: Settings) -> EscalationRules:
-    """Return the operator's limits on escalation."""
-    return EscalationRules(
-        max_tier=settings.ladder.max_tier,
-        dry_run=settings.ladder.dry_run,
-        tiers=tuple(
-            TierChoice(
-                number=tier.number,
-                model=tier.model,
-                harness=tier.harness,
-                action_kinds=_policy(tier, settings).action_kinds,
-                max_budget_usd=tier.max_budget_usd,
-            )
-            for tier in settings.tiers
-        ),
-        limits=settings.policy.limits,
-        other_names=settings.policy.other_names,
-        timezone=settings.schedule.timezone,
-        holds_in_maintenance=settings.policy.holds_in_maintenance,
-        follow_up_seconds=settings.schedule.follow_up_seconds or None,
-        budgets=Budgets(
-            chain_usd=settings.budgets.chain_usd,
-            day_usd=settings.budgets.daily_usd,
-            timezone=settings.schedule.timezone,
-        ),
-    )
-
-
-def tier_policies(settings: Settings) -> dict[int, TierPolicy]:
-    """Return what each tier may do, narrowed by the operator's variables."""
-    return {tier.number: _policy(tier, settings) for tier in settings.tiers}
-
-
 def tier_setups(settings: Settings) -> dict[int, TierSetup]:
     """Return each tier as the engine runs it."""
     return {tier.number: _tier_setup(tier, settings) for tier in settings.tiers}
-
-
-def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
-    """Return the tools that exist in each tier's sessions, after all narrowing."""
-    return {tier.number: _policy(tier, settings).tools for tier in settings.tiers}
 
 
 def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
@@ -345,7 +307,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
     return TierSetup(
         number=tier.number,
         name=tier.name,
-        policy=_policy(tier, settings),
+        policy=policy_of_tier(tier, settings),
         scope=node_scope(settings, dry_run=settings.ladder.dry_run),
         max_turns=tier.max_turns,
         max_budget_usd=tier.max_budget_usd,
@@ -354,11 +316,6 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         headers=of_tier(settings.headers, tier.number),
         template_home=tier.home,
     )
-
-
-def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
-    policy = tier_policy(settings.policy, tier.number, highest=settings.ladder.max_tier)
-    return narrow(policy, tier.allowed_tools, tier.disallowed_tools)
 
 
 def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope, estate: Estate | None) -> str | None:

@@ -94,7 +94,7 @@ def print_actions(wanted: Listing, *, shape: AnswerShape) -> int:
 
 def _limits_left(connection: Connection, service: str | None, now: datetime) -> Sequence[Left]:
     """Return the limits that anything has touched, by the policy in force; only those of a service, if one is named."""
-    from claudeops.app.wiring import escalation_rules  # noqa: PLC0415 - the other lists need no policy
+    from claudeops.app.limits import escalation_rules  # noqa: PLC0415 - the other lists need no policy
     from claudeops.settings import load_settings  # noqa: PLC0415 - as above
 
     rules = escalation_rules(load_settings(os.environ, cwd=Path.cwd()).settings)

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from claudeops.cli.on_database import now, operators_name
+from claudeops.cli.on_store import run_on_store
 from claudeops.cli.reply import CommandResult, refused
 from claudeops.cli.users import user_not_found
-from claudeops.cli.with_settings import run_on_store
 from claudeops.domain.access.logins import LINK_SECONDS, LoginLink, Role
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.domain.access.users import User

@@ -15,7 +15,8 @@ from typing import Final
 import click
 import msgspec
 
-from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
+from claudeops.app.limits import tier_policies
+from claudeops.app.wiring import estate_now, node_scope, probed_hosts
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.domain.answers import plain
 from claudeops.domain.calls import ToolCall

@@ -1,17 +1,15 @@
-"""``claudeops probe``, which looks with the daemon's eyes, and ``claudeops ping``, by which a heartbeat is heard.
+"""``claudeops probe``, which looks with the daemon's eyes.
 
-Both work with and without a running daemon. A look of this command changes nothing: how a probe stands is the daemon's
+It works with and without a running daemon. A look of this command changes nothing: how a probe stands is the daemon's
 to say.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -27,23 +25,18 @@ from claudeops.domain.probes.probe import (
     HeartbeatLook,
     Observation,
     Pings,
-    PingVerb,
     Probe,
     Saw,
     Standing,
     kind_of,
     target_of,
 )
-from claudeops.domain.probes.record import KeptProbe, ping_line
+from claudeops.domain.probes.record import KeptProbe
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
-from claudeops.settings.environ import names_a_secret
-from claudeops.settings.where import database_url
-from claudeops.store.store import Store, open_store
-from claudeops.text.redact import Redactor
+from claudeops.store.store import open_store
 
 _PROBE: Final = "probe"
-_PING: Final = "ping"
 
 Body = dict[str, object]
 
@@ -192,46 +185,3 @@ def _document(probe: Probe, kept: KeptProbe | None) -> Body:
 
 def _declared(probe: Probe) -> Body:
     return {"name": probe.name, "service": probe.service, "kind": kind_of(probe.look), "origin": probe.origin}
-
-
-# --- ping -------------------------------------------------------------------------------------------------
-
-
-def send_ping(name: str, verb: PingVerb | None, text: str, *, as_json: bool) -> int:
-    """Note what a heartbeat says; return the exit status: 0 heard, 1 no daemon knows a heartbeat of this name."""
-    try:
-        heard = anyio.run(partial(_ping, name, verb, ping_line(text, _redactor().text)))
-    except ClaudeopsError as error:
-        return print_failure(_PING, error, as_json=as_json, target=name)
-    said = "log" if verb is None else verb.value
-    body: Body = {"name": name, "ping": said, "handled": heard}
-    message = f"{name}: {said}"
-    if not heard:
-        message = (
-            f"claudeops: no heartbeat {name!r} is known: declare it in the probes file, which a running daemon notices "
-            "within seconds"
-        )
-        body |= not_found_body("probe_not_found", name, message.partition(": ")[2])
-    status = Exit.OK if heard else Exit.UNRESOLVED
-    if as_json:
-        return print_document(_PING, body, status)
-    if not heard:
-        click.echo(message, err=True)
-    return status
-
-
-def _redactor() -> Redactor:
-    """Return what knows the secrets of this environment, without waiting for all settings; shapes it knows anyway."""
-    values = [value for name, value in os.environ.items() if names_a_secret(name)]
-    try:
-        return Redactor(values)
-    except ValueError:  # too many of them to be searched for
-        return Redactor(())
-
-
-async def _ping(name: str, verb: PingVerb | None, text: str) -> bool:
-    store: Store = open_store(database_url(os.environ, cwd=Path.cwd()))
-    try:
-        return await store.probes.ping(name, verb, text=text, at=datetime.now(UTC))
-    finally:
-        await store.close()

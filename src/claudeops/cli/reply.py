@@ -90,7 +90,7 @@ class StopReason(StrEnum):
 class CommandResult:
     """What a command prints, for people and for programs, and its exit status."""
 
-    text: str  # on stdout; on stderr where the exit status is not 0
+    text: str  # on stdout; on stderr where the exit status is not 0; empty: nothing is printed
     body: Mapping[str, object] = field(default_factory=dict)
     exit_code: Exit = Exit.OK
     envelope_code: int | None = None  # the document's; None: 0 or 1, as `exit_code` says
@@ -100,7 +100,8 @@ def print_result(command: str, done: CommandResult, *, as_json: bool) -> int:
     """Print what a command has done, as lines or as a document, and return the exit status."""
     if as_json:
         return print_document(command, done.body, done.exit_code, exit_code=done.envelope_code)
-    click.echo(done.text, err=done.exit_code is not Exit.OK)
+    if done.text:
+        click.echo(done.text, err=done.exit_code is not Exit.OK)
     return done.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Commands that need the settings: all of them are read, and the database is opened with every subject.
+"""Commands that need the settings: all of them are read.
 
 What needs the database's address alone runs in `on_database`, which is several times as quick.
 """
@@ -14,10 +14,8 @@ import anyio
 
 from claudeops import logs
 from claudeops.cli.reply import CommandResult, print_failure, print_result
-from claudeops.cli.text.screen import progress
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, load_settings
-from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
 
 
@@ -44,19 +42,3 @@ def run_with_settings(
     except ClaudeopsError as error:
         return print_failure(command, error, as_json=as_json, target=target or None)
     return print_result(command, done, as_json=as_json)
-
-
-def run_on_store(
-    command: str, work: Callable[[Settings, Store], Awaitable[CommandResult]], *, as_json: bool, target: str = ""
-) -> int:
-    """Open the operator's database, do the work on it, print the result and return the exit status."""
-
-    async def on_store(settings: Settings) -> CommandResult:
-        with progress("working on the database"):
-            store = open_store(settings.places.database_url)
-            try:
-                return await work(settings, store)
-            finally:
-                await store.close()
-
-    return run_with_settings(command, on_store, as_json=as_json, target=target)

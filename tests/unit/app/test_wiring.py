@@ -9,9 +9,9 @@ from typing import Final, cast
 
 import pytest
 
+from claudeops.app.limits import escalation_rules
 from claudeops.app.wiring import (
     build_context,
-    escalation_rules,
     estate_now,
     estates,
     model_access,

@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from claudeops import logs
-from claudeops.app.wiring import binaries, build_context, check_harnesses, escalation_rules, root_session
+from claudeops.app.limits import escalation_rules
+from claudeops.app.wiring import binaries, build_context, check_harnesses, root_session
 from claudeops.clock import Clock
 from claudeops.domain.sessions import Trigger
 from claudeops.engine.live.hub import Hub

@@ -142,7 +142,7 @@ def ping(name: str, verb: str | None, line: str | None, output_format: str) -> i
     Put it at the end of a job: `backup && claudeops ping backup || claudeops ping backup --fail`. Exit status: 0 heard,
     1 no heartbeat of this name is known, 69 the database cannot be reached, 78 configuration.
     """
-    from claudeops.cli.probe import send_ping
+    from claudeops.cli.ping import send_ping
     from claudeops.domain.probes.probe import PingVerb
 
     said = None if verb is None and line is not None else PingVerb(verb or "success")

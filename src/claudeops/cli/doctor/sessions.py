@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import anyio.to_thread
 
 from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_looks, surroundings, try_gate
-from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
+from claudeops.app.limits import tools_by_tier
+from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.reply import ErrorKind
 from claudeops.domain.estate.estate import NO_ESTATE, Estate

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.app.wiring import escalation_rules
+from claudeops.app.limits import escalation_rules
 from claudeops.cli.on_database import not_done, now, operators_name
+from claudeops.cli.on_store import run_on_store
 from claudeops.cli.reply import CommandResult, Exit, not_found, refused
 from claudeops.cli.sessions.table import NOT_FOUND, find_in
-from claudeops.cli.with_settings import run_on_store
 from claudeops.domain.answers import document
 from claudeops.domain.listing import Reference
 from claudeops.engine.session_log.reader import remove

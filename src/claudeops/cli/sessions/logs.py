@@ -13,12 +13,13 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops import logs
-from claudeops.app.wiring import build_context, escalation_rules
+from claudeops.app.limits import escalation_rules
+from claudeops.app.wiring import build_context
 from claudeops.cli import reply
 from claudeops.cli.on_database import now
+from claudeops.cli.on_store import run_on_store
 from claudeops.cli.reply import CommandResult, ErrorKind, Exit, print_failure
 from claudeops.cli.sessions.table import find_in
-from claudeops.cli.with_settings import run_on_store
 from claudeops.clock import Clock
 from claudeops.domain.answers import plain
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason

@@ -11,9 +11,11 @@ from typing import Final
 
 import anyio
 
-from claudeops.app.wiring import escalation_rules, root_session
+from claudeops.app.limits import escalation_rules
+from claudeops.app.wiring import root_session
 from claudeops.cli.bootstrap import run_anywhere, session_body
 from claudeops.cli.on_database import operators_name
+from claudeops.cli.on_store import run_on_store
 from claudeops.cli.reply import (
     CommandResult,
     ErrorKind,
@@ -29,7 +31,7 @@ from claudeops.cli.start import start
 from claudeops.cli.text.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number
 from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, exit_of_refusal, turn
-from claudeops.cli.with_settings import read_settings, run_on_store
+from claudeops.cli.with_settings import read_settings
 from claudeops.clock import Clock
 from claudeops.domain.sessions import LOWEST_TIER, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from claudeops import logs
-from claudeops.app.wiring import tier_policies, tools_by_tier
+from claudeops.app.limits import tier_policies, tools_by_tier
 from claudeops.cli.commands.options import sentence
 from claudeops.cli.probe import declared_probes
 from claudeops.cli.reply import CommandResult, not_found

@@ -22,8 +22,9 @@ import click
 from anyio.streams.memory import MemoryObjectSendStream
 
 from claudeops.app.chain import run_chain, run_chain_beside
+from claudeops.app.limits import tools_by_tier
 from claudeops.app.node import Node, open_node
-from claudeops.app.wiring import root_session, tools_by_tier
+from claudeops.app.wiring import root_session
 from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.app.wiring import tools_by_tier
+from claudeops.app.limits import tools_by_tier
 from claudeops.cli.doctor.access import AskedOnce
 from claudeops.cli.doctor.command import CHECKS, gather, run_check
 from claudeops.cli.probe import declared_probes, look_once
