@@ -312,8 +312,7 @@ class Logger:
         self._log("critical", event, fields)
 
     def _log(self, method: MethodName, event: LogEvent, fields: Mapping[str, object]) -> None:
-        make = _Target.current
-        if make is None or _LEVELS[method.upper()] < _Target.least:
+        if (make := _Target.current) is None or _LEVELS[method.upper()] < _Target.least:
             return
         named = {
             f"{name}_" if name in _OWN_FIELDS else name: value for name, value in {**self._fields, **fields}.items()
@@ -342,8 +341,8 @@ def configure(
 
     ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` is applied to
     every text: names, values, nested values, tracebacks. What libraries log through ``logging`` arrives as
-    `LogEvent.LIBRARY_MESSAGE`, from level warning up. ``line_start`` is put before each line. Python has ``None`` for a
-    stream that was closed before it started; nothing is written then.
+    `LogEvent.LIBRARY_MESSAGE`, from level warning up. ``line_start`` is put before each line. Nothing is written to a
+    ``stream`` that was closed before the start, which is ``None``.
     """
     is_terminal = stream is not None and stream.isatty()
     console = fmt == "console" or (fmt == "auto" and is_terminal)
@@ -351,9 +350,9 @@ def configure(
     def bound(sink: object, least: int) -> FilteringBoundLogger:
         import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
 
-        processors = _processors(redact, console=console, colours=is_terminal)
+        steps = _processors(redact, console=console, colours=is_terminal)
         threshold = structlog.make_filtering_bound_logger(least)
-        logger: FilteringBoundLogger = structlog.wrap_logger(sink, processors=processors, wrapper_class=threshold)
+        logger: FilteringBoundLogger = structlog.wrap_logger(sink, processors=steps, wrapper_class=threshold)
         return logger
 
     def lost(count: int) -> str:
@@ -364,8 +363,8 @@ def configure(
     _Target.writer = (
         StreamWriter(stream, line_start) if descriptor is None else FileWriter(descriptor, encoding, line_start, lost)
     )
-    _Target.least = _LEVELS[level.upper()]
-    _Target.current = cache(partial(bound, _Sink(_Target.writer), _Target.least))  # made for the first event
+    _Target.least, sink = _LEVELS[level.upper()], _Sink(_Target.writer)
+    _Target.current = cache(partial(bound, sink, _Target.least))  # made for the first event
     if before is not None:
         before.close()
     if not _Target.flushed_at_exit:

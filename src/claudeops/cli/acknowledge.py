@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from claudeops.cli.alerts.silences import silence_text
 from claudeops.cli.on_database import not_done, now, operators_name, run_on_database
 from claudeops.cli.reply import CommandResult
-from claudeops.cli.silences import silence_text
 from claudeops.domain.alerts.matchers import Matcher
 from claudeops.domain.answers import document
 from claudeops.store.acts import Refusal, incidents, silences

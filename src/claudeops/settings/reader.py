@@ -77,7 +77,9 @@ class VariableReader:
 
     def number(self, name: str) -> float:
         """Return a finite number within the variable's bounds."""
-        return self._typed.number(self._known[name])
+        variable = self._known[name]
+        # A default is within the bounds, and environs is slow to import.
+        return self._typed.number(variable) if name in self._given else float(variable.default or 0)
 
     def whole(self, name: str) -> int:
         """Return a whole number within the variable's bounds."""

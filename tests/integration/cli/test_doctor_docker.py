@@ -28,13 +28,13 @@ def names(host: str, *, level: str) -> dict[str, str]:
 async def test_without_a_variable_nothing_is_reached(tmp_path: Path) -> None:
     finding = await found(tmp_path, CLAUDEOPS_ISOLATION="none")
     assert finding.status is FindingStatus.OK
-    assert "none of their variables" in finding.says
+    assert "none of their variables" in finding.text
 
 
 async def test_a_socket_at_level_none_is_a_warning_because_sessions_go_around_the_filter(tmp_path: Path) -> None:
     finding = await found(tmp_path, **names("unix:///run/engine.sock", level="none"))
     assert finding.status is FindingStatus.WARNING
-    assert "Tier 2 may use /run/engine.sock itself" in finding.says
+    assert "Tier 2 may use /run/engine.sock itself" in finding.text
     assert "CLAUDEOPS_ISOLATION" in str(finding.remedy)
 
 
@@ -42,7 +42,7 @@ async def test_a_socket_at_level_none_is_a_warning_because_sessions_go_around_th
 async def test_an_engine_elsewhere_is_a_warning_because_no_filter_is_there(tmp_path: Path, host: str) -> None:
     finding = await found(tmp_path, **names(host, level="none"))
     assert finding.status is FindingStatus.WARNING
-    assert "without the filter" in finding.says
+    assert "without the filter" in finding.text
 
 
 async def test_a_socket_that_answers_is_said_to_be_filtered(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_a_socket_that_answers_is_said_to_be_filtered(tmp_path: Path) -> N
         listening.listen()
         finding = await found(tmp_path / "world", **names(f"unix://{tmp_path}/engine.sock", level=level))
     assert finding.status is FindingStatus.OK
-    assert "through the filter" in finding.says
+    assert "through the filter" in finding.text
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -62,5 +62,5 @@ async def test_a_socket_that_is_none_is_said_with_the_remedy(tmp_path: Path, *, 
         (tmp_path / "engine.sock").touch()
     finding = await found(tmp_path / "world", **names(f"unix://{tmp_path}/engine.sock", level=level))
     assert finding.status is FindingStatus.WARNING
-    assert ("that is no socket" if there else "it is not there") in finding.says
+    assert ("that is no socket" if there else "it is not there") in finding.text
     assert "DOCKER_HOST" in str(finding.remedy)

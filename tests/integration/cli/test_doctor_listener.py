@@ -25,7 +25,7 @@ async def test_a_free_port_is_fine_and_a_taken_one_is_told_with_the_remedy(tmp_p
     free = await told(tmp_path / "free", CLAUDEOPS_DASHBOARD_PORT="0")
 
     assert (refused.status, free.status) == (FindingStatus.WARNING, FindingStatus.OK)
-    assert f"port {port} on 127.0.0.1" in refused.says
+    assert f"port {port} on 127.0.0.1" in refused.text
     assert "CLAUDEOPS_DASHBOARD_PORT" in str(refused.remedy)
 
 
@@ -42,7 +42,7 @@ async def test_a_free_port_is_fine_and_a_taken_one_is_told_with_the_remedy(tmp_p
 async def test_who_listens_to_all_needs_a_name_and_tls(tmp_path: Path, given: dict[str, str], says: str) -> None:
     found = await told(tmp_path, CLAUDEOPS_DASHBOARD_HOST="::", CLAUDEOPS_DASHBOARD_PORT="0", **given)
     assert found.status is (FindingStatus.WARNING if says else FindingStatus.OK)
-    assert says in found.says
+    assert says in found.text
 
 
 async def test_who_listens_to_this_machine_needs_neither(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_passkeys_that_no_person_could_use_are_no_silent_no_to_every_call(
         found = await told(
             tmp_path / name, CLAUDEOPS_APPROVAL_PASSKEY="3", CLAUDEOPS_DASHBOARD_PORT="0", **{name: "off"}
         )
-        assert (found.status, "no pages" in found.says) == (FindingStatus.WARNING, True)
+        assert (found.status, "no pages" in found.text) == (FindingStatus.WARNING, True)
     given = {"CLAUDEOPS_APPROVAL_PASSKEY": "3", "CLAUDEOPS_DASHBOARD_PORT": "0"}
     assert (await told(tmp_path / "with", **given)).status is FindingStatus.OK
     monkeypatch.setattr("claudeops.cli.doctor.access.find_spec", lambda _: None)

@@ -38,7 +38,7 @@ async def test_no_provider_is_no_fault(tmp_path: Path) -> None:
 
 async def test_a_provider_that_answers_is_fine(tmp_path: Path, provider: IdentityProvider) -> None:
     found = await look(tmp_path, provider.issuer)
-    assert (found.status, "the claim preferred_username names the user" in found.says) == (FindingStatus.OK, True)
+    assert (found.status, "the claim preferred_username names the user" in found.text) == (FindingStatus.OK, True)
     assert provider.paths() == ["/.well-known/openid-configuration", "/keys"]
 
 
@@ -55,20 +55,20 @@ async def test_a_provider_that_does_not_do_its_part_is_said_with_the_remedy(
 ) -> None:
     provider.answers[path] = lambda _: Response(body)
     found = await look(tmp_path, provider.issuer)
-    assert (found.status, says in found.says) == (FindingStatus.WARNING, True)
+    assert (found.status, says in found.text) == (FindingStatus.WARNING, True)
     assert "CLAUDEOPS_OIDC_ISSUER" in str(found.remedy)
 
 
 async def test_an_issuer_that_differs_by_a_slash_is_another_one(tmp_path: Path, provider: IdentityProvider) -> None:
     found = await look(tmp_path, f"{provider.issuer}/")
-    assert (found.status, "a slash at the end counts" in found.says) == (FindingStatus.WARNING, True)
+    assert (found.status, "a slash at the end counts" in found.text) == (FindingStatus.WARNING, True)
 
 
 async def test_a_provider_that_is_away_is_said_so(tmp_path: Path) -> None:
     found = await look(tmp_path, "http://127.0.0.1:1")
-    assert (found.status, "cannot be reached" in found.says) == (FindingStatus.WARNING, True)
+    assert (found.status, "cannot be reached" in found.text) == (FindingStatus.WARNING, True)
 
 
 async def test_a_provider_without_pages_is_for_no_person(tmp_path: Path) -> None:
     found = await look(tmp_path, "https://id.example.com", CLAUDEOPS_DASHBOARD="off")
-    assert (found.status, "no pages" in found.says) == (FindingStatus.WARNING, True)
+    assert (found.status, "no pages" in found.text) == (FindingStatus.WARNING, True)

@@ -59,15 +59,15 @@ async def test_a_source_whose_signatures_all_fail_is_told(world: World) -> None:
         FindingStatus.WARNING,
         FindingStatus.OK,
     ]
-    assert "scripts signs with NEW_SECRET, OLD_SECRET, which is not set: none of its signatures holds." in nothing.says
-    assert "OLD_SECRET" in half.says
-    assert whole.says.startswith("It declares 1 source, 0 rules, 0 heartbeats (1 generic).")
+    assert "scripts signs with NEW_SECRET, OLD_SECRET, which is not set: none of its signatures holds." in nothing.text
+    assert "OLD_SECRET" in half.text
+    assert whole.text.startswith("It declares 1 source, 0 rules, 0 heartbeats (1 generic).")
 
 
 async def test_sources_before_a_closed_door_are_told(world: World) -> None:
     text = '[[source]]\nname = "am"\nkind = "alertmanager"\n'
 
-    assert "CLAUDEOPS_LISTENER is off" in (await sources(world, text, CLAUDEOPS_LISTENER="off")).says
+    assert "CLAUDEOPS_LISTENER is off" in (await sources(world, text, CLAUDEOPS_LISTENER="off")).text
     assert (await alerts(CASE, settings(world))).status is FindingStatus.OK  # there is no file
 
 
@@ -83,13 +83,13 @@ async def test_an_address_that_apprise_does_not_know_is_found_before_the_night_a
         heard = list(phone.bodies)
 
     assert (good.status, bad.status) == (FindingStatus.OK, FindingStatus.FAILED)
-    assert bad.says == "Apprise does not understand the address of apprise-2."
-    assert "a-secret" not in bad.says + str(bad.remedy)
+    assert bad.text == "Apprise does not understand the address of apprise-2."
+    assert "a-secret" not in bad.text + str(bad.remedy)
     assert heard == []
 
 
 async def test_whoever_tells_nobody_hears_of_it(world: World) -> None:
-    assert "nobody is told" in (await notify(CASE, settings(world))).says
+    assert "nobody is told" in (await notify(CASE, settings(world))).text
 
 
 def test_an_approver_whom_no_question_can_reach_is_told() -> None:
@@ -166,11 +166,11 @@ async def test_a_bot_that_cannot_hear_and_a_chat_that_refuses_are_failures_and_n
             FindingStatus.WARNING,
         )
     ]
-    assert "The bot of ops: a webhook takes what is pressed there; delete it" in deaf.says
-    assert "Ops: HTTP status 400: Bad Request: chat not found; correct the chat's id" in gone.says
-    assert 'write chat = "-1007"' in moved.says
-    assert "BotFather" in revoked.says
-    assert "cannot be reached" in away.says
+    assert "The bot of ops: a webhook takes what is pressed there; delete it" in deaf.text
+    assert "Ops: HTTP status 400: Bad Request: chat not found; correct the chat's id" in gone.text
+    assert 'write chat = "-1007"' in moved.text
+    assert "BotFather" in revoked.text
+    assert "cannot be reached" in away.text
     assert called == {"getMe", "getWebhookInfo", "getChat"}  # a poll would end the daemon's, a message is one too many
 
 
@@ -190,8 +190,8 @@ async def test_an_app_whose_tokens_do_not_hold_is_a_failure(world: World) -> Non
         FindingStatus.FAILED,
         FindingStatus.FAILED,
     ]
-    assert "The app of room: Slack says invalid_auth; install the app" in mute.says
-    assert "What is pressed in room would not arrive: Slack says token_revoked" in deaf.says
+    assert "The app of room: Slack says invalid_auth; install the app" in mute.text
+    assert "What is pressed in room would not arrive: Slack says token_revoked" in deaf.text
     assert passing.status is not FindingStatus.FAILED
 
 
@@ -213,4 +213,4 @@ async def test_what_the_daemon_has_noted_of_its_targets_is_a_failure_until_it_is
         over = await notify(CASE, here)
 
     assert (noted.status, over.status) == (FindingStatus.FAILED, FindingStatus.OK)
-    assert noted.says == "it is chat_deaf:ops\\u202e. it is target_refused:apprise\\u202e."
+    assert noted.text == "it is chat_deaf:ops\\u202e. it is target_refused:apprise\\u202e."

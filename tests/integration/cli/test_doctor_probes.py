@@ -67,7 +67,7 @@ async def test_a_probe_that_cannot_work_is_named_with_its_remedy(
     (line,) = finding.lines
     name = probe.split('"')[1]
     assert finding.status is FindingStatus.WARNING
-    assert "1 cannot work here: " in finding.says
+    assert "1 cannot work here: " in finding.text
     assert line.startswith(f"{name} (probes.toml:6): ")
     assert why in line
     assert remedy in line
@@ -84,7 +84,7 @@ async def test_what_works_is_no_finding(world: World) -> None:
     finding = await found(world, probe, KEY="a-key-of-the-shop")
 
     assert (finding.status, finding.lines) == (FindingStatus.OK, ())
-    assert finding.says == "3 are declared (1 command, 2 http)."
+    assert finding.text == "3 are declared (1 command, 2 http)."
 
 
 @pytest.mark.parametrize(("tier0", "told"), [("inform", "ledger."), ("gate", "leaves out no round of the estate.")])
@@ -95,8 +95,8 @@ async def test_services_without_a_probe_are_named_and_what_that_means_for_the_ga
         world, declared("post", "heartbeat", 'service = "mailer"\nevery = "1h"'), CLAUDEOPS_TIER0=tier0
     )
 
-    assert finding.says.startswith("2 are declared (1 heartbeat, 1 http). Without a probe: ledger")
-    assert finding.says.endswith(told)
+    assert finding.text.startswith("2 are declared (1 heartbeat, 1 http). Without a probe: ledger")
+    assert finding.text.endswith(told)
     assert finding.document is not None
     assert (finding.document["probes"], finding.document["without_probe"]) == (2, ["ledger"])
     assert finding.status is FindingStatus.WARNING

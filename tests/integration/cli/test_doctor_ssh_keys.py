@@ -46,17 +46,17 @@ async def found(world: World, **environ: str) -> Finding:
 async def test_keys_and_hosts_are_counted(world: World, home: Path) -> None:
     told = await found(world, CLAUDEOPS_TIER2_HOME=str(home))
     assert told.status is FindingStatus.OK
-    assert "Tier 2: 1 of 1 keys in the agent, for 1 hosts." in told.says
-    assert "Not for web2: their keys are not in known_hosts there." in told.says
+    assert "Tier 2: 1 of 1 keys in the agent, for 1 hosts." in told.text
+    assert "Not for web2: their keys are not in known_hosts there." in told.text
 
 
 async def test_a_key_with_a_passphrase_is_named_with_the_remedy(world: World, home: Path) -> None:
     make_key(home / ".ssh" / "locked", "a passphrase")
     told = await found(world, CLAUDEOPS_TIER2_HOME=str(home))
     assert told.status is FindingStatus.WARNING
-    assert "1 of 2 keys in the agent" in told.says
-    assert ".ssh/locked: it has a passphrase" in told.says
-    assert "ssh-keygen -p -N '' -f .ssh/locked" in told.says
+    assert "1 of 2 keys in the agent" in told.text
+    assert ".ssh/locked: it has a passphrase" in told.text
+    assert "ssh-keygen -p -N '' -f .ssh/locked" in told.text
 
 
 async def test_an_agent_of_the_operators_own_stands_in_the_way(world: World, home: Path) -> None:
@@ -64,7 +64,7 @@ async def test_an_agent_of_the_operators_own_stands_in_the_way(world: World, hom
         world, CLAUDEOPS_TIER2_HOME=str(home), CLAUDEOPS_TIER2_ENV="SSH_AUTH_SOCK", SSH_AUTH_SOCK="/run/own.sock"
     )
     assert told.status is FindingStatus.WARNING
-    assert ".ssh/id_ed25519: the tier's SSH_AUTH_SOCK names an agent of its own" in told.says
+    assert ".ssh/id_ed25519: the tier's SSH_AUTH_SOCK names an agent of its own" in told.text
 
 
 async def test_keys_that_sessions_see_as_files_are_named_with_the_remedy(
@@ -81,8 +81,8 @@ async def test_keys_that_sessions_see_as_files_are_named_with_the_remedy(
         DEPLOY_KEY=str(tmp_path / "named" / "key"),
     )
     assert told.status is FindingStatus.WARNING
-    assert "Tier 1: no key. Tier 2: 1 of 1 keys in the agent, for 1 hosts. Tier 3: no key." in told.says
-    assert told.says.endswith(f"_ENV names: {tmp_path}/read/deep/key, {tmp_path}/named/key.")
+    assert "Tier 1: no key. Tier 2: 1 of 1 keys in the agent, for 1 hosts. Tier 3: no key." in told.text
+    assert told.text.endswith(f"_ENV names: {tmp_path}/read/deep/key, {tmp_path}/named/key.")
     assert (told.remedy or "").startswith("Move what is seen as a file into CLAUDEOPS_TIER{n}_HOME")
 
 
@@ -91,16 +91,16 @@ async def test_a_key_elsewhere_is_named_with_the_remedy(world: World, home: Path
     (home / ".ssh" / "config").write_text(f"IdentityFile {tmp_path}/elsewhere\nIdentityAgent none\n")
     told = await found(world, CLAUDEOPS_TIER2_HOME=str(home))
     assert told.status is FindingStatus.WARNING
-    assert f"{tmp_path}/elsewhere: it lies outside of the tier's directory" in told.says
-    assert "; whatever its configuration gives another IdentityAgent than SSH_AUTH_SOCK." in told.says
+    assert f"{tmp_path}/elsewhere: it lies outside of the tier's directory" in told.text
+    assert "; whatever its configuration gives another IdentityAgent than SSH_AUTH_SOCK." in told.text
 
 
 async def test_without_keys_nothing_needs_to_be_done(world: World, tmp_path: Path) -> None:
-    assert (await found(world)).says == "No tier has a directory with keys."
+    assert (await found(world)).text == "No tier has a directory with keys."
     (tmp_path / "bare").mkdir()
     assert (await found(world, CLAUDEOPS_TIER1_HOME=str(tmp_path / "bare"))).status is FindingStatus.OK
 
 
 async def test_at_another_level_it_says_that_keys_are_files(world: World, home: Path) -> None:
     told = await found(world, CLAUDEOPS_TIER2_HOME=str(home), CLAUDEOPS_ISOLATION="none")
-    assert told.says == "At level none sessions get the keys of their tier as files."
+    assert told.text == "At level none sessions get the keys of their tier as files."

@@ -117,7 +117,7 @@ def end_silence(number: int, output_format: str) -> int:
 @shaped()
 def list_silences(everything: bool, shape: AnswerShape) -> int:
     """List the silences that hold, who wants them and why, and how many alerts they have held back."""
-    from claudeops.cli.silences import print_silences
+    from claudeops.cli.alerts.silences import print_silences
 
     return print_silences(everything=everything, shape=shape)
 
@@ -129,7 +129,7 @@ def list_sources(shape: AnswerShape) -> int:
 
     Also sources that are declared and were never heard of.
     """
-    from claudeops.cli.sources import print_sources
+    from claudeops.cli.alerts.sources import print_sources
 
     return print_sources(shape=shape)
 
@@ -157,6 +157,6 @@ def replay_alerts(file: Path, source: str | None, chain_lasts: timedelta, output
     FILE has a line for each body with `source`, `at` and `body`; with --source it is one body. Exit status: 0 decided,
     66 no such file, 78 configuration.
     """
-    from claudeops.cli.replay_alerts import replay_file
+    from claudeops.cli.alerts.replay import replay_file
 
     return replay_file(file, source=source, runs_for=chain_lasts, as_json=output_format == "json")

@@ -242,7 +242,7 @@ def _claims(check: Check, variable: str) -> bool:
 
 
 def _line(check: Check, finding: Finding, redact: Callable[[str], str]) -> str:
-    line = f"{_STATUS_WORDS[finding.status]:<8} {check.name:<{_WIDTH}}  {redact(finding.says)}"
+    line = f"{_STATUS_WORDS[finding.status]:<8} {check.name:<{_WIDTH}}  {redact(finding.text)}"
     below = [redact(text) for text in finding.lines]
     below += [f"→ {redact(finding.remedy)}"] if finding.remedy is not None else []
     return "\n".join([line, *(f"{'':<8} {'':<{_WIDTH}}  {text}" for text in below)])
@@ -259,7 +259,7 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
         {
             "name": name,
             "status": finding.status.value,
-            "message": redact(finding.says),
+            "message": redact(finding.text),
             "remedy": None if finding.remedy is None else redact(finding.remedy),
         }
         for name, finding in found.items()
@@ -277,7 +277,7 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
         operation=_NAME,
         target=name,
         retryable=finding.sysexit in {Exit.UNAVAILABLE, Exit.TRY_LATER},
-        message=redact(finding.says),
+        message=redact(finding.text),
         hint=redact(finding.remedy or _SAID),
     )
     return {**body, "healthy": False, **error}

@@ -10,7 +10,7 @@ from typing import Final
 import anyio.to_thread
 
 from claudeops.app.cell import surroundings
-from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped, together
 from claudeops.engine.cell.cell import DOCKER_HOST, IsolationLevel, docker_engine
 from claudeops.engine.cell.levels import choose
 from claudeops.errors import ConfigurationError
@@ -35,10 +35,7 @@ async def docker(_case: DoctorContext, settings: Settings) -> Finding:
     def look() -> list[Finding]:
         return [_way(host, tiers, chosen.cell.level) for host, tiers in named.items()]
 
-    findings = await anyio.to_thread.run_sync(look)
-    says = " ".join(finding.says for finding in findings)
-    remedy = next((finding.remedy for finding in findings if finding.remedy), None)
-    return fine(says) if remedy is None else doubtful(says, remedy)
+    return together(await anyio.to_thread.run_sync(look))
 
 
 def _way(host: str, tiers: list[str], level: IsolationLevel) -> Finding:

@@ -30,7 +30,7 @@ async def estate(_case: DoctorContext, settings: Settings) -> Finding:
     says = _summary(found)
     return Finding(
         status=FindingStatus.WARNING if faults else FindingStatus.OK,
-        says=f"{says} {_count(faults, 'thing')} could not be used." if faults else says,
+        text=f"{says} {_count(faults, 'thing')} could not be used." if faults else says,
         remedy=_REMEDY if faults else None,
         lines=tuple(map(_printable, _lines(found))),
         document=_document(found),

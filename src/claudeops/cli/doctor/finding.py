@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,38 +26,43 @@ class Finding:
     """The outcome of one check."""
 
     status: FindingStatus
-    says: str  # what was found, one sentence
+    text: str  # what was found, one sentence
     remedy: str | None = None  # what to do about it, one sentence; None: nothing known
     sysexit: Exit = Exit.OK  # the exit status that a failed check gives the command
     kind: ErrorKind = ErrorKind.UNKNOWN  # of a failed check, in the envelope's words
     lines: tuple[str, ...] = ()  # what was found in detail, below the sentence
     document: Mapping[str, object] | None = None  # the same for the JSON document, under the check's name
 
+    @property
+    def sentence(self) -> str:
+        """What was found and what to do about it, where there is one line for both."""
+        return self.text if self.remedy is None else f"{self.text} {self.remedy}"
 
-def fine(says: str) -> Finding:
+
+def fine(text: str) -> Finding:
     """Return the finding that nothing needs to be done."""
-    return Finding(status=FindingStatus.OK, says=says)
+    return Finding(status=FindingStatus.OK, text=text)
 
 
-def doubtful(says: str, remedy: str) -> Finding:
+def doubtful(text: str, remedy: str) -> Finding:
     """Return a warning."""
-    return Finding(status=FindingStatus.WARNING, says=says, remedy=remedy)
+    return Finding(status=FindingStatus.WARNING, text=text, remedy=remedy)
 
 
-def skipped(says: str) -> Finding:
+def skipped(text: str) -> Finding:
     """Return the finding that this could not be checked."""
-    return Finding(status=FindingStatus.SKIPPED, says=says)
+    return Finding(status=FindingStatus.SKIPPED, text=text)
 
 
 def failed(
-    says: str,
+    text: str,
     remedy: str | None,
     *,
     sysexit: Exit = Exit.CONFIGURATION,
     kind: ErrorKind = ErrorKind.USAGE,
 ) -> Finding:
     """Return a failure."""
-    return Finding(status=FindingStatus.FAILED, says=says, remedy=remedy, sysexit=sysexit, kind=kind)
+    return Finding(status=FindingStatus.FAILED, text=text, remedy=remedy, sysexit=sysexit, kind=kind)
 
 
 def failed_with(
@@ -67,8 +72,15 @@ def failed_with(
     kind: ErrorKind = ErrorKind.USAGE,
 ) -> Finding:
     """Return a failure from one of our own sentences: what is wrong, a colon, the remedy."""
-    says, remedy = halves(str(error))
-    return failed(says, remedy, sysexit=sysexit, kind=kind)
+    text, remedy = halves(str(error))
+    return failed(text, remedy, sysexit=sysexit, kind=kind)
+
+
+def together(findings: Sequence[Finding], *more: str) -> Finding:
+    """Return one finding for several parts of one check, with the first remedy; ``more`` is said after them."""
+    text = " ".join((*(finding.text for finding in findings), *more))
+    remedy = next((finding.remedy for finding in findings if finding.remedy), None)
+    return fine(text) if remedy is None else doubtful(text, remedy)
 
 
 def halves(sentence: str) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ import h11
 import msgspec
 
 from claudeops.app.cell import surroundings
-from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
+from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped, together
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import choose
 from claudeops.engine.kubernetes.kubeconfig import TierClusters, kubeconfig_files, read_clusters
@@ -28,6 +28,7 @@ _BOUND: Final = (
     "Give the tier an account that is bound to the cluster role `view`, and to one for nodes and metrics "
     "(docs/how-to/let-sessions-use-kubernetes.md)."
 )
+_NO_KUBECTL: Final = "kubectl is not on the daemon's PATH: what the daemon runs itself, as kubectl apply, is refused."
 
 
 async def kubernetes(_case: DoctorContext, settings: Settings) -> Finding:
@@ -45,14 +46,12 @@ async def kubernetes(_case: DoctorContext, settings: Settings) -> Finding:
     except ConfigurationError:
         return skipped("Not looked at: no isolation works.")
     findings = [await _way(files, f"Tier {', '.join(tiers)}", chosen.cell.level) for files, tiers in named.items()]
-    says = " ".join(finding.says for finding in findings)
     if (
         chosen.cell.level is IsolationLevel.BUBBLEWRAP
         and shutil.which("kubectl", path=settings.environment.path) is None
     ):
-        says += " kubectl is not on the daemon's PATH: what the daemon runs itself, as kubectl apply, is refused."
-    remedy = next((finding.remedy for finding in findings if finding.remedy), None)
-    return fine(says) if remedy is None else doubtful(says, remedy)
+        return together(findings, _NO_KUBECTL)
+    return together(findings)
 
 
 async def _way(files: tuple[Path, ...], who: str, level: IsolationLevel) -> Finding:

@@ -77,7 +77,7 @@ def _finding(settings: Settings, estate: Estate, declared: DeclaredNow, stuck: l
     more = len(lines) - _MOST_LINES
     return Finding(
         status=FindingStatus.WARNING if wrong else FindingStatus.OK,
-        says=" ".join((f"{_counted(declared.probes)}.", *wrong)),
+        text=" ".join((f"{_counted(declared.probes)}.", *wrong)),
         remedy=" ".join(remedies) or None,
         lines=(*lines[:_MOST_LINES], *([f"and {more} more"] if more > 0 else [])),
         document={

@@ -68,7 +68,7 @@ async def _checked(name: str, payload: str, wanted: str) -> CommandResult:
         case = replace(case, answer=AskedOnce(case.settings))
     check = next(one for one in CHECKS if one.name == wanted)
     found = await run_check(check, case)
-    message = redact(found.says if found.remedy is None else f"{found.says} {found.remedy}")
+    message = redact(found.sentence)
     more = {"what": "check", "status": found.status.value, "latency_ms": None}
     return _answer(name, payload, message, source_hint=_DOCTOR, more=more)
 

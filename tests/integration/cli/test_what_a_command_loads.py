@@ -1,0 +1,201 @@
+"""An operator waits for each command, and most of a quick command's time is what it imports: modules are counted.
+
+A budget is never raised. Whoever wants a module on the way of a quick command splits it, or passes what is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from claudeops.cli.commands import claudeops
+from support.migrated import write_migrated
+
+SLACK: Final = 3
+"""By which a command may be below its budget; one that is further below has its budget lowered."""
+
+QUICK: Final = {
+    "--help": 26,
+    "health": 25,
+    "version": 17,
+    "status": 37,
+    "ping nightly": 169,
+    "list-approvals": 124,
+    "approve 3": 124,
+    "deny 3": 124,
+    "pause": 116,
+    "resume": 116,
+    "memories list": 80,
+    "list-incidents": 63,
+    "incident 3": 71,
+    "ack 3": 141,
+    "resolve 3": 141,
+    'silence a="b" --preview': 141,
+    "end-silence 3": 141,
+    "list-silences": 61,
+    "chain 3": 110,
+    "diff-chains 3 4": 124,
+    "why": 121,
+    "list-events": 98,
+    "list-checks": 98,
+    "stats": 66,
+    "audit verify": 74,
+    "bootstrap-graph": 31,
+    "list-sessions": 99,
+    "load-session 3": 99,
+    "backup copy.db": 115,
+    "user list": 108,
+    "token list": 109,
+    "completion bash": 13,
+}
+"""How many modules of ours a command may load that needs neither the settings as a whole nor a heavy library."""
+
+THOROUGH: Final = {
+    "stop 3": 306,
+    "list-sources": 159,
+    "alerts replay nothing.json": 272,
+    "list-actions": 190,
+    "spend": 165,
+    "probe": 371,
+    "policy show": 267,
+    "policy replay nothing.toml": 288,
+    "show-tool Bash": 268,
+    "remote-commands": 268,
+    "exec-command tier1 look": 539,
+    "exec-tool check:clock": 508,
+    "show-command tier1": 299,
+    "route look": 374,
+    "command-graph": 311,
+    "tool-pool": 299,
+    "delete-session 3": 306,
+    "flush-transcript 3": 386,
+    "replay nothing.log": 386,
+    "doctor": 510,
+    "config": 144,
+    "notify test ops": 137,
+    "rehearse": 539,
+    "migrate-from nothing.db": 298,
+    "login-link": 295,
+    "tail --no-follow": 314,
+    "run": 523,
+    "bootstrap": 537,
+}
+"""The same of commands that read all settings, run something, or judge."""
+
+HEAVY: Final = frozenset(
+    {
+        *("alembic", "apprise", "environs", "jinja2", "jsonschema", "marshmallow"),
+        *("psycopg", "rich", "structlog", "yaml"),
+    }
+)
+"""Libraries that each take as long to import as a quick command may run."""
+
+LONG: Final = frozenset({"run", "bootstrap", "exec-command tier1 look", "doctor", "rehearse"})
+"""Commands that would work for long: they are called where the settings are invalid."""
+
+# One process that has what all commands load of others, and forks for each: that makes seventy of them quick.
+COUNTING: Final = """
+import json, os, sys
+
+def load(*names):
+    for name in names:
+        __import__(name)
+
+def call(command, arguments, environment, outlet):
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.environ.update(environment)
+    status = "ended otherwise"
+    try:
+        from claudeops.cli.main import main
+        main(arguments)
+    except SystemExit as end:
+        status = end.code or 0
+    finally:
+        ours = sum(name.partition(".")[0] == "claudeops" for name in sys.modules)
+        others = sorted({name.partition(".")[0] for name in sys.modules})
+        with open(outlet, "w") as answer:
+            json.dump({"command": command, "status": status, "ours": ours, "others": others}, answer)
+        os._exit(0)
+
+load("click", "msgspec", "sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql", "anyio._backends._asyncio")
+for line in sys.stdin:
+    if line == "\\n":
+        load("environs", "jsonschema", "yaml", "structlog.dev", "tree_sitter_bash", "starlette.routing", "markdown_it")
+        continue
+    inlet, outlet = os.pipe()
+    child = os.fork()
+    if not child:
+        call(*json.loads(line), outlet)
+    os.close(outlet)
+    with open(inlet) as answer:
+        print(answer.read(), flush=True)
+    os.waitpid(child, 0)
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What a command has loaded when it ends."""
+
+    command: str
+    status: int | str
+    ours: int  # modules
+    others: tuple[str, ...]  # packages
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loaded]:
+    """Call every command once, on a database that is set up and an estate of one service."""
+    root = tmp_path_factory.mktemp("place")
+    for name in ("state", "results", "repos/web"):
+        (root / name).mkdir(parents=True)
+    (root / "repos" / "web" / "README.md").write_text("# web\n", encoding="utf-8")
+    write_migrated(root / "state" / "claudeops.db")
+    (root / "state" / "approval.key").write_bytes(b"k" * 32)
+    (root / "state" / "approval.key").chmod(0o600)
+    places = {f"CLAUDEOPS_{name.upper()}_DIR": str(root / name) for name in ("state", "results", "repos")}
+
+    def request(command: str) -> str:
+        environment = {**places, "CLAUDEOPS_TIMEZONE": "nowhere"} if command in LONG else places
+        return json.dumps([command, shlex.split(command), environment])
+
+    lines = [*map(request, QUICK), "", *map(request, THOROUGH), ""]
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING],
+        input="\n".join(lines),
+        cwd=root,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [
+        Loaded(**{**answer, "others": tuple(answer["others"])}) for answer in map(json.loads, done.stdout.splitlines())
+    ]
+    return {each.command: each for each in found}
+
+
+@pytest.mark.parametrize(("command", "budget"), [*QUICK.items(), *THOROUGH.items()])
+def test_a_command_stays_within_its_budget_of_modules(command: str, budget: int, loaded: dict[str, Loaded]) -> None:
+    found = loaded[command]
+    assert isinstance(found.status, int), found.status
+    assert budget - SLACK <= found.ours <= budget
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_a_quick_command_loads_no_heavy_library(command: str, loaded: dict[str, Loaded]) -> None:
+    assert sorted(HEAVY & set(loaded[command].others)) == []
+
+
+def test_every_command_has_a_budget() -> None:
+    """Of a group whose commands are one module, the budget of one is that of all."""
+    assert {command.partition(" ")[0] for command in (*QUICK, *THOROUGH)} == {"--help", *claudeops.commands}
