@@ -9,7 +9,7 @@ To that lead, without regard to case:
 
 A service that several repositories describe is one if no two of them name different hosts. Otherwise each is counted
 with its host in front (``web1/nginx``, ``web2/nginx``), and the name alone means none of them. What would be two
-services' other name is nobody's, and a fault: merged by mistake, one would be denied what the other had.
+services' other name belongs to neither, and is a fault: merged by mistake, one would be denied what the other had.
 
 Not covered is what no manifest can say: other ports (``web1:2222/shop``), jump hosts and namespaces stand in front of a
 name as ever.

@@ -81,7 +81,7 @@ def parse_compose(text: str, *, path: str) -> Compose:
             alias.line, f"the alias *{alias.text[:40]} has no anchor in this file, so what it stands for is left out"
         )
     taken.includes(root.get("include"))
-    named = next((told.text for told in texts(root.get("name"))), "")
+    named = next((scalar.text for scalar in texts(root.get("name"))), "")
     return Compose(
         project=_project(named) if named and "$" not in named else project,
         services=tuple(taken.all_services()),
@@ -177,8 +177,8 @@ class _Taken:
     def includes(self, node: Node | None) -> None:
         """Note the files that this one includes."""
         for inner in node.nodes if isinstance(node, NodeList) else ():
-            for told in texts(inner.get("path") if isinstance(inner, NodeTable) else inner):
-                self._other(told.text, told.line)
+            for scalar in texts(inner.get("path") if isinstance(inner, NodeTable) else inner):
+                self._other(scalar.text, scalar.line)
 
     def _other(self, written: str, line: int) -> None:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(self._path), written))
@@ -202,7 +202,7 @@ class _Taken:
                 self._read.add((inner.key, id(inner.node)))
                 self._of_key(inner)
         named = entries.get("container_name")
-        container = next((told.text for told in texts(named.node if named else None)), "")
+        container = next((scalar.text for scalar in texts(named.node if named else None)), "")
         known = words.refuse_name(container) is None and "$" not in container
         published = entries.get("ports")
         ports = tuple(self._own.get(id(published.node), ())) if published else ()
@@ -230,11 +230,11 @@ class _Taken:
     def _extends(self, entry: KeyedNode, entries: dict[str, KeyedNode], depth: int) -> None:
         of = entry.node.get("service") if isinstance(entry.node, NodeTable) else entry.node
         file = entry.node.get("file") if isinstance(entry.node, NodeTable) else None
-        for told in texts(file):
-            self._other(told.text, told.line)
+        for scalar in texts(file):
+            self._other(scalar.text, scalar.line)
         if file is None:
-            for told in texts(of):
-                self._take_over(self._services.get(told.text), entries, depth)
+            for scalar in texts(of):
+                self._take_over(self._services.get(scalar.text), entries, depth)
 
     def _of_key(self, entry: KeyedNode) -> None:
         if entry.key in {"container_name", "hostname", "domainname"}:
@@ -255,8 +255,8 @@ class _Taken:
                 self._named(network.node.get("aliases") if isinstance(network.node, NodeTable) else None)
 
     def _named(self, node: Node | None) -> None:
-        for told in texts(node):
-            self._host(told.text, told.line, named=True)
+        for scalar in texts(node):
+            self._host(scalar.text, scalar.line, named=True)
 
     def _published(self, node: Node) -> None:
         for address, ports, line in _publications(node):
@@ -276,7 +276,7 @@ class _Taken:
                 self._take(hosts.in_address(url[0]), line)
 
     def _host(self, written: str, line: int, *, named: bool = False) -> None:
-        """Take a host. A mere name that is none (``my_app!``) is no fault: nobody asks it."""
+        """Take a host. A mere name that is none (``my_app!``) is no fault: no probe asks it."""
         if "$" in written or "{" in written or written == "*" or not written.strip():
             return
         taken = hosts.host(written.strip())
@@ -294,9 +294,9 @@ class _Taken:
 def _labels(node: Node) -> Iterator[tuple[str, int]]:
     if isinstance(node, NodeTable):
         for entry in node.entries:
-            yield from ((told.text, told.line) for told in texts(entry.node))
+            yield from ((scalar.text, scalar.line) for scalar in texts(entry.node))
     else:
-        yield from ((told.text.partition("=")[2], told.line) for told in texts(node))
+        yield from ((scalar.text.partition("=")[2], scalar.line) for scalar in texts(node))
 
 
 def _publications(node: Node) -> Iterator[tuple[str, tuple[int, ...], int]]:

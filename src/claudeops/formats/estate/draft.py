@@ -20,7 +20,7 @@ from claudeops.formats.estate.windows import window_in_sentence, windows_in
 from claudeops.text import casefold_key, regex, unique
 
 MOST_SERVICES: Final = 300
-MOST_RULES: Final = 200  # of lists, and of what is told to sessions
+MOST_RULES: Final = 200  # of lists, and of the advice to sessions
 MOST_FAULTS: Final = 50
 """Of one repository; what comes after is only counted."""
 
@@ -86,10 +86,10 @@ class DraftText:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule, or what is said of one service and forbids."""
+    """A rule, or a statement about one service that forbids."""
 
     text: str  # as it is shown
-    said: str  # as it is read; "": all of it is about its service
+    sentence: str  # as it is read; "": all of it is about its service
     line: int
     forbidden: bool = False  # it needs no "never"
     about: str = ""  # the service that it belongs to
@@ -97,19 +97,19 @@ class _Rule:
 
 @dataclass(slots=True)
 class ServiceDraft:
-    """A service and what was said of it."""
+    """A service and the statements about it."""
 
     name: str
     line: int  # where it is named first
     since: int  # where it is named now
-    told: dict[Facet, list[DraftText]] = field(default_factory=dict)
+    statements: dict[Facet, list[DraftText]] = field(default_factory=dict)
 
-    def tell(self, part: Facet, text: str, line: int) -> None:
+    def add(self, part: Facet, text: str, line: int) -> None:
         """Note a statement."""
         if part is Facet.ADDRESS and text.lstrip().startswith("`") and " " in text:
             part = Facet.CHECK  # a command in a column for addresses
-        if len(self.told.get(part, ())) < _MOST_STATEMENTS and not words.is_nothing(text):
-            self.told.setdefault(part, []).append(DraftText(text, line, self.since))
+        if len(self.statements.get(part, ())) < _MOST_STATEMENTS and not words.is_nothing(text):
+            self.statements.setdefault(part, []).append(DraftText(text, line, self.since))
 
 
 class Draft:
@@ -148,7 +148,7 @@ class Draft:
         if key not in self._services and len(self._services) >= MOST_SERVICES:
             if len(self._services) == MOST_SERVICES:
                 self.fault(line, f"there are more than {MOST_SERVICES} services: divide them among repositories")
-                self._services[key] = ServiceDraft(name=name, line=line, since=line)  # told once; cut at the end
+                self._services[key] = ServiceDraft(name=name, line=line, since=line)  # one fault; cut at the end
             return None
         found = self._services.setdefault(key, ServiceDraft(name=name, line=line, since=line))
         found.since = line
@@ -158,7 +158,7 @@ class Draft:
         """Whether a service of this name was described."""
         return casefold_key(name) in self._services
 
-    def tell(self, service: ServiceDraft, key: str, text: str, line: int, *, binding: bool = False) -> None:
+    def statement(self, service: ServiceDraft, key: str, text: str, line: int, *, binding: bool = False) -> None:
         """Note a cell or field of a service, and what it forbids; ``binding``: this alone."""
         part = words.part_of(key)
         if part is Facet.NAME:
@@ -166,22 +166,23 @@ class Draft:
         if not self._forbids(service.name, key, text, line) and part is Facet.RULES and not words.is_nothing(text):
             self.rule(text, line)
         if part is not None and part is not Facet.RULES and not binding:
-            service.tell(part, text, line)
+            service.add(part, text, line)
 
     def _forbids(self, name: str, key: str, text: str, line: int) -> bool:
         if not rules.cell_forbids(key, text):
             return False
         label = f"{name}: {words.plain(key)}: {words.plain(text)}"
-        said = text[: words.LONGEST_TEXT] if words.part_of(key) is Facet.RULES else ""
-        self._bind(name, _Rule(label, said, line, forbidden=True, about=name))
+        sentence = text[: words.LONGEST_TEXT] if words.part_of(key) is Facet.RULES else ""
+        self._bind(name, _Rule(label, sentence, line, forbidden=True, about=name))
         return True
 
     def item(self, name: str, text: str, line: int) -> None:
         """Note an item of a service, which forbids every action on it if one of the words stands in it."""
         if rules.forbids(text):
             label = f"{name}: {words.plain(text)}"
-            said = text[: words.LONGEST_TEXT] if rules.forbids(text, by_signs=False) else ""  # a sign is about no other
-            self._bind(name, _Rule(label, said, line, forbidden=True, about=name))
+            # A sign is about no other service.
+            sentence = text[: words.LONGEST_TEXT] if rules.forbids(text, by_signs=False) else ""
+            self._bind(name, _Rule(label, sentence, line, forbidden=True, about=name))
 
     def _bind(self, name: str, rule: _Rule) -> None:
         bound = self._bound.setdefault(casefold_key(name), [])
@@ -206,7 +207,7 @@ class Draft:
         self._rules.append(_Rule(plain, text, line, forbidden=forbidden, about=about))
 
     def advice(self, text: str, line: int) -> None:
-        """Note what sessions are told and no gate enforces."""
+        """Note what sessions read and no gate enforces."""
         self._rules.append(_Rule(words.plain(text)[: words.LONGEST_TEXT], "", line))
 
     def prose(self, text: str, line: int, *, about: str = "") -> None:
@@ -215,7 +216,7 @@ class Draft:
             self._prose.append((DraftText(text, line), about))
 
     def unbound(self, text: str, line: int, mentioned: Sequence[str] = ()) -> None:
-        """Name what reads like a prohibition and forbids nothing, and tell it to sessions all the same."""
+        """Name what reads like a prohibition and forbids nothing; sessions read it all the same."""
         self.advice(text, line)
         name = mentioned[0] if mentioned else "NAME"
         sentence = (
@@ -290,7 +291,7 @@ class Draft:
         return Service(
             name=draft.name,
             aliases=self._names(draft, Facet.ALIASES),
-            kind=_service_kind(" ".join([kind, *(told.text for told in draft.told.get(Facet.HOST, ()))]), kind),
+            kind=_service_kind(" ".join([kind, *(one.text for one in draft.statements.get(Facet.HOST, ()))]), kind),
             host=self._host(draft),
             address=address,
             check=check if check != address else "",
@@ -303,11 +304,11 @@ class Draft:
 
     def _one(self, draft: ServiceDraft, part: Facet) -> str:
         """Return the text of a part; in one place several add up where that makes sense, otherwise they are a fault."""
-        told = draft.told.get(part, [])
-        if not told:
+        statements = draft.statements.get(part, [])
+        if not statements:
             return ""
-        first, whole = told[0], [told[0].text]
-        for other in told[1:]:
+        first, whole = statements[0], [statements[0].text]
+        for other in statements[1:]:
             if casefold_key(words.plain(other.text)) == casefold_key(words.plain(first.text)):
                 continue
             if other.since == first.since and part in {Facet.CHECK, Facet.HEALTHY, Facet.RESTART}:
@@ -323,7 +324,7 @@ class Draft:
     def _text(self, draft: ServiceDraft, part: Facet) -> str:
         text = self._one(draft, part)
         if len(text) > words.LONGEST_TEXT:
-            line = draft.told[part][0].line
+            line = draft.statements[part][0].line
             self.fault(line, f"{part.value} of {draft.name} is longer than {words.LONGEST_TEXT} characters: shorten it")
             return ""
         return text
@@ -333,20 +334,20 @@ class Draft:
         place = self._place(draft)
         found = ""
         for part in (Facet.ADDRESS, Facet.CHECK):
-            for told in draft.told.get(part, ()):
-                text = words.linked(told.text)[: 2 * words.LONGEST_TEXT]
+            for one in draft.statements.get(part, ()):
+                text = words.linked(one.text)[: 2 * words.LONGEST_TEXT]
                 taken = hosts.in_address(text)
-                self._take(taken.seen_from(place), told.line)
+                self._take(taken.seen_from(place), one.line)
                 if taken.faults:
                     continue
                 if (address := hosts.address_in(text)) != (bare := hosts.without_user(address)):
-                    self.fault(told.line, f"the address of {draft.name} holds a user or password: take that out of it")
+                    self.fault(one.line, f"the address of {draft.name} holds a user or password: take that out of it")
                 found = found or bare
                 if part is Facet.ADDRESS and not found:
-                    found = self._bare_address(draft, told)
-        port = draft.told.get(Facet.PORT, ())
-        for told in port:
-            self._take(hosts.in_port_column(told.text, place or "localhost"), told.line)
+                    found = self._bare_address(draft, one)
+        port = draft.statements.get(Facet.PORT, ())
+        for one in port:
+            self._take(hosts.in_port_column(one.text, place or "localhost"), one.line)
         if not found and port and place and port[0].text.strip().isdecimal():
             found = f"{place}:{port[0].text.strip()}"
         if len(found) > words.LONGEST_TEXT:
@@ -356,54 +357,54 @@ class Draft:
 
     def _place(self, draft: ServiceDraft) -> str:
         """Return the host that a service runs on, as its first statement about that names it; "": this machine."""
-        where = draft.told.get(Facet.HOST, ())
+        where = draft.statements.get(Facet.HOST, ())
         named = hosts.in_column(where[0].text).hosts if where else ()
         return named[0] if named else ""
 
-    def _bare_address(self, draft: ServiceDraft, told: DraftText) -> str:
+    def _bare_address(self, draft: ServiceDraft, statement: DraftText) -> str:
         """Take ``shop.example.org/health``, which has no scheme."""
-        word = words.plain(told.text)
+        word = words.plain(statement.text)
         taken = hosts.in_column(word.partition("/")[0]) if " " not in word else hosts.FoundHosts()
         if taken.hosts:
-            self._take(taken, told.line)
+            self._take(taken, statement.line)
             return word
-        self.fault(told.line, f"{word[:60]!r} is no address of {draft.name}: write a URL or host:port")
+        self.fault(statement.line, f"{word[:60]!r} is no address of {draft.name}: write a URL or host:port")
         return ""
 
     def _host(self, draft: ServiceDraft) -> str:
         found: list[tuple[str, int]] = []
-        for told in draft.told.get(Facet.HOST, ()):
-            taken = self._take(hosts.in_column(told.text), told.line)
+        for statement in draft.statements.get(Facet.HOST, ()):
+            taken = self._take(hosts.in_column(statement.text), statement.line)
             if taken and found and found[0][0] != taken[0]:
                 self.fault(
-                    told.line,
+                    statement.line,
                     f"{draft.name} has a second host, {taken[0]} (line {found[0][1]}: {found[0][0]}, which stands): "
                     "give two services two names",
                 )
-            found += [(host, told.line) for host in taken]
+            found += [(host, statement.line) for host in taken]
         return found[0][0] if found else ""
 
     def _names(self, draft: ServiceDraft, part: Facet) -> tuple[str, ...]:
         found: list[str] = []
-        for told in draft.told.get(part, ()):
-            for name in words.names_in(told.text):
+        for statement in draft.statements.get(part, ()):
+            for name in words.names_in(statement.text):
                 refused = words.refuse_name(name)
                 if refused is None and len(found) >= _MOST_NAMES:
                     refused = f"{draft.name} has more than {_MOST_NAMES} {part.value}: keep those that are used"
                 if refused is not None:
-                    self.fault(told.line, refused)
+                    self.fault(statement.line, refused)
                 elif casefold_key(name) != casefold_key(draft.name):
                     found.append(name)
         return unique(found)
 
     def _windows(self, draft: ServiceDraft) -> tuple[MaintenanceWindow, ...]:
         found: list[MaintenanceWindow] = []
-        for told in draft.told.get(Facet.MAINTENANCE, ()):
-            text = words.plain(told.text)[: words.LONGEST_TEXT]
+        for statement in draft.statements.get(Facet.MAINTENANCE, ()):
+            text = words.plain(statement.text)[: words.LONGEST_TEXT]
             windows = windows_in(text)
             if windows is None:
                 self.fault(
-                    told.line,
+                    statement.line,
                     f"{text[:60]!r} is no weekly window: write 'Sun 03:00-05:00' or 'daily 02:00-02:20', in the "
                     "timezone of the daemon",
                 )
@@ -413,24 +414,24 @@ class Draft:
     # --- sentences
 
     def _settle_items(self, names: rules.ManifestNames) -> None:
-        for name, key, told, whole in self._items:
+        for name, key, statement, whole in self._items:
             service = names.exact(name)
             if service and key:
-                self._forbids(service, key, told.text, told.line)
-            elif service and rules.reads_as_prohibition(told.text):
-                self.item(service, told.text, told.line)
+                self._forbids(service, key, statement.text, statement.line)
+            elif service and rules.reads_as_prohibition(statement.text):
+                self.item(service, statement.text, statement.line)
             if whole:
-                self.prose(whole, told.line, about=service)
+                self.prose(whole, statement.line, about=service)
 
     def _with_prose(self, services: list[Service], names: rules.ManifestNames) -> list[Service]:
-        """Return the services with what sentences tell of them; what reads like a prohibition is a fault."""
+        """Return the services with what sentences add to them; what reads like a prohibition is a fault."""
         known = {service.name: service for service in services}
         bound = {rule.line for rule in itertools.chain(*self._bound.values())}
-        for told, about in self._prose:
-            text = words.plain(told.text)
+        for statement, about in self._prose:
+            text = words.plain(statement.text)
             if rules.reads_as_prohibition(text, names):
-                if told.line not in bound:
-                    self.unbound(text, told.line, rules.mentioned(text, names) or ((about,) if about else ()))
+                if statement.line not in bound:
+                    self.unbound(text, statement.line, rules.mentioned(text, names) or ((about,) if about else ()))
                 continue
             text = text[: words.LONGEST_TEXT]
             window = window_in_sentence(text)
@@ -448,8 +449,8 @@ class Draft:
         found: dict[Prohibition, None] = {}
         for rule in every:
             reading = rules.RuleReading(services=(rule.about,) if rule.about else ())
-            if rule.said:
-                reading = rules.read_rule(rule.said, names, forbidden=rule.forbidden, about=rule.about)
+            if rule.sentence:
+                reading = rules.read_rule(rule.sentence, names, forbidden=rule.forbidden, about=rule.about)
             source = StatementSource(path=self._path, line=rule.line)
             if reading.fault is not None and not (rule.about and reading.services):
                 self._faults.append(Fault(source=source, sentence=reading.fault, unbound=not reading.services))
@@ -494,5 +495,5 @@ def _behind_address(check: str) -> str:
     """Return what a check says behind its address: ``answers 200 and says: ok``."""
     address = hosts.address_in(check)
     head, found, rest = check.partition(address) if address else ("", "", "")
-    said = rest.strip(" `,;:")
-    return said if found and not head.strip("` ") and said.casefold().startswith(_ANSWERS) else ""
+    expected = rest.strip(" `,;:")
+    return expected if found and not head.strip("` ") and expected.casefold().startswith(_ANSWERS) else ""

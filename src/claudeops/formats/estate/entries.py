@@ -90,9 +90,9 @@ def _top(draft: Draft, entry: KeyedNode, *, front: bool) -> None:
     elif form in _FORBIDDEN or rules.reads_as_prohibition(form):
         _rules(draft, entry.node, forbidden=True)
     elif form in {"kind", "type"}:
-        draft.kind_of(next((told.text for told in texts(entry.node)), ""))
+        draft.kind_of(next((scalar.text for scalar in texts(entry.node)), ""))
     elif form in {"capabilities", "capability"}:
-        draft.capabilities += [told.text[: words.LONGEST_TEXT] for told in texts(entry.node) if told.text.strip()]
+        draft.capabilities += [scalar.text[: words.LONGEST_TEXT] for scalar in texts(entry.node) if scalar.text.strip()]
     elif form in {"maintenance", "maintenance windows", "windows"} and isinstance(entry.node, NodeTable):
         _maintenance(draft, entry.node)
     elif front and form not in _UNUSED:
@@ -139,7 +139,7 @@ def _listed(draft: Draft, node: Node) -> None:
 
 def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
     if isinstance(node, Scalar):
-        service.tell(Facet.CHECK, node.text, node.line)
+        service.add(Facet.CHECK, node.text, node.line)
         draft.item(service.name, node.text, node.line)
         return
     if not isinstance(node, NodeTable):
@@ -148,38 +148,38 @@ def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
     for entry in node.entries:
         part = words.part_of(entry.key)
         if part is None:
-            for key, told in _said(entry):
-                draft.tell(service, key, told.text, told.line)
+            for key, scalar in _texts_below(entry):
+                draft.statement(service, key, scalar.text, scalar.line)
             if words.key_form(entry.key) not in _UNUSED_OF_SERVICE and not rules.names_action(entry.key):
                 meant = words.meant(entry.key) or "host, check, normal, aliases, depends_on, restart or maintenance"
                 draft.fault(entry.line, f"the key {entry.key[:40]!r} of {service.name} is not known: write {meant}")
             continue
-        _tell(draft, service, part, entry)
+        _facet(draft, service, part, entry)
 
 
-def _tell(draft: Draft, service: ServiceDraft, part: Facet, entry: KeyedNode) -> None:
+def _facet(draft: Draft, service: ServiceDraft, part: Facet, entry: KeyedNode) -> None:
     if isinstance(entry.node, NodeTable):
         draft.fault(entry.line, f"{entry.key!r} of {service.name} is a table: write one text, or a list of texts")
-        for key, one in _said(entry):
-            draft.tell(service, key, one.text, one.line, binding=True)
+        for key, one in _texts_below(entry):
+            draft.statement(service, key, one.text, one.line, binding=True)
         return
-    told = list(texts(entry.node))
+    scalars = list(texts(entry.node))
     if part in {Facet.RULES, Facet.ALIASES, Facet.DEPENDENCIES, Facet.MAINTENANCE, Facet.HOST}:
-        for one in told:
-            draft.tell(service, entry.key, one.text, one.line)
-    elif told:
-        draft.tell(service, entry.key, "; ".join(one.text for one in told), told[0].line)
+        for one in scalars:
+            draft.statement(service, entry.key, one.text, one.line)
+    elif scalars:
+        draft.statement(service, entry.key, "; ".join(one.text for one in scalars), scalars[0].line)
 
 
-def _said(entry: KeyedNode) -> Iterator[tuple[str, Scalar]]:
+def _texts_below(entry: KeyedNode) -> Iterator[tuple[str, Scalar]]:
     """Yield the texts below a key that is not known, each with its keys."""
     if isinstance(entry.node, NodeTable):
         for inner in entry.node.entries:
-            yield from ((f"{entry.key} {inner.key}", told) for told in texts(inner.node))
+            yield from ((f"{entry.key} {inner.key}", scalar) for scalar in texts(inner.node))
     elif entry.node == NodeList(nodes=(), line=entry.node.line):
         yield entry.key, Scalar(text="none", line=entry.node.line)  # "actions: []"
     else:
-        yield from ((entry.key, told) for told in texts(entry.node))
+        yield from ((entry.key, scalar) for scalar in texts(entry.node))
 
 
 def _hosts(draft: Draft, node: Node) -> None:
@@ -200,24 +200,24 @@ def _names(node: Node) -> Iterator[str]:
     if isinstance(node, NodeTable):
         for entry in node.entries:
             if words.key_form(entry.key) in _NAMES:
-                yield from (told.text for told in texts(entry.node))
+                yield from (scalar.text for scalar in texts(entry.node))
         return
-    yield from (told.text for told in texts(node) if words.looks_like_host(told.text))
+    yield from (scalar.text for scalar in texts(node) if words.looks_like_host(scalar.text))
 
 
 def _rules(draft: Draft, node: Node, *, forbidden: bool) -> None:
     if isinstance(node, NodeTable):
         for entry in node.entries:
             if forbidden:
-                said = " ".join(told.text for told in texts(entry.node))
-                draft.rule(f"{entry.key} {said}", entry.line, forbidden=True)
+                sentence = " ".join(scalar.text for scalar in texts(entry.node))
+                draft.rule(f"{entry.key} {sentence}", entry.line, forbidden=True)
             else:
                 draft.fault(entry.line, "rules are sentences: write a list of them")
         return
-    for told in texts(node):
-        for number, line in enumerate(told.text.split("\n")):
+    for scalar in texts(node):
+        for number, line in enumerate(scalar.text.split("\n")):
             if line.strip(" -*"):
-                draft.rule(line.strip(" -*"), told.line + number, forbidden=forbidden)
+                draft.rule(line.strip(" -*"), scalar.line + number, forbidden=forbidden)
 
 
 def _maintenance(draft: Draft, node: NodeTable) -> None:
@@ -226,6 +226,6 @@ def _maintenance(draft: Draft, node: NodeTable) -> None:
             draft.fault(entry.line, f"{entry.key[:60]!r} is no service described above: name one")
             continue
         service = draft.service(words.name_in(entry.key), entry.line)
-        for told in texts(entry.node):
+        for scalar in texts(entry.node):
             if service is not None:
-                service.tell(Facet.MAINTENANCE, told.text, told.line)
+                service.add(Facet.MAINTENANCE, scalar.text, scalar.line)

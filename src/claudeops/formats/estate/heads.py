@@ -50,12 +50,12 @@ _DEEPEST: Final = 3  # brackets in brackets; numbers and signs in front of a nam
 class Details:
     """What stands behind a name."""
 
-    told: list[tuple[Facet, str]] = field(default_factory=list)
+    facets: list[tuple[Facet, str]] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
 
     def has(self, part: Facet) -> bool:
-        """Whether something of this kind was told."""
-        return any(known is part for known, _ in self.told)
+        """Whether something of this kind was found."""
+        return any(known is part for known, _ in self.facets)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ def read_head(text: str, depth: int = 0) -> ServiceHead | None:
     numbered = _NUMBERED.fullmatch(text.strip()) if depth < _DEEPEST else None
     head = read_head(numbered[3], depth + 1) if numbered is not None and not ADDRESS.match(numbered[3]) else None
     if numbered is not None and head is not None:
-        head.details.told.insert(0, (Facet.ALIASES, numbered[1] or numbered[2]))
+        head.details.facets.insert(0, (Facet.ALIASES, numbered[1] or numbered[2]))
         return head
     if marked is None and words.key_form(name) in words.NOT_NAMES:
         return None
@@ -88,7 +88,7 @@ def read_head(text: str, depth: int = 0) -> ServiceHead | None:
         return None
     details = read_details(rest)
     if found[5]:
-        details.told.insert(0, (Facet.ADDRESS, found[5]))
+        details.facets.insert(0, (Facet.ADDRESS, found[5]))
     return ServiceHead(name=name, details=details)
 
 
@@ -99,7 +99,7 @@ def _with_sign(head: ServiceHead | None, sign: str) -> ServiceHead | None:
 
 
 def split_name(text: str, depth: int = 0) -> tuple[str, str]:
-    """Return the name in a cell or heading, and what is said behind it: in brackets, or forbidden behind a dash."""
+    """Return the name in a cell or heading, and what stands behind it: in brackets, or forbidden behind a dash."""
     whole = words.plain(text)
     barred = _SIGNED_NAME.match(whole)
     if barred is not None and depth < _DEEPEST:
@@ -145,18 +145,18 @@ def _detail(piece: str, details: Details) -> None:
     for pattern, meaning in _PHRASES:
         found = pattern.match(piece)
         if found is not None:
-            details.told.append((meaning, found[1]))
+            details.facets.append((meaning, found[1]))
             return
     spoken = words.key_value(piece)
     part = words.part_of(spoken[0]) if spoken is not None and not ADDRESS.match(piece) else None
     if spoken is not None and part is not None:
-        details.told.append((part, spoken[1]))
+        details.facets.append((part, spoken[1]))
     elif windows_in(words.plain(piece)) is not None:
-        details.told.append((Facet.MAINTENANCE, piece))
+        details.facets.append((Facet.MAINTENANCE, piece))
     elif hosts.address_in(words.linked(piece)) or piece.startswith("`"):
-        details.told.append((Facet.CHECK, piece))
+        details.facets.append((Facet.CHECK, piece))
     elif (expected := _EXPECTED.match(piece)) is not None:
-        details.told.append((Facet.HEALTHY, expected[1] or piece))
+        details.facets.append((Facet.HEALTHY, expected[1] or piece))
     elif IDENTIFIER.fullmatch(words.plain(piece)):
         _one_word(words.plain(piece), details)
     else:
@@ -172,4 +172,4 @@ def _one_word(word: str, details: Details) -> None:
         return  # an id or a port, and no host
     part = Facet.KIND if word.casefold() in words.PLATFORMS or details.has(Facet.HOST) else Facet.HOST
     if not details.has(part):
-        details.told.append((part, word))
+        details.facets.append((part, word))

@@ -64,4 +64,4 @@ def read_windows_table(draft: Draft, grid: Grid, name: int) -> None:
             draft.fault(line, f"{written[:60]!r} is no service described above: name one")
             continue
         windows = ", ".join(cell for place, cell in enumerate(cells) if place != name and cell)
-        draft.tell(service, Facet.MAINTENANCE.value, windows, line)
+        draft.statement(service, Facet.MAINTENANCE.value, windows, line)

@@ -143,7 +143,7 @@ class _Reader:
                 self._draft.loose_item(name, key, text, line, whole=whole)
                 self._loose(whole, line, whole="")
             elif key:
-                self._draft.tell(self._owner[1], key, text, line, binding=True)
+                self._draft.statement(self._owner[1], key, text, line, binding=True)
             else:
                 self._draft.item(self._owner[1].name, text, line)
 
@@ -200,10 +200,10 @@ class _Reader:
             self._owner = (level, self._service)
         return self._service
 
-    def _tell(self, key: str, text: str, line: int) -> None:
-        """Tell something of the service that is described, or of the one that a heading perhaps names."""
+    def _statement(self, key: str, text: str, line: int) -> None:
+        """Note a statement about the service that is described, or about the one that a heading perhaps names."""
         if self._service is not None and key:
-            self._draft.tell(self._service, key, text, line)
+            self._draft.statement(self._service, key, text, line)
         elif self._service is not None:
             self._draft.item(self._service.name, text, line)
         elif self._candidate is not None:
@@ -211,7 +211,7 @@ class _Reader:
             chapter = words.key_form(self._candidate.text) in words.CHAPTERS
             listed = any(above.section is Section.SERVICES for above in self._chapters)
             wanted = 1 if listed and not chapter else 2
-            if len({words.part_of(told) for told, _, _ in self._waiting} - {Facet.RULES, None}) >= wanted:
+            if len({words.part_of(key) for key, _, _ in self._waiting} - {Facet.RULES, None}) >= wanted:
                 self._elect(self._candidate)
 
     def _elect(self, heading: Heading) -> None:
@@ -220,7 +220,7 @@ class _Reader:
         self._begin(name, heading.line, -1, level=heading.level)
         self._details(read_details(rest), heading.line)
         for key, text, line in waiting:
-            self._tell(key, text, line)
+            self._statement(key, text, line)
 
     # --- tables
 
@@ -228,7 +228,7 @@ class _Reader:
         self._lead = False
         name = words.name_column(grid.header)
         parts = [words.part_of(cell) for cell in grid.header]
-        told = {part for place, part in enumerate(parts) if part is not None and place != name}
+        described = {part for place, part in enumerate(parts) if part is not None and place != name}
         if self._section is Section.HOSTS:
             self._hosts_grid(grid)
         elif self._section is Section.MAINTENANCE and Facet.MAINTENANCE not in parts:
@@ -239,9 +239,9 @@ class _Reader:
                 self._draft.rule(text, line, forbidden=self._section is Section.FORBIDDEN, about=self._about())
         elif name is None and self._is_described and len(grid.header) == 2:  # noqa: PLR2004 - key and value
             for line, cells in ((grid.line, grid.header), *grid.rows):
-                self._tell(cells[0], cells[1] if len(cells) > 1 else "", line)
+                self._statement(cells[0], cells[1] if len(cells) > 1 else "", line)
         elif name is not None and (
-            told or self._section is Section.SERVICES or "service" in map(words.key_form, grid.header)
+            described or self._section is Section.SERVICES or "service" in map(words.key_form, grid.header)
         ):
             self._services_grid(grid, name)
         elif name is None and Facet.HOST in parts and self._section is not Section.SERVICES:
@@ -287,14 +287,14 @@ class _Reader:
 
     def _cell(self, service: ServiceDraft, key: str, cell: str, line: int, *, is_name: bool) -> None:
         if words.key_form(key) in words.IDENTIFIERS and not is_name:
-            service.tell(Facet.ALIASES, cell, line)
+            service.add(Facet.ALIASES, cell, line)
         elif key:
-            self._draft.tell(service, key, cell, line)
+            self._draft.statement(service, key, cell, line)
         else:
             self._draft.item(service.name, cell, line)
         link = regex.search(r"\]\(([a-z]+://[^()\s]+)\)", cell) if is_name else None
         if link is not None:
-            service.tell(Facet.ADDRESS, link[1], line)
+            service.add(Facet.ADDRESS, link[1], line)
 
     def _named_row(self, cell: str, line: int) -> ServiceDraft | None:
         name, rest = split_name(words.linked_names(cell))
@@ -304,7 +304,7 @@ class _Reader:
         service = self._draft.service(name, line)
         also = ALSO.match(rest)
         if service is not None and also is not None:
-            service.tell(Facet.ALIASES, also[1], line)
+            service.add(Facet.ALIASES, also[1], line)
         if service is not None:
             self._draft.item(service.name, rest, line)
         return service
@@ -367,7 +367,7 @@ class _Reader:
         elif spoken is not None and part is Facet.NAME and spoken[1]:
             self._begin(words.name_in(spoken[1]), line.number, depth)
         elif spoken is not None and part is not None and self._is_described:
-            self._tell(spoken[0], spoken[1], line.number)
+            self._statement(spoken[0], spoken[1], line.number)
         elif self._section is Section.SERVICES and (self._service is None or depth <= self._depth):
             self._head(text, line.number, depth)
         else:
@@ -383,11 +383,11 @@ class _Reader:
             if spoken is not None and known is not None:
                 self._draft.fault(line.number, f"{words.plain(spoken[0])!r} is not known: write {known!r}")
             if ADDRESS.match(text.strip()):
-                self._tell(Facet.ADDRESS.value, text, line.number)
+                self._statement(Facet.ADDRESS.value, text, line.number)
             elif spoken is not None:
-                self._tell(*spoken, line.number)
+                self._statement(*spoken, line.number)
             else:
-                self._tell("", text, line.number)
+                self._statement("", text, line.number)
             if self._service is not None and known is None:
                 self._prose((line,), about=self._about())
         elif not self._loose(text, line.number, whole=text):
@@ -404,10 +404,10 @@ class _Reader:
 
     def _details(self, details: Details, line: int) -> None:
         """Take what stands behind a name."""
-        for part, text in details.told:
-            self._tell(part.value, text, line)
+        for part, text in details.facets:
+            self._statement(part.value, text, line)
         for text in details.prose:
-            self._tell("", text, line)
+            self._statement("", text, line)
             self._prose((NumberedLine(line, text),), about=self._about())
 
     def _window_line(self, text: str, line: int) -> None:
@@ -415,7 +415,7 @@ class _Reader:
         name = words.name_in(spoken[0]) if spoken is not None else ""
         service = self._draft.service(name, line) if name and self._draft.has(name) else None
         if service is not None and spoken is not None:
-            service.tell(Facet.MAINTENANCE, spoken[1], line)
+            service.add(Facet.MAINTENANCE, spoken[1], line)
         elif spoken is not None and windows_in(words.plain(spoken[1])) is not None:
             self._draft.fault(line, f"{name[:60]!r} is no service described above: name one")
         else:
@@ -482,7 +482,7 @@ class _Reader:
             self._draft.prose(_joined(sentence).rstrip(" .!?"), line.number, about=about)
 
     def _loose(self, text: str, line: int, *, whole: str) -> bool:
-        """Take an item that begins like one about a service; a heading called after an action says what it tells."""
+        """Take an item that begins like one about a service; a heading called after an action says what it means."""
         head, title = read_head(text), self._chapters[-1].title if self._chapters else ""
         if head is not None:
             key = title if rules.names_action(title) else ""

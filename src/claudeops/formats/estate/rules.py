@@ -1,8 +1,8 @@
 """What forbids, by its form: which words do, in which cells, fields and items, and which services a rule names.
 
 Within a cell, field or item of one service the words below forbid every action on it; nothing else of the sentence has
-any effect. A rule of a list forbids every action on the services that it names. In doubt more is forbidden: a name that
-nobody describes is kept as written. What stands in no such form is prose, and forbids nothing.
+any effect. A rule of a list forbids every action on the services that it names. In doubt more is forbidden: a name
+without a description is kept as written. What stands in no such form is prose, and forbids nothing.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def names_something(text: str) -> bool:
 # --- forms --------------------------------------------------------------------------------------------
 
 _DATA: Final = frozenset(Facet) - {Facet.RULES, Facet.RESTART}
-"""What is said in these is about something else than actions."""
+"""These are about something else than actions."""
 
 _FOR_PEOPLE: Final = word_set(
     "note notes comment comments remark remarks description details info information warning warnings caution "
@@ -384,8 +384,8 @@ def _clauses(sentence: list[str]) -> Iterator[list[str]]:
         return
     for start, end in zip(starts, [*starts[1:], len(sentence)], strict=True):
         after = sentence[start + 1 : end]
-        said = start == starts[0] and not _left(after)
-        yield [*sentence[:start], *after] if said else after
+        is_named_before = start == starts[0] and not _left(after)
+        yield [*sentence[:start], *after] if is_named_before else after
 
 
 def _left(clause: Sequence[str]) -> list[str]:
@@ -402,7 +402,7 @@ def _until(clause: Sequence[str]) -> list[str]:
 
 
 def _of_clause(clause: list[str], names: ManifestNames, *, most: int, forbidden: bool) -> tuple[list[str], list[str]]:
-    """Return the services that a clause names, and its condition; ``most``: words of a name that nobody describes."""
+    """Return the services that a clause names, and its condition; ``most``: words of a name without a description."""
     wanted = _until(clause)
     most = most if forbidden or _acts(clause, loose=False) else 0
     condition = clause[len(wanted) :]
@@ -424,7 +424,7 @@ def _pieces(clause: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _of_piece(piece: list[str], names: ManifestNames, *, most: int) -> tuple[str, ...]:
-    """Return the services that a part of a list names, a name that nobody describes as it is written."""
+    """Return the services that a part of a list names, a name without a description as it is written."""
     quiet = [word for word in piece if word not in VERBS_AND_NOUNS]  # a service may be called "restart"
     if exact := names.mentioned(quiet if any(word not in FILLING for word in quiet) else piece):
         return exact

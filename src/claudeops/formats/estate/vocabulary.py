@@ -111,7 +111,7 @@ FILLING: Final = (
         "hand by on"
     )
 )
-"""What is no part of a name that nobody describes."""
+"""What is no part of the name of a service without a description."""
 
 SORTS: Final = {
     "database": "postgres postgresql pg mysql mariadb mongo mongodb db database sql mssql oracle cockroach cockroachdb"

@@ -62,7 +62,7 @@ def windows_in(text: str) -> tuple[MaintenanceWindow, ...] | None:
 
 
 def window_in_sentence(sentence: str) -> MaintenanceWindow | None:
-    """Return the window that a sentence of prose tells, with its days; None when it tells none."""
+    """Return the window in a sentence of prose, with its days; None when there is none."""
     if not _EXCUSES.search(sentence):
         return None
     ranges = list(_RANGE.finditer(sentence))
@@ -116,8 +116,8 @@ def _of_piece(piece: str) -> list[MaintenanceWindow]:
         if window is None:
             return []
         found.append(window)
-    told = len(ranges) == 1 or bool(_days(_words(piece[: ranges[0].start()])))
-    return found if told or all(window.days == _EVERY for window in found) else []
+    is_clear = len(ranges) == 1 or bool(_days(_words(piece[: ranges[0].start()])))
+    return found if is_clear or all(window.days == _EVERY for window in found) else []
 
 
 def _both(before: frozenset[int] | None, after: frozenset[int] | None) -> frozenset[int] | None:

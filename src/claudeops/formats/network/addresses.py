@@ -89,10 +89,10 @@ def servers_in(kubeconfig: str) -> tuple[str, ...]:
         return ()
     clusters = root.get("clusters") if isinstance(root, NodeTable) else None
     urls = [
-        told.text
+        scalar.text
         for named in (clusters.nodes if isinstance(clusters, NodeList) else ())
         for key in ("server", "proxy-url")
-        for told in structured.texts(_below(_below(named, "cluster"), key))
+        for scalar in structured.texts(_below(_below(named, "cluster"), key))
     ]
     return tuple(dict.fromkeys(urls))
 
