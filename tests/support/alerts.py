@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, AlertDecision, AlertState, Incident, Key, Said, SenderBody
+from claudeops.domain.alerts.alert import Alert, AlertDecision, AlertState, Incident, Key, ReportedState, SenderBody
 from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.register import AlertChanges, AlertResult, NewChain, ReceivedBody, Ruling, Start
 from claudeops.domain.alerts.rules import AlertSource, Grouping, Rules, SenderKind
@@ -28,7 +28,7 @@ def alert(name: str = "Down", service: str = "shop", **changes: object) -> Alert
     """Return an alert that fires, without any times."""
     plain = Alert(
         fingerprint=f"{name}@{service}",
-        said=Said.FIRING,
+        state=ReportedState.FIRING,
         name=name,
         service=service,
         severity=EventLevel.CRITICAL,
@@ -39,7 +39,7 @@ def alert(name: str = "Down", service: str = "shop", **changes: object) -> Alert
 
 def over(name: str = "Down", service: str = "shop", **changes: object) -> Alert:
     """Return an alert that is resolved."""
-    return alert(name, service, **{"said": Said.RESOLVED, **changes})
+    return alert(name, service, **{"state": ReportedState.RESOLVED, **changes})
 
 
 def rules_of(grouping: Grouping = AT_ONCE, **changes: object) -> Rules:

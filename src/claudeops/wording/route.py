@@ -204,5 +204,5 @@ def _with_tiers(matches: Sequence[RoutedCandidate]) -> Iterable[RoutedCandidate]
 
 
 def _is_for(candidate: Candidate, tier: int) -> bool:
-    """Tell whether a text is what a tier exists for: skills are for all."""
+    """Return whether a text is what a tier exists for: skills are for all."""
     return candidate.tier == tier and candidate.what in {What.CHECK, What.PLAYBOOK}

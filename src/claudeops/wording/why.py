@@ -212,7 +212,7 @@ def session_name(session_id: int, tier: int, trigger: str) -> str:
 
 
 def is_long(waited: timedelta) -> bool:
-    """Tell whether a session waited so long that its time in the queue is a reason of its own."""
+    """Return whether a session waited so long that its time in the queue is a reason of its own."""
     return waited >= _LONGEST_START
 
 

@@ -1,8 +1,8 @@
 """Alerts as values: what a sender says, what is kept of it, what was decided, and the incidents that it belongs to.
 
 A sender *says* (`Alert`, many in a `SenderBody`); what is *kept* is an `AlertState`, one a source and fingerprint.
-Times of a sender (``starts_at``, ``ends_at``, ``said_at``) are only ever compared with times of the same sender; all
-others are the daemon's. So a wrong clock of a sender does no harm.
+Times of a sender (``starts_at``, ``ends_at``, ``reported_at``) are only ever compared with times of the same sender;
+all others are the daemon's. So a wrong clock of a sender does no harm.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ STORM: Final = "storm"
 """The group key of what gets one chain because too much came at once."""
 
 
-class Said(StrEnum):
-    """What a sender says of an alert."""
+class ReportedState(StrEnum):
+    """The state of an alert as its sender reports it."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -88,7 +88,7 @@ class Alert:
     """One alert as one sender says it: bounded and visible text, and nothing that is an instruction."""
 
     fingerprint: str  # the sender's, or made of what identifies the alert
-    said: Said
+    state: ReportedState
     name: str  # of the rule, monitor or check
     service: str  # by the source's rules; never empty
     severity: EventLevel  # by the source's map
@@ -97,7 +97,7 @@ class Alert:
     annotations: Mapping[str, str] = field(default_factory=dict)
     starts_at: datetime | None = None  # None: the sender does not say
     ends_at: datetime | None = None
-    said_at: datetime | None = None  # when the sender came to say so, which orders its messages; None: it is not known
+    reported_at: datetime | None = None  # by the sender's clock, which orders its messages; None: unknown
     url: str = ""  # where the sender shows it
 
 
@@ -137,7 +137,7 @@ class AlertState:
     url: str = ""
     starts_at: datetime | None = None  # by the sender
     ends_at: datetime | None = None  # by the sender; of the latest end
-    said_at: datetime | None = None  # by the sender
+    reported_at: datetime | None = None  # by the sender
     began: datetime  # by us: when this status first came
     last_seen: datetime
     count: int = 1  # messages about it

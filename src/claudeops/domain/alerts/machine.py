@@ -3,7 +3,7 @@
 Messages come late, twice and out of order, from several nodes of a cluster, and ends may be missing. So each is put in
 its place by the sender's own times, and not by its arrival:
 
-- A sender that says when it said something (``said_at``) is ordered by that; where two times are equal, by arrival.
+- A sender that says when it said something (``reported_at``) is ordered by that; where two times are equal, by arrival.
 - Else an alert is a row of episodes. An end counts for the present episode unless it lies before its beginning. A
   beginning is a new episode if it lies after the last end, or clearly (`SAME`) after the last beginning.
 - A firing alert whose episode has been resolved is most likely only late: another node repeats it until it knows the
@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus, Said
+from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus, ReportedState
 from claudeops.domain.alerts.rules import FlapRules, rank
 
 SAME: Final = timedelta(minutes=2)
@@ -56,13 +56,13 @@ def step(kept: AlertState | None, alert: Alert, *, source: str, now: datetime, f
     if kept is None:
         return _first(alert, source, now)
     counted = replace(kept, count=min(kept.count + 1, _MOST_COUNTED), last_seen=max(kept.last_seen, now))
-    if alert.said is Said.FIRING:
+    if alert.state is ReportedState.FIRING:
         return _fires(counted, alert, now, flapping)
     return _ends(counted, alert, now, flapping)
 
 
 def _first(alert: Alert, source: str, now: datetime) -> AlertStep:
-    fires = alert.said is Said.FIRING
+    fires = alert.state is ReportedState.FIRING
     state = AlertState(
         source=source,
         fingerprint=alert.fingerprint,
@@ -76,7 +76,7 @@ def _first(alert: Alert, source: str, now: datetime) -> AlertStep:
         url=alert.url,
         starts_at=alert.starts_at,
         ends_at=alert.ends_at,
-        said_at=alert.said_at,
+        reported_at=alert.reported_at,
         began=now,
         last_seen=now,
         flips=1 if fires else 0,
@@ -107,12 +107,12 @@ def _is_overtaken(kept: AlertState, alert: Alert) -> bool:
 
     Of two equal times the later arrival counts: some senders give the end the time of its problem.
     """
-    return kept.said_at is not None and alert.said_at is not None and alert.said_at < kept.said_at
+    return kept.reported_at is not None and alert.reported_at is not None and alert.reported_at < kept.reported_at
 
 
 def _is_of_ended_episode(kept: AlertState, alert: Alert) -> bool:
     """Return whether a beginning is of the episode that has been resolved, or of an older one."""
-    if alert.said_at is not None and kept.said_at is not None:
+    if alert.reported_at is not None and kept.reported_at is not None:
         return False  # what is older has been sorted out
     if alert.starts_at is None:
         return False
@@ -137,7 +137,7 @@ def _begun(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules, *, c
 def _merged(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
     """Return what is kept with the newest words, and the earliest beginning that two nodes give for one episode."""
     starts = [at for at in (kept.starts_at, alert.starts_at) if at is not None]
-    times = [at for at in (kept.said_at, alert.said_at) if at is not None]
+    times = [at for at in (kept.reported_at, alert.reported_at) if at is not None]
     return replace(
         kept,
         name=alert.name,
@@ -148,7 +148,7 @@ def _merged(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
         annotations=alert.annotations,
         url=alert.url or kept.url,
         starts_at=min(starts, default=None),
-        said_at=max(times, default=None),
+        reported_at=max(times, default=None),
         **changes,
     )
 
@@ -158,9 +158,9 @@ def _merged(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
 
 def _ends(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> AlertStep:
     if kept.status is AlertStatus.RESOLVED:
-        latest = max((at for at in (kept.said_at, alert.said_at) if at is not None), default=None)
+        latest = max((at for at in (kept.reported_at, alert.reported_at) if at is not None), default=None)
         ended = max((at for at in (kept.ends_at, alert.ends_at) if at is not None), default=None)
-        return AlertStep(state=replace(kept, contested_at=None, said_at=latest, ends_at=ended), turn=AlertTurn.LATE)
+        return AlertStep(state=replace(kept, contested_at=None, reported_at=latest, ends_at=ended), turn=AlertTurn.LATE)
     if _is_overtaken(kept, alert) or _is_of_earlier_episode(kept, alert):
         return AlertStep(state=kept, turn=AlertTurn.LATE)
     merged = replace(_merged(kept, alert), severity=max(kept.severity, alert.severity, key=rank))
@@ -177,7 +177,7 @@ def _ends(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> Al
 
 
 def _is_of_earlier_episode(kept: AlertState, alert: Alert) -> bool:
-    if (alert.said_at is not None and kept.said_at is not None) or kept.starts_at is None:
+    if (alert.reported_at is not None and kept.reported_at is not None) or kept.starts_at is None:
         return False
     if alert.ends_at is not None:
         return alert.ends_at < kept.starts_at

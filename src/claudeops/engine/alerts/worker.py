@@ -207,7 +207,7 @@ class AlertWorker:
                 self.counts.alert_received(content.source, UNREADABLE)
             else:
                 for alert in content.alerts:
-                    self.counts.alert_received(content.source, alert.said.value)
+                    self.counts.alert_received(content.source, alert.state.value)
         self._stored.set()
 
     async def _isolate(self, batch: Sequence[_Waiting], error: Exception) -> None:

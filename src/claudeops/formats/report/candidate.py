@@ -61,7 +61,7 @@ def level_of(word: str) -> EventLevel | None:
 
 
 def is_filler(text: str, *, name: bool = False) -> bool:
-    """Tell whether a text only fills a field: blank, without a letter or digit, or a known placeholder.
+    """Return whether a text only fills a field: blank, without a letter or digit, or a known placeholder.
 
     Names are compared with a shorter list: a service may well be called ``test``.
     """

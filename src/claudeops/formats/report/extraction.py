@@ -236,12 +236,12 @@ def _last_words(source: ReportSource) -> tuple[_Attempt, ...]:
 
 
 def _has_given_up(source: ReportSource) -> bool:
-    """Tell whether nothing more was to come: a session that was cut off in mid-work may be tried again."""
+    """Return whether nothing more was to come: a session that was cut off in mid-work may be tried again."""
     return getattr(source, "result_seen", False) or len(source.structured_calls) >= _GIVEN_UP
 
 
 def _is_refused_delivery(source: ReportSource) -> bool:
-    """Tell whether the model declined in the end, after attempts to deliver a report."""
+    """Return whether the model declined in the end, after attempts to deliver a report."""
     return getattr(source, "refused", False) and bool(source.structured_calls or source.structured_outputs)
 
 

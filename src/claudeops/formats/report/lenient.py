@@ -54,7 +54,7 @@ def markup_in(report: Mapping[str, object], shape: Mapping[str, object]) -> str 
 
 
 def asks_for_help(given: object, shape: Mapping[str, object]) -> bool:
-    """Tell whether something that is no report asks for the next tier."""
+    """Return whether something that is no report asks for the next tier."""
     if isinstance(given, str) and _NEEDED.search(given[:_MOST_TEXT]):
         return True
     return any(_wish(one).get("needed") is True for one in readings(given, shape))

@@ -243,7 +243,7 @@ class HandoffCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Tell whether the check found nothing wrong."""
+        """Return whether the check found nothing wrong."""
         return self.status.strip().casefold() in {"healthy", "ok", "up", "pass", "passed"}
 
 

@@ -64,7 +64,7 @@ def lines_of(text: str) -> Iterator[SpeechLine]:
 
 
 def is_fence(line: str) -> bool:
-    """Tell whether a line begins or ends fenced code."""
+    """Return whether a line begins or ends fenced code."""
     return _FENCE.fullmatch(line) is not None
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.alerts.alert import PROBES, Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.alert import PROBES, Alert, ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
@@ -121,7 +121,7 @@ def _together(values: Sequence[object], post: Post, source: AlertSource) -> Foun
 def is_signed(
     source: AlertSource, body: bytes, headers: Mapping[str, str], secrets: Sequence[str], *, now: datetime
 ) -> bool:
-    """Tell whether a source has signed a body with one of its secrets; a kind that signs nothing never has.
+    """Return whether a source has signed a body with one of its secrets; a kind that signs nothing never has.
 
     ``headers`` by lower-case names; ``secrets``: the values of `AlertSource.secret_env`.
     """
@@ -130,7 +130,7 @@ def is_signed(
 
 
 def may_be_signed(source: AlertSource, headers: Mapping[str, str], *, now: datetime) -> bool:
-    """Tell whether `is_signed` may hold for some body, by all that is known before it has come."""
+    """Return whether `is_signed` may hold for some body, by all that is known before it has come."""
     return _claimed(source, headers, now) is not None
 
 
@@ -166,7 +166,7 @@ def storable(source: AlertSource, body: bytes) -> str:
 
 
 def _may_name_secrets(body: bytes) -> bool:
-    """Tell whether a name in a body may be that of a secret; for most bodies this is the only look."""
+    """Return whether a name in a body may be that of a secret; for most bodies this is the only look."""
     return b"\\u" in body or _has_secret(body.decode(errors="replace"))
 
 
@@ -216,14 +216,14 @@ def of_probe(change: ProbeChange) -> SenderBody | None:
     probe, service = shown(change.probe, NAME_LENGTH), shown(change.service, NAME_LENGTH)
     alert = Alert(
         fingerprint=change.probe,
-        said=Said.FIRING if fires else Said.RESOLVED,
+        state=ReportedState.FIRING if fires else ReportedState.RESOLVED,
         name=probe,
         service=service,
         severity=EventLevel.CRITICAL if change.after in {ProbeState.DOWN, ProbeState.FLAPPING} else EventLevel.WARNING,
         labels={"probe": probe, "service": service, "state": change.after.value},
         annotations={"summary": shown(change.detail)},
         ends_at=None if fires else change.at,
-        said_at=change.at,
+        reported_at=change.at,
     )
     key = delivery_key(PROBES, b"", f"{change.probe} {change.after} {change.at.isoformat()}")
     return SenderBody(source=PROBES, key=key, alerts=(alert,))

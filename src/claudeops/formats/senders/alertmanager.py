@@ -4,7 +4,7 @@ Prometheus sends a list of alerts that say no status: such a one is over when it
 Resolves may be missing (a flap within ``group_interval`` is never sent) and repeated by other nodes of a cluster, so
 nothing here draws a conclusion: each alert is what the body says of it. The end of one that fires is year 1.
 
-An alert of Grafana may tell that a rule itself could not be evaluated (``DatasourceNoData``, ``DatasourceError``, with
+An alert of Grafana may mean that a rule itself could not be evaluated (``DatasourceNoData``, ``DatasourceError``, with
 the rule's name in ``rulename``): its name then says both, and it is about what the rule is about.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, Said
+from claudeops.domain.alerts.alert import Alert, ReportedState
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     MOST_ALERTS,
@@ -26,11 +26,11 @@ from claudeops.formats.senders.common import (
     as_text,
     fingerprint_of,
     is_past,
+    key_labels,
     labels_of,
     severity_of,
     shown,
     subject_of,
-    telling,
     time_of,
     url_of,
 )
@@ -81,7 +81,7 @@ def _is_test(labels: Object) -> bool:
 def alert(each: Object, body: Object, post: Post, source: AlertSource) -> Alert:
     """Return one alert of a body."""
     labels = as_object(each.get("labels"))
-    said = _said(each, body, post, source)
+    state = _state(each, body, post, source)
     starts_at = time_of(each.get("startsAt"), post.received_at)
     ends_at = time_of(each.get("endsAt"), post.received_at)
     name = shown(labels.get("alertname"), NAME_LENGTH)
@@ -89,25 +89,25 @@ def alert(each: Object, body: Object, post: Post, source: AlertSource) -> Alert:
     about = subject_of(source, labels, rule or name, names_first=False)
     return Alert(
         fingerprint=fingerprint_of(each.get("fingerprint"), labels),
-        said=said,
+        state=state,
         name=f"{rule} ({name})" if rule else name or "alert",
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("alertname", *telling(source, labels))),
+        labels=labels_of(labels, ("alertname", *key_labels(source, labels))),
         annotations=labels_of(as_object(each.get("annotations")), ("summary", "description", "message")),
         starts_at=starts_at,
-        ends_at=ends_at if said is Said.RESOLVED else None,
+        ends_at=ends_at if state is ReportedState.RESOLVED else None,
         url=url_of(as_text(each.get("generatorURL"))),
     )
 
 
-def _said(each: Object, body: Object, post: Post, source: AlertSource) -> Said:
+def _state(each: Object, body: Object, post: Post, source: AlertSource) -> ReportedState:
     words, status = words_of(source), each.get("status")
     if isinstance(status, dict):  # as its API shows an alert
         status = status.get("state")
-    if said := status_of(status, words):
-        return said
+    if state := status_of(status, words):
+        return state
     if is_past(each.get("endsAt"), post.received_at):
-        return Said.RESOLVED
-    return status_of(body.get("status"), words) or Said.FIRING
+        return ReportedState.RESOLVED
+    return status_of(body.get("status"), words) or ReportedState.FIRING

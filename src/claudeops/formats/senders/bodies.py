@@ -110,7 +110,7 @@ def _parts(text: bytes) -> Iterator[tuple[str, str]]:
 
 
 def is_packed(body: bytes) -> bool:
-    """Tell whether a body may hold far more than its own length: what unpacks it goes by the same bytes."""
+    """Return whether a body may hold far more than its own length: what unpacks it goes by the same bytes."""
     return body.startswith(_GZIP) or _may_be_zlib(body)
 
 
@@ -141,7 +141,7 @@ def _unpacked(body: bytes) -> bytes:
 
 
 def _may_be_zlib(body: bytes) -> bool:
-    """Tell whether a body begins as zlib's do, which HTTP calls deflate."""
+    """Return whether a body begins as zlib's do, which HTTP calls deflate."""
     return body[:1] == b"\x78" and int.from_bytes(body[:2]) % 31 == 0
 
 

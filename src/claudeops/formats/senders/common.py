@@ -1,7 +1,7 @@
 """What all senders share: bodies, texts and times of others, made safe and bounded.
 
 Nothing here trusts a type: a label may be a number, a list of alerts may be a text. What is not as it should be counts
-as not said; only a body that says nothing of alerts at all cannot be read (`Unreadable`).
+as absent; only a body that says nothing of alerts at all cannot be read (`Unreadable`).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def subject_of(source: AlertSource, labels: Mapping[str, object], *names: object
     for label in source.service_label:
         if text := shown(labels.get(label), NAME_LENGTH).strip():
             return Subject(service=text, by=f"its label {label}, as alerts.toml says")
-    known = {name: text for name in _telling(labels) if (text := shown(labels[name]).strip())}
+    known = {name: text for name in _subject_labels(labels) if (text := shown(labels[name]).strip())}
     called = [shown(name, NAME_LENGTH).strip() for name in names]
     found = subject.of_labels(known, called, names_first=names_first)
     if found is None:
@@ -178,12 +178,12 @@ def subject_of(source: AlertSource, labels: Mapping[str, object], *names: object
     return Subject(service=shown(found.service, NAME_LENGTH), by=found.by)
 
 
-def telling(source: AlertSource, labels: Iterable[str]) -> tuple[str, ...]:
+def key_labels(source: AlertSource, labels: Iterable[str]) -> tuple[str, ...]:
     """Return the labels that no flood of others may displace."""
-    return (*source.service_label, *source.severity_label, *_telling(labels))
+    return (*source.service_label, *source.severity_label, *_subject_labels(labels))
 
 
-def _telling(labels: Iterable[str]) -> list[str]:
+def _subject_labels(labels: Iterable[str]) -> list[str]:
     return [name for name in labels if name.removeprefix(subject.EXPORTED) in subject.LABELS]
 
 
@@ -206,7 +206,7 @@ def time_of(value: object, received_at: datetime) -> datetime | None:
 
 
 def is_past(value: object, received_at: datetime) -> bool:
-    """Tell whether a sender's time is one, and has passed."""
+    """Return whether a sender's time is one, and has passed."""
     found = _moment(value)
     return found is not None and found <= received_at
 
@@ -250,7 +250,7 @@ class Claim:
     given: tuple[str, ...]  # hex
 
     def is_of(self, body: bytes, secrets: Iterable[bytes]) -> bool:
-        """Tell whether one of the secrets has signed this body; the time tells nothing."""
+        """Return whether one of the secrets has signed this body, in constant time."""
         signed = self.before + body
         expected = [hmac.new(secret, signed, "sha256").hexdigest().encode() for secret in secrets if secret]
         compared = [
@@ -266,7 +266,7 @@ def claim(before: bytes, given: Iterable[str]) -> Claim | None:
 
 
 def is_recent(stamp: str, now: datetime) -> bool:
-    """Tell whether a signed time, in seconds since the epoch, is of now."""
+    """Return whether a signed time, in seconds since the epoch, is of now."""
     if _STAMP.fullmatch(stamp) is None:
         return False
     return abs(now.timestamp() - int(stamp)) <= TOLERANCE.total_seconds()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, Said
+from claudeops.domain.alerts.alert import Alert, ReportedState
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     MOST_ALERTS,
@@ -31,16 +31,16 @@ from claudeops.formats.senders.common import (
     fingerprint_of,
     is_past,
     is_recent,
+    key_labels,
     labels_of,
     severity_of,
     shown,
     subject_of,
-    telling,
     time_of,
     url_of,
 )
 from claudeops.formats.senders.pagerduty import is_event, of_event
-from claudeops.formats.senders.words import MOST_LOOKED_AT, Words, said_in, status_of, without_state, words_of
+from claudeops.formats.senders.words import MOST_LOOKED_AT, Words, state_in, status_of, without_state, words_of
 from claudeops.text import NAME_LENGTH, casefold_key, regex
 
 SIGNATURE_HEADER: Final = "x-claudeops-signature"
@@ -107,7 +107,7 @@ def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     sender_id = shown(_first(body, _IDS), NAME_LENGTH)
     if listed is None and _is_test(body, words_of(source)):
         return FoundAlerts(sender_id=sender_id, remark="the sender tests its connection")
-    if listed is None and not _is_said(body):
+    if listed is None and not _is_alert(body):
         raise Unreadable(f"it has no alerts: write a list of them, or one of {', '.join((*_NAMES, *_TEXTS))}")
     if listed and not alerts:
         raise Unreadable("its list of alerts holds no objects: write each as one, with a name or a text")
@@ -125,20 +125,20 @@ def _listed(body: Object) -> list[object] | None:
         found = body.get(name)
         if not isinstance(found, list):
             continue
-        if any(map(_is_said, as_objects(found))):
-            return [each for each in found if name in _OWN_LISTS or (isinstance(each, dict) and _is_said(each))]
-        if name in _OWN_LISTS and not _is_said(body):
+        if any(map(_is_alert, as_objects(found))):
+            return [each for each in found if name in _OWN_LISTS or (isinstance(each, dict) and _is_alert(each))]
+        if name in _OWN_LISTS and not _is_alert(body):
             return found
     return None
 
 
-def _is_said(each: Object) -> bool:
-    """Tell whether an object has anything by which an alert is known."""
+def _is_alert(each: Object) -> bool:
+    """Return whether an object has anything by which an alert is known."""
     return any(each.get(name) for name in (*_NAMES, *_TEXTS, "labels"))
 
 
 def _is_test(body: Object, words: Words) -> bool:
-    """Tell whether a sender's test button has sent a body; what says a state may be called so, and is none."""
+    """Return whether a sender's test button has sent a body; what says a state may be called so, and is none."""
     says_no_state = _status(body, _states(body, words), words) is None
     if says_no_state and any(casefold_key(as_text(body.get(name))[:NAME_LENGTH]) in _TESTS for name in _KINDS):
         return True
@@ -152,7 +152,7 @@ def _alert(each: Object, post: Post, source: AlertSource) -> Alert:
     plain = {key: value for key, value in each.items() if isinstance(value, str | int | float)}
     states = _states(each, words)
     status = _status(each, states, words)
-    said = status or _by_texts(each, given, post, words)
+    state = status or _by_texts(each, given, post, words)
     stateless = _stateless(each, words)
     named = each if status is not None else stateless
     kept = {key: value for key, value in plain.items() if key not in _PASSING and key not in states}
@@ -163,16 +163,16 @@ def _alert(each: Object, post: Post, source: AlertSource) -> Alert:
     about = subject_of(source, {**plain, **given}, name)
     return Alert(
         fingerprint=_fingerprint(stateless, given, source, states),
-        said=said,
+        state=state,
         name=name or shown(_first(named, _TEXTS), NAME_LENGTH).strip() or "alert",
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, {**plain, **given}),
-        labels=labels_of({**kept, **given}, ("alertname", *telling(source, {**kept, **given}))),
+        labels=labels_of({**kept, **given}, ("alertname", *key_labels(source, {**kept, **given}))),
         annotations=labels_of({**texts, **as_object(each.get("annotations"))}, ("summary", "description")),
         starts_at=time_of(_first(each, _STARTS), post.received_at),
-        ends_at=(ends_at or at) if said is Said.RESOLVED else None,
-        said_at=at,
+        ends_at=(ends_at or at) if state is ReportedState.RESOLVED else None,
+        reported_at=at,
         url=url_of(_first(each, _URLS)),
     )
 
@@ -195,22 +195,22 @@ def _states(each: Object, words: Words) -> frozenset[str]:
     return frozenset((*_STATES, *own, *others))
 
 
-def _status(each: Object, states: Iterable[str], words: Words) -> Said | None:
+def _status(each: Object, states: Iterable[str], words: Words) -> ReportedState | None:
     """Return what the fields of a state say; one that says it fires, goes before one that says it is over."""
     found = {status_of(each.get(name), words) for name in states}
-    if Said.FIRING in found:
-        return Said.FIRING
-    return Said.RESOLVED if Said.RESOLVED in found else None
+    if ReportedState.FIRING in found:
+        return ReportedState.FIRING
+    return ReportedState.RESOLVED if ReportedState.RESOLVED in found else None
 
 
-def _by_texts(each: Object, given: Object, post: Post, words: Words) -> Said:
+def _by_texts(each: Object, given: Object, post: Post, words: Words) -> ReportedState:
     """Return what the texts of an alert without a status say, else its times; what says nothing fires."""
     texts = [as_text({**each, **given}.get(name)) for name in (*_NAMES, *_TEXTS)]
     notes = [as_text(value) for value in as_object(each.get("annotations")).values()]
-    said = said_in([*texts, *notes[:_MOST_NOTES]], words)
-    if said is None and is_past(_first(each, _OVER_SINCE), post.received_at):
-        return Said.RESOLVED
-    return said or Said.FIRING
+    state = state_in([*texts, *notes[:_MOST_NOTES]], words)
+    if state is None and is_past(_first(each, _OVER_SINCE), post.received_at):
+        return ReportedState.RESOLVED
+    return state or ReportedState.FIRING
 
 
 def _fingerprint(each: Object, given: Object, source: AlertSource, states: frozenset[str]) -> str:

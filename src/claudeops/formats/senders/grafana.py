@@ -27,11 +27,11 @@ from claudeops.formats.senders.common import (
     claim,
     digest,
     is_recent,
+    key_labels,
     labels_of,
     severity_of,
     shown,
     subject_of,
-    telling,
     url_of,
 )
 from claudeops.formats.senders.words import status_of, without_state, words_of
@@ -75,8 +75,8 @@ def _legacy(body: Object, source: AlertSource) -> FoundAlerts:
     if rule == _LEGACY_TEST:
         return FoundAlerts(remark="Grafana tests its contact point")
     state = shown(body.get("state"), _MOST_STATE)
-    said = status_of(state, words_of(source))
-    if said is None:
+    reported = status_of(state, words_of(source))
+    if reported is None:
         return FoundAlerts(remark=f"the rule {rule} is {state}")
     tags = as_object(body.get("tags"))
     labels: dict[str, object] = {**tags, "alertname": rule}
@@ -87,12 +87,12 @@ def _legacy(body: Object, source: AlertSource) -> FoundAlerts:
     identity = [body.get(name) for name in ("orgId", "dashboardId", "panelId", "ruleId")]
     alert = Alert(
         fingerprint=digest([identity, rule]),
-        said=said,
+        state=reported,
         name=rule[:NAME_LENGTH] or "alert",
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("alertname", *telling(source, labels))),
+        labels=labels_of(labels, ("alertname", *key_labels(source, labels))),
         annotations=labels_of({name: text for name, text in texts.items() if text}, ("summary", "description")),
         url=url_of(body.get("ruleUrl")),
     )

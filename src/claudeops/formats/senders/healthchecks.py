@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, Said
+from claudeops.domain.alerts.alert import Alert, ReportedState
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     FoundAlerts,
@@ -20,14 +20,14 @@ from claudeops.formats.senders.common import (
     as_object,
     as_text,
     fingerprint_of,
+    key_labels,
     labels_of,
     severity_of,
     shown,
     subject_of,
-    telling,
     time_of,
 )
-from claudeops.formats.senders.words import said_in, status_of, words_of
+from claudeops.formats.senders.words import state_in, status_of, words_of
 from claudeops.text import NAME_LENGTH, regex
 
 _ADDRESSES: Final = ("ping_url", "update_url", "pause_url", "resume_url")
@@ -47,14 +47,14 @@ def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     if not identity:
         raise Unreadable("it names no check: put $CODE as 'uuid' into the body or the address")
     words = words_of(source)
-    said = status_of(status, words) if status else said_in([as_text(check.get(name)) for name in _TEXTS], words)
-    if said is None:
+    state = status_of(status, words) if status else state_in([as_text(check.get(name)) for name in _TEXTS], words)
+    if state is None:
         if not status:
             raise Unreadable("it says no status: put $STATUS as 'status' into the body or the address")
         return FoundAlerts(remark=f"the check {shown(identity, NAME_LENGTH)} is {shown(status, 40)}")
     if check.get("name") == _TEST and not check.get("tags"):
         return FoundAlerts(remark="healthchecks tests its integration")
-    return FoundAlerts(alerts=(_alert(check, identity, said, post, source),))
+    return FoundAlerts(alerts=(_alert(check, identity, state, post, source),))
 
 
 def _identity(check: Object) -> str:
@@ -68,7 +68,7 @@ def _identity(check: Object) -> str:
     return fingerprint_of(name, name) if name else ""
 
 
-def _alert(check: Object, identity: str, said: Said, post: Post, source: AlertSource) -> Alert:
+def _alert(check: Object, identity: str, state: ReportedState, post: Post, source: AlertSource) -> Alert:
     name = shown(check.get("name"), NAME_LENGTH).strip()
     tags = as_text(check.get("tags")).split()[:_MOST_TAGS]
     marked = dict(tag.split("=", 1) for tag in tags if "=" in tag)  # a tag ``service=shop`` is a label
@@ -78,14 +78,14 @@ def _alert(check: Object, identity: str, said: Said, post: Post, source: AlertSo
     about = subject_of(source, labels, name, check.get("slug"), identity)
     return Alert(
         fingerprint=identity,
-        said=said,
+        state=state,
         name=name or identity,
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("check", *telling(source, labels))),
+        labels=labels_of(labels, ("check", *key_labels(source, labels))),
         annotations=labels_of({key: check[key] for key in _TEXTS if check.get(key)}, ("summary", "message")),
-        starts_at=at if said is Said.FIRING else None,
-        ends_at=at if said is Said.RESOLVED else None,
-        said_at=at,
+        starts_at=at if state is ReportedState.FIRING else None,
+        ends_at=at if state is ReportedState.RESOLVED else None,
+        reported_at=at,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, Said
+from claudeops.domain.alerts.alert import Alert, ReportedState
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.formats.senders.common import (
     MOST_ALERTS,
@@ -28,11 +28,11 @@ from claudeops.formats.senders.common import (
     as_text,
     claim,
     fingerprint_of,
+    key_labels,
     labels_of,
     severity_of,
     shown,
     subject_of,
-    telling,
     time_of,
     url_of,
 )
@@ -41,8 +41,16 @@ from claudeops.text import NAME_LENGTH
 SIGNATURE_HEADER: Final = "x-pagerduty-signature"
 _VERSION: Final = "v1="
 _MOST_SIGNATURES: Final = 10  # while secrets are exchanged there are two
-_STATUSES: Final = {"triggered": Said.FIRING, "acknowledged": Said.FIRING, "resolved": Said.RESOLVED}
-_ACTIONS: Final = {"trigger": Said.FIRING, "acknowledge": Said.FIRING, "resolve": Said.RESOLVED}
+_STATUSES: Final = {
+    "triggered": ReportedState.FIRING,
+    "acknowledged": ReportedState.FIRING,
+    "resolved": ReportedState.RESOLVED,
+}
+_ACTIONS: Final = {
+    "trigger": ReportedState.FIRING,
+    "acknowledge": ReportedState.FIRING,
+    "resolve": ReportedState.RESOLVED,
+}
 _BEGINS: Final = frozenset({"incident.triggered", "incident.reopened", "incident.trigger"})
 _MOST_TITLE: Final = 500
 _SUMMARIES: Final = ("subject", "description")
@@ -60,10 +68,10 @@ def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
         raise Unreadable("it has no event: send webhooks of version 3")
     incident = as_object(event.get("data"))
     sender_id = shown(event.get("id"), NAME_LENGTH)
-    said = _STATUSES.get(as_text(incident.get("status")))
-    if as_text(incident.get("type")) != "incident" or said is None or not as_text(incident.get("id")):
+    state = _STATUSES.get(as_text(incident.get("status")))
+    if as_text(incident.get("type")) != "incident" or state is None or not as_text(incident.get("id")):
         return FoundAlerts(sender_id=sender_id, remark=f"PagerDuty's event {kind} is about no alert")
-    return FoundAlerts(alerts=(_alert(event, incident, said, post, source),), sender_id=sender_id)
+    return FoundAlerts(alerts=(_alert(event, incident, state, post, source),), sender_id=sender_id)
 
 
 def _of_messages(messages: Sequence[Object], post: Post, source: AlertSource) -> FoundAlerts:
@@ -72,8 +80,8 @@ def _of_messages(messages: Sequence[Object], post: Post, source: AlertSource) ->
     for message in messages[:MOST_ALERTS]:
         kind = shown(message.get("event") or message.get("type"), NAME_LENGTH)
         incident = as_object(message.get("incident")) or as_object(as_object(message.get("data")).get("incident"))
-        said = _STATUSES.get(as_text(incident.get("status")))
-        if said is None or not as_text(incident.get("id")):
+        state = _STATUSES.get(as_text(incident.get("status")))
+        if state is None or not as_text(incident.get("id")):
             others.append(kind)
             continue
         summary = as_object(incident.get("trigger_summary_data"))
@@ -86,7 +94,7 @@ def _of_messages(messages: Sequence[Object], post: Post, source: AlertSource) ->
             "service": {**service, "summary": service.get("summary") or service.get("name")},
         }
         event = {"event_type": kind, "occurred_at": message.get("created_on")}
-        alerts.append(_alert(event, data, said, post, source))
+        alerts.append(_alert(event, data, state, post, source))
     only = shown(messages[0].get("id"), NAME_LENGTH) if len(messages) == 1 else ""
     remark = f"PagerDuty's event {others[0]} is about no alert" if others and not alerts else ""
     left_out = max(0, len(messages) - MOST_ALERTS)
@@ -94,7 +102,7 @@ def _of_messages(messages: Sequence[Object], post: Post, source: AlertSource) ->
 
 
 def is_event(body: Object) -> bool:
-    """Tell whether a body is one of the Events API."""
+    """Return whether a body is one of the Events API."""
     named = body.get("dedup_key") or body.get("routing_key") or isinstance(body.get("payload"), dict)
     return as_text(body.get("event_action")) in _ACTIONS and bool(named)
 
@@ -102,7 +110,7 @@ def is_event(body: Object) -> bool:
 def of_event(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     """Return what an event of the Events API says; its end may have nothing but the key."""
     payload = as_object(body.get("payload"))
-    said = _ACTIONS[as_text(body.get("event_action"))]
+    state = _ACTIONS[as_text(body.get("event_action"))]
     title = shown(payload.get("summary"), _MOST_TITLE)
     at = time_of(payload.get("timestamp"), post.received_at)
     plain = {name: payload.get(name) for name in ("severity", "source", "component", "group", "class")}
@@ -112,21 +120,21 @@ def of_event(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     identity = [title, *(as_text(payload.get(name)) for name in ("source", "component", "group", "class"))]
     alert = Alert(
         fingerprint=fingerprint_of(body.get("dedup_key"), identity),
-        said=said,
+        state=state,
         name=title[:NAME_LENGTH] or shown(body.get("dedup_key"), NAME_LENGTH) or "event",
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, kept),
-        labels=labels_of(kept, ("alertname", *telling(source, kept))),
+        labels=labels_of(kept, ("alertname", *key_labels(source, kept))),
         annotations=labels_of({"summary": title} if title else {}),
-        starts_at=at if said is Said.FIRING else None,
-        ends_at=at if said is Said.RESOLVED else None,
+        starts_at=at if state is ReportedState.FIRING else None,
+        ends_at=at if state is ReportedState.RESOLVED else None,
         url=url_of(body.get("client_url")),
     )
     return FoundAlerts(alerts=(alert,))
 
 
-def _alert(event: Object, incident: Object, said: Said, post: Post, source: AlertSource) -> Alert:
+def _alert(event: Object, incident: Object, state: ReportedState, post: Post, source: AlertSource) -> Alert:
     service = as_object(incident.get("service"))
     priority = as_object(incident.get("priority"))
     title = shown(incident.get("title"), _MOST_TITLE)
@@ -146,7 +154,7 @@ def _alert(event: Object, incident: Object, said: Said, post: Post, source: Aler
     about = subject_of(source, kept, service.get("id"))
     return Alert(
         fingerprint=fingerprint_of(incident.get("id"), labels),
-        said=said,
+        state=state,
         name=title[:NAME_LENGTH] or "incident",
         service=about.service,
         service_by=about.by,
@@ -154,8 +162,8 @@ def _alert(event: Object, incident: Object, said: Said, post: Post, source: Aler
         labels=labels_of(kept),
         annotations=labels_of({"summary": title, **_merged(incident)}),
         starts_at=at if begins else time_of(incident.get("created_at"), post.received_at),
-        ends_at=at if said is Said.RESOLVED else None,
-        said_at=at,
+        ends_at=at if state is ReportedState.RESOLVED else None,
+        reported_at=at,
         url=url_of(incident.get("html_url")),
     )
 

@@ -1,7 +1,7 @@
 """Uptime Kuma's webhook: a heartbeat of one monitor, posted exactly once.
 
 Its monitor holds passwords and tokens of what it watches (``basic_auth_pass``, ``pushToken``, …): of all its fields
-only those that are named here become labels. A heartbeat that is not ``important`` repeats what was said before.
+only those that are named here become labels. A heartbeat that is not ``important`` repeats an earlier one.
 
 A message has no heartbeat where it is a test, a warning about a certificate or a domain, or the text of a template of
 the user's. Such a text names its monitor in brackets, ``[Shop] [✅ Up] 200 - OK``, or is known by its words alone; only
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from claudeops.domain.alerts.alert import Alert, Said
+from claudeops.domain.alerts.alert import Alert, ReportedState
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.events import EventLevel
 from claudeops.formats.senders.common import (
@@ -26,19 +26,19 @@ from claudeops.formats.senders.common import (
     as_text,
     digest,
     fingerprint_of,
+    key_labels,
     labels_of,
     severity_of,
     shown,
     subject_of,
-    telling,
     time_of,
     url_of,
 )
-from claudeops.formats.senders.words import Words, said_in, without_state, words_of
+from claudeops.formats.senders.words import Words, state_in, without_state, words_of
 from claudeops.text import NAME_LENGTH, regex
 
 _DOWN, _UP, _PENDING, _MAINTENANCE = range(4)
-_SAID: Final[Mapping[int, Said]] = {_DOWN: Said.FIRING, _UP: Said.RESOLVED}
+_STATES: Final[Mapping[int, ReportedState]] = {_DOWN: ReportedState.FIRING, _UP: ReportedState.RESOLVED}
 _WORDS: Final = {_PENDING: "pending", _MAINTENANCE: "in maintenance"}
 _LABELS: Final = ("type", "hostname", "port", "url")
 _NOWHERE: Final = frozenset({"", "https://", "http://", "null"})  # what its form holds where there is no address
@@ -78,16 +78,16 @@ def read(body: Object, post: Post, source: AlertSource) -> FoundAlerts:
     if not beat:
         return _of_text(body, source)
     status = beat.get("status")
-    said = _SAID.get(status) if isinstance(status, int) and not isinstance(status, bool) else None
-    if said is None:
+    state = _STATES.get(status) if isinstance(status, int) and not isinstance(status, bool) else None
+    if state is None:
         word = _WORDS.get(status, "") if isinstance(status, int) else ""
         if not word:
             raise Unreadable(f"its heartbeat has the unknown status {shown(status, 40)!r}")
         return FoundAlerts(remark=f"the monitor {shown(monitor.get('name'), NAME_LENGTH)} is {word}")
-    return FoundAlerts(alerts=(_alert(body, said, post, source),))
+    return FoundAlerts(alerts=(_alert(body, state, post, source),))
 
 
-def _alert(body: Object, said: Said, post: Post, source: AlertSource) -> Alert:
+def _alert(body: Object, state: ReportedState, post: Post, source: AlertSource) -> Alert:
     beat, monitor = as_object(body.get("heartbeat")), as_object(body.get("monitor"))
     name = shown(monitor.get("name"), NAME_LENGTH).strip()
     tags = {as_text(tag.get("name")): tag.get("value") for tag in as_objects(monitor.get("tags"))}
@@ -100,23 +100,23 @@ def _alert(body: Object, said: Said, post: Post, source: AlertSource) -> Alert:
     about = subject_of(source, kept, name)
     return Alert(
         fingerprint=fingerprint_of(identity, [name, monitor.get("url")]),
-        said=said,
+        state=state,
         name=name or "monitor",
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, kept),
-        labels=labels_of(kept, ("monitor", *telling(source, kept))),
+        labels=labels_of(kept, ("monitor", *key_labels(source, kept))),
         annotations=labels_of({"summary": body.get("msg"), "detail": beat.get("msg")}),
-        starts_at=at if is_change and said is Said.FIRING else None,
-        ends_at=at if said is Said.RESOLVED else None,
-        said_at=at,
+        starts_at=at if is_change and state is ReportedState.FIRING else None,
+        ends_at=at if state is ReportedState.RESOLVED else None,
+        reported_at=at,
     )
 
 
 def _of_text(body: Object, source: AlertSource) -> FoundAlerts:
     """Return what a message without a heartbeat says; one that says no state warns of something, as of a certificate.
 
-    Nobody says when such a warning is over: only a person, or the next look.
+    No message ends such a warning: only a person does, or the next look.
     """
     text = shown(next((body[name] for name in _TEXTS if as_text(body.get(name)).strip()), "")).strip()
     if not text:
@@ -125,23 +125,23 @@ def _of_text(body: Object, source: AlertSource) -> FoundAlerts:
         return FoundAlerts(remark=f"Uptime Kuma says: {text}")
     words = words_of(source)
     name, url, what = _parts(_STATED.sub(lambda found: f"[{found[1] or found[2]}]", text), words)
-    said = said_in([what], words)
-    if (name and _IS_PAUSED.search(what)) or (said is None and (_PAUSED.search(what) or _ENDS_PAUSED.search(what))):
+    state = state_in([what], words)
+    if (name and _IS_PAUSED.search(what)) or (state is None and (_PAUSED.search(what) or _ENDS_PAUSED.search(what))):
         return FoundAlerts(remark=f"Uptime Kuma says: {text}")
     left = without_state(what, words)
-    known_by = _lasting(left, is_named=bool(name)) if said is None else left
-    if name and said is not None and _begins_with_state(what, words):
+    known_by = _lasting(left, is_named=bool(name)) if state is None else left
+    if name and state is not None and _begins_with_state(what, words):
         known_by = ""  # the state is that of the monitor, and what follows is what it saw
-    called = _innermost(name) or (left if said is not None else "")
+    called = _innermost(name) or (left if state is not None else "")
     labels: dict[str, object] = {**({"monitor": called} if called else {}), **({"url": url} if url else {})}
     about = subject_of(source, labels, called or known_by)
     alert = Alert(
         fingerprint=digest([name, url, known_by]),
-        said=said or Said.FIRING,
+        state=state or ReportedState.FIRING,
         name=(called or left)[:NAME_LENGTH] or "monitor",
         service=about.service,
         service_by=about.by,
-        severity=EventLevel.WARNING if said is None else severity_of(source, labels),
+        severity=EventLevel.WARNING if state is None else severity_of(source, labels),
         labels=labels_of(labels, ("monitor",)),
         annotations=labels_of({"summary": text}),
         url=url_of(url),
@@ -160,7 +160,7 @@ def _parts(text: str, words: Words) -> tuple[str, str, str]:
     is_state = not without_state(f"[{name}]", words) or _PAUSED.search(name) is not None
     if end < 0 or not name or not what or is_state:
         return "", "", text
-    is_of_it = said_in([what], words) is None or _begins_with_state(what, words) or not without_state(what, words)
+    is_of_it = state_in([what], words) is None or _begins_with_state(what, words) or not without_state(what, words)
     return (name, "", what) if is_of_it else ("", "", text)  # `[prod] shop is down`
 
 
@@ -182,10 +182,10 @@ def _closing(text: str) -> int:
 
 
 def _begins_with_state(text: str, words: Words) -> bool:
-    """Tell whether the first word of a text, or what it begins with in brackets, says a state."""
+    """Return whether the first word of a text, or what it begins with in brackets, says a state."""
     end = _closing(text)
     head = text[1:end] if end > 0 else next(iter(text.split(maxsplit=1)), "").strip(_MARKS)
-    return said_in([f"[{head}]"], words) is not None
+    return state_in([f"[{head}]"], words) is not None
 
 
 def _lasting(text: str, *, is_named: bool) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, TypeAlias
 
-from claudeops.domain.alerts.alert import Said
+from claudeops.domain.alerts.alert import ReportedState
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.text import casefold_key, regex
 
@@ -27,7 +27,7 @@ class Words:
 
     firing: frozenset[str]
     over: frozenset[str]
-    phrases: Mapping[str, Said]  # that count wherever they stand in a text
+    phrases: Mapping[str, ReportedState]  # that count wherever they stand in a text
     own: frozenset[str]  # those of them that the operator has written, of which none is doubted
     any_of_them: regex.Pattern[str]  # finds one in a text that has some; most have none, and are looked at no further
 
@@ -60,9 +60,9 @@ _IS_OVER: Final = (
     *("is back online", "are back online", "is back to normal", "has returned to normal", "is reachable again"),
     *("is available again", "is no longer firing", "is no longer down"),
 )
-_PHRASES: Final[Mapping[str, Said]] = {
-    **dict.fromkeys(_FIRES, Said.FIRING),
-    **dict.fromkeys(_IS_OVER, Said.RESOLVED),
+_PHRASES: Final[Mapping[str, ReportedState]] = {
+    **dict.fromkeys(_FIRES, ReportedState.FIRING),
+    **dict.fromkeys(_IS_OVER, ReportedState.RESOLVED),
 }
 _NEGATIONS: Final = frozenset(
     {"not", "never", "cannot", "can't", "couldn't", "isn't", "aren't", "hasn't", "haven't", "wasn't", "won't", "unable"}
@@ -86,9 +86,9 @@ _SEVERITIES: Final = frozenset(
 )
 """What fires as a status, and in a title often stands beside one: ``[RESOLVED] [critical] disk``."""
 
-_SIGNS: Final[Mapping[str, Said]] = {
-    **dict.fromkeys("🔴❌🚨🔥⛔🛑🆘🟥💥", Said.FIRING),
-    **dict.fromkeys("✅🟢☑✔💚🟩", Said.RESOLVED),
+_SIGNS: Final[Mapping[str, ReportedState]] = {
+    **dict.fromkeys("🔴❌🚨🔥⛔🛑🆘🟥💥", ReportedState.FIRING),
+    **dict.fromkeys("✅🟢☑✔💚🟩", ReportedState.RESOLVED),
 }
 _INVISIBLE: Final = "\ufe0e\ufe0f\u200d"  # which choose how a sign is drawn
 _AROUND: Final = f" \t*_{_INVISIBLE}{''.join(_SIGNS)}"
@@ -110,7 +110,7 @@ _BEFORE: Final = 100  # characters of a sentence that may turn what it says
 _MOST_PIECES: Final = 40  # of one text
 _MOST_TIMES: Final = 5  # that one phrase is looked at in one text
 
-_Span: TypeAlias = tuple[int, int, Said | None]
+_Span: TypeAlias = tuple[int, int, ReportedState | None]
 
 
 def words_of(source: AlertSource) -> Words:
@@ -128,7 +128,11 @@ def _words(kind: SenderKind, firing_words: tuple[str, ...], over_words: tuple[st
     return Words(
         firing=(firing - ends) | fires,
         over=(over - fires) | ends,
-        phrases={**_PHRASES, **dict.fromkeys(ends, Said.RESOLVED), **dict.fromkeys(fires, Said.FIRING)},
+        phrases={
+            **_PHRASES,
+            **dict.fromkeys(ends, ReportedState.RESOLVED),
+            **dict.fromkeys(fires, ReportedState.FIRING),
+        },
         own=own,
         any_of_them=regex.Pattern(rf"(?i)(?:^|[^\pL\pN])(?:{usual})(?:$|[^\pL\pN])|{loose}"),
     )
@@ -139,28 +143,28 @@ def _spellings(words: Iterable[str]) -> frozenset[str]:
     return frozenset(spelling for word in words for spelling in (casefold_key(word), word.strip().lower()))
 
 
-def status_of(value: object, words: Words) -> Said | None:
+def status_of(value: object, words: Words) -> ReportedState | None:
     """Return what a status field says; ``None``: it says neither."""
     if isinstance(value, bool) or not isinstance(value, str):
         return None
     text = value[:MOST_LOOKED_AT]
     core, sign = _core(text)
     named = _named(core, words) or _named(casefold_key(text), words) or (None if core else sign)
-    return named or said_in([text], words) or _first_word(core, words)
+    return named or state_in([text], words) or _first_word(core, words)
 
 
-def _first_word(status: str, words: Words) -> Said | None:
+def _first_word(status: str, words: Words) -> ReportedState | None:
     """Return what a status of several words says: `up 3 hours (healthy)`."""
     found = [_named(word.strip(":;,.()[]"), words) for word in status.split()]
-    return Said.FIRING if Said.FIRING in found else next(iter(found), None)
+    return ReportedState.FIRING if ReportedState.FIRING in found else next(iter(found), None)
 
 
-def said_in(texts: Iterable[str], words: Words) -> Said | None:
+def state_in(texts: Iterable[str], words: Words) -> ReportedState | None:
     """Return what texts say; ``None``: they say neither."""
-    found = {said for text in texts for _, _, said in _spans(text[:MOST_LOOKED_AT], words)}
-    if Said.FIRING in found:
-        return Said.FIRING
-    return Said.RESOLVED if Said.RESOLVED in found else None
+    found = {state for text in texts for _, _, state in _spans(text[:MOST_LOOKED_AT], words)}
+    if ReportedState.FIRING in found:
+        return ReportedState.FIRING
+    return ReportedState.RESOLVED if ReportedState.RESOLVED in found else None
 
 
 def without_state(text: str, words: Words) -> str:
@@ -179,18 +183,18 @@ def without_state(text: str, words: Words) -> str:
 # --- what says a state ------------------------------------------------------------------------------------
 
 
-def _named(word: str, words: Words) -> Said | None:
+def _named(word: str, words: Words) -> ReportedState | None:
     if word in words.firing:
-        return Said.FIRING
-    return Said.RESOLVED if word in words.over else None
+        return ReportedState.FIRING
+    return ReportedState.RESOLVED if word in words.over else None
 
 
-def _core(text: str) -> tuple[str, Said | None]:
+def _core(text: str) -> tuple[str, ReportedState | None]:
     """Return a text in lower case without the signs at its ends, and what these say."""
     core = text.strip(_AROUND)
     ends = text[: text.find(core)] + text[text.find(core) + len(core) :] if core else text
-    said = {_SIGNS[sign] for sign in ends if sign in _SIGNS}
-    return casefold_key(core), Said.FIRING if Said.FIRING in said else next(iter(said), None)
+    states = {_SIGNS[sign] for sign in ends if sign in _SIGNS}
+    return casefold_key(core), ReportedState.FIRING if ReportedState.FIRING in states else next(iter(states), None)
 
 
 @lru_cache(maxsize=64)
@@ -200,7 +204,9 @@ def _spans(text: str, words: Words) -> Sequence[_Span]:
 
 
 def _found(text: str, words: Words) -> Iterator[_Span]:
-    yield from ((at, at + 1, Said.FIRING) for at, sign in enumerate(text) if _SIGNS.get(sign) is Said.FIRING)
+    yield from (
+        (at, at + 1, ReportedState.FIRING) for at, sign in enumerate(text) if _SIGNS.get(sign) is ReportedState.FIRING
+    )
     pieces = list(islice(_pieces(text), _MOST_PIECES))
     for start, end, is_marked in pieces:
         yield from _of_piece(text, start, end, words, is_marked=is_marked)
@@ -208,14 +214,14 @@ def _found(text: str, words: Words) -> Iterator[_Span]:
     if len(lower) != len(text):  # a letter whose lower case has two characters
         lower = text
     starts = [start for start, _, _ in pieces]
-    for phrase, said in words.phrases.items():
+    for phrase, state in words.phrases.items():
         at, times = lower.find(phrase), 0
         while at >= 0 and times < _MOST_TIMES:
             end, times = at + len(phrase), times + 1
             if _stands_alone(lower, at, end):
                 since = starts[max(0, bisect_right(starts, at) - 1)]
                 before, after = lower[max(since, at - _BEFORE) : at], lower[end : end + _BEFORE]
-                meant = said if phrase in words.own else _meant(before, phrase, said, after)
+                meant = state if phrase in words.own else _meant(before, phrase, state, after)
                 if meant is not None:
                     yield at, end, meant
             at = lower.find(phrase, end)
@@ -229,42 +235,42 @@ def _of_piece(text: str, start: int, end: int, words: Words, *, is_marked: bool)
     word = core.partition(":")[0].strip() if is_enclosed else core  # `[FIRING:2]`: the number of its alerts
     lasted = _LASTED.search(word)
     word = word if lasted is None else str(lasted[1])
-    said = _named(word, words)
-    if said is Said.RESOLVED and _takes_back(text[end : end + _BEFORE]):
-        said = None
+    state = _named(word, words)
+    if state is ReportedState.RESOLVED and _takes_back(text[end : end + _BEFORE]):
+        state = None
     is_weak = word in _SEVERITIES and word not in words.own and sign is None
-    if said is not None and (is_marked or sign is not None or (said is Said.FIRING and not is_weak)):
-        yield start, end, None if is_weak else said
+    if state is not None and (is_marked or sign is not None or (state is ReportedState.FIRING and not is_weak)):
+        yield start, end, None if is_weak else state
     elif sign is not None and is_marked:
         left = len(piece) - len(piece.lstrip(_AROUND))
         yield start, start + left if core and not is_enclosed else end, sign
 
 
 def _takes_back(after: str) -> bool:
-    """Tell whether what follows a mark says that it holds for a part: `OK: 2 of 3 replicas`, `OK: but …`."""
+    """Return whether what follows a mark says that it holds for a part: `OK: 2 of 3 replicas`, `OK: but …`."""
     words = after.lower().strip(" :-*_]").split()[:1]
     return not {"but", "only", "except"}.isdisjoint(words) or _SHARE.search(after.lower()[:20]) is not None
 
 
-def _meant(before: str, phrase: str, said: Said, after: str) -> Said | None:
+def _meant(before: str, phrase: str, state: ReportedState, after: str) -> ReportedState | None:
     """Return what a phrase means between what stands around it in its sentence; ``None``: nothing is known by it."""
     words = before.replace("\u2019", "'").split()
     if _CONDITIONS.intersection(words) or (words and words[-1] in _BECOMING):
         return None
     if _NEGATIONS.intersection(words):
-        return Said.FIRING if said is Said.RESOLVED else None
-    return said if said is Said.FIRING or _is_an_end(words, phrase, after) else None
+        return ReportedState.FIRING if state is ReportedState.RESOLVED else None
+    return state if state is ReportedState.FIRING or _is_an_end(words, phrase, after) else None
 
 
 def _is_an_end(before: Sequence[str], phrase: str, after: str) -> bool:
-    """Tell whether a phrase says of a whole thing that all is well; "2 of 3 nodes are up" does not."""
+    """Return whether a phrase says of a whole thing that all is well; "2 of 3 nodes are up" does not."""
     grows = phrase in {"is up", "are up", "is back", "are back"} and not _MEASURED.isdisjoint(before[-1:])
     partly = not _PARTLY.isdisjoint(before) or _SHARE.search(" ".join(before)) is not None
     return not grows and not partly and _ENDS.search(after) is not None and not _is_doubted(after)
 
 
 def _is_doubted(after: str) -> bool:
-    """Tell whether the rest of a sentence takes back what stands before it."""
+    """Return whether the rest of a sentence takes back what stands before it."""
     found = _SENTENCE.search(after)
     rest = after if found is None else after[: found.start()]
     words = rest.replace("\u2019", "'").replace(",", " ").replace(";", " ").split()
@@ -272,7 +278,7 @@ def _is_doubted(after: str) -> bool:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Tell whether no letter that has a case, or digit, goes on before or behind; other scripts have no gaps.
+    """Return whether no letter that has a case, or digit, goes on before or behind; other scripts have no gaps.
 
     Nor behind a sign within a name: ``systemd-resolved.service``.
     """

@@ -274,7 +274,7 @@ class TranscriptBuilder:
 
 
 def _is_whole(text: str) -> bool:
-    """Tell whether a text may hold a report: one that was cut off within its JSON does not."""
+    """Return whether a text may hold a report: one that was cut off within its JSON does not."""
     return text.rstrip().endswith(("}", '"', "`", ">"))
 
 

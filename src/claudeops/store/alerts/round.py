@@ -177,8 +177,8 @@ class AlertTransaction:
             if row is not None and row.state != ProbeState.UP.value:
                 continue
             since = self._now if row is None or row.since is None else row.since
-            if state.said_at is not None and since <= state.said_at:  # the clock was set back
-                since = state.said_at + timedelta(microseconds=1)
+            if state.reported_at is not None and since <= state.reported_at:  # the clock was set back
+                since = state.reported_at + timedelta(microseconds=1)
             change = ProbeChange(
                 probe=state.fingerprint,
                 service=state.service,

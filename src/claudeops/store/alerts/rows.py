@@ -41,7 +41,7 @@ def state_values(state: AlertState) -> dict[str, object]:
         "url": state.url,
         "starts_at": state.starts_at,
         "ends_at": state.ends_at,
-        "said_at": state.said_at,
+        "said_at": state.reported_at,
         "began": state.began,
         "last_seen": state.last_seen,
         "count": state.count,
@@ -73,7 +73,7 @@ def to_state(row: TableRow) -> AlertState:
         url=row.url,
         starts_at=row.starts_at,
         ends_at=row.ends_at,
-        said_at=row.said_at,
+        reported_at=row.said_at,
         began=row.began,
         last_seen=row.last_seen,
         count=row._mapping["count"],  # noqa: SLF001 - SQLAlchemy's public name for it: `count` is a method of every row

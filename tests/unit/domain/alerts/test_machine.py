@@ -23,12 +23,12 @@ def at(minute: float | None) -> datetime | None:
 def fires(starts: float | None = None, said: float | None = None) -> Alert:
     return alert(
         starts_at=None if starts is None else NOON + minutes(starts),
-        said_at=None if said is None else NOON + minutes(said),
+        reported_at=None if said is None else NOON + minutes(said),
     )
 
 
 def ends(ends_at: float | None = None, starts: float | None = None, said: float | None = None) -> Alert:
-    return over(starts_at=at(starts), ends_at=at(ends_at), said_at=at(said))
+    return over(starts_at=at(starts), ends_at=at(ends_at), reported_at=at(said))
 
 
 def run(*messages: tuple[float, Alert], rules: FlapRules = RULES) -> tuple[list[AlertTurn], AlertState]:

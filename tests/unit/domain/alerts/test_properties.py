@@ -23,7 +23,7 @@ from claudeops.domain.alerts.alert import (
     AlertStatus,
     IncidentStatus,
     Key,
-    Said,
+    ReportedState,
     SenderBody,
     Silence,
     Witness,
@@ -287,10 +287,10 @@ BUSY = (1, 2, 5, 10, 20)  # seconds between two steps
 CALM = (1, 5, 20, 60, 125, 600, 1000, 4000, 9000)
 
 
-def message(draw: random.Random, said: Said) -> Alert:
+def message(draw: random.Random, said: ReportedState) -> Alert:
     service = draw.choice(SERVICES)
     severity = draw.choice((EventLevel.CRITICAL, EventLevel.CRITICAL, EventLevel.WARNING, EventLevel.INFO))
-    return alert(draw.choice(("Down", "Slow")), service, said=said, severity=severity)
+    return alert(draw.choice(("Down", "Slow")), service, state=said, severity=severity)
 
 
 def one_step(draw: random.Random, model: Model, real: Real, gaps: tuple[int, ...]) -> None:
@@ -302,11 +302,11 @@ def one_step(draw: random.Random, model: Model, real: Real, gaps: tuple[int, ...
     service = draw.choice(SERVICES)
     match what:
         case "fire":
-            said = message(draw, Said.FIRING)
+            said = message(draw, ReportedState.FIRING)
             expected = model.fire(said.name, said.service, said.severity)
             assert real.say(said, anew=anew).decision is expected
         case "resolve":
-            said = message(draw, Said.RESOLVED)
+            said = message(draw, ReportedState.RESOLVED)
             assert real.say(said, anew=anew).decision is model.resolve(said.name, said.service)
         case "tick":
             assert sorted(real.tick(anew=anew)) == sorted(model.tick())
@@ -398,7 +398,7 @@ def truth(draw: random.Random) -> tuple[list[Post], bool]:
         at += minutes(draw.choice((3, 5, 8, 30)))
         fires = not fires
         starts = at if fires else starts
-        plain = alert(starts_at=starts + skew, said=Said.FIRING if fires else Said.RESOLVED)
+        plain = alert(starts_at=starts + skew, state=ReportedState.FIRING if fires else ReportedState.RESOLVED)
         said = plain if fires else replace(plain, ends_at=at + skew)
         for _ in range(draw.randint(1, 4)):
             delay = timedelta(seconds=draw.choice((0, 1, 20, 60, 150)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.alerts.alert import Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.alert import Alert, ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
 from claudeops.engine.alerts.worker import without_secrets
@@ -27,7 +27,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 def alert(fingerprint: str = "f", name: str = "Down", **labels: str) -> Alert:
     return Alert(
         fingerprint=fingerprint,
-        said=Said.FIRING,
+        state=ReportedState.FIRING,
         name=name,
         service="shop",
         severity=EventLevel.CRITICAL,

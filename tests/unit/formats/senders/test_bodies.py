@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Said, SenderBody, Unparsed
+from claudeops.domain.alerts.alert import ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.formats.senders import read, storable
 from claudeops.formats.senders.bodies import is_packed, value_of
@@ -240,23 +240,23 @@ def test_a_list_is_as_bounded_as_a_list_of_alerts_in_an_object() -> None:
 @pytest.mark.parametrize(
     ("ends_at", "status", "said"),
     [
-        ("2026-12-01T11:59:00Z", None, Said.RESOLVED),
-        ("2026-12-01T12:04:00Z", None, Said.FIRING),  # until Prometheus sends it again
-        ("2027-12-01T12:04:00Z", None, Said.FIRING),
-        ("0001-01-01T00:00:00Z", None, Said.FIRING),
-        (None, None, Said.FIRING),
-        ("2026-12-01T11:59:00Z", "firing", Said.FIRING),
-        ("0001-01-01T00:00:00Z", "resolved", Said.RESOLVED),
-        ("2026-12-01T11:59:00Z", {"state": "active"}, Said.FIRING),
+        ("2026-12-01T11:59:00Z", None, ReportedState.RESOLVED),
+        ("2026-12-01T12:04:00Z", None, ReportedState.FIRING),  # until Prometheus sends it again
+        ("2027-12-01T12:04:00Z", None, ReportedState.FIRING),
+        ("0001-01-01T00:00:00Z", None, ReportedState.FIRING),
+        (None, None, ReportedState.FIRING),
+        ("2026-12-01T11:59:00Z", "firing", ReportedState.FIRING),
+        ("0001-01-01T00:00:00Z", "resolved", ReportedState.RESOLVED),
+        ("2026-12-01T11:59:00Z", {"state": "active"}, ReportedState.FIRING),
     ],
 )
 def test_an_alert_without_a_status_is_over_when_its_end_has_passed(
-    ends_at: str | None, status: object, said: Said
+    ends_at: str | None, status: object, said: ReportedState
 ) -> None:
     entry = {"labels": {"alertname": "A"}, "startsAt": "2026-12-01T10:00:00Z", "endsAt": ends_at, "status": status}
     for body in ([entry], {"version": "4", "status": "firing", "alerts": [entry]}):
         (alert,) = delivered(SenderKind.ALERTMANAGER, msgspec.json.encode(body)).alerts
-        assert alert.said is said
+        assert alert.state is said
 
 
 # --- secrets -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claudeops.domain.alerts.alert import Said, SenderBody, Unparsed
+from claudeops.domain.alerts.alert import ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.formats.senders import is_signed, read, storable
 from claudeops.formats.senders.common import MOST_TEXT, SKEW
@@ -30,7 +30,7 @@ def assert_is_safe(found: SenderBody | Unparsed) -> None:
         return
     assert found.left_out >= 0
     for alert in found.alerts:
-        assert alert.said in Said
+        assert alert.state in ReportedState
         assert 0 < len(alert.fingerprint) <= 200
         for text in (alert.name, alert.service, alert.fingerprint, alert.url, found.group_key, found.remark):
             assert text.isprintable()
@@ -39,7 +39,7 @@ def assert_is_safe(found: SenderBody | Unparsed) -> None:
         for texts in (alert.labels, alert.annotations):
             assert sum(len(key.encode()) + len(value.encode()) for key, value in texts.items()) <= MOST_TEXT
             assert all(text.isprintable() for pair in texts.items() for text in pair)
-        for at in (alert.starts_at, alert.ends_at, alert.said_at):
+        for at in (alert.starts_at, alert.ends_at, alert.reported_at):
             assert at is None or at <= RECEIVED + SKEW
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import PROBES, Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.alert import PROBES, Alert, ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
@@ -26,11 +26,11 @@ from support.checkout import ROOT
 BODIES = ROOT / "tests" / "data" / "alerts"
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 SHOP = "662ebe36-ecab-48db-afe3-e20029cb71e6"
-F, R = Said.FIRING, Said.RESOLVED
+F, R = ReportedState.FIRING, ReportedState.RESOLVED
 C, W, INFO = EventLevel.CRITICAL, EventLevel.WARNING, EventLevel.INFO
 
 # file → what it says: fingerprint, status, name, service, severity
-SAID: dict[str, list[tuple[str, Said, str, str, EventLevel]]] = {
+SAID: dict[str, list[tuple[str, ReportedState, str, str, EventLevel]]] = {
     "alertmanager-0.16-firing.json": [("5de28e6a8bf416b2", F, "InstanceDown", "web1.example.com", C)],
     "alertmanager-0.25-truncated.json": [("00c1ffee00c1ffee", F, "KubePodCrashLooping", "prod/api", W)],
     "alertmanager-0.25-recorded-prometheus-firing.json": [("4ea6ea8b5d8e2aa6", F, "ShopDown", "shop", C)],
@@ -137,7 +137,7 @@ def only(kind: SenderKind, content: object, **source: object) -> Alert:
 @pytest.mark.parametrize("name", sorted(SAID))
 def test_what_is_really_sent_is_understood(name: str) -> None:
     found = [
-        (alert.fingerprint[: len(expected[0])], alert.said, alert.name, alert.service, alert.severity)
+        (alert.fingerprint[: len(expected[0])], alert.state, alert.name, alert.service, alert.severity)
         for alert, expected in zip(said(name).alerts, SAID[name], strict=True)
     ]
 
@@ -163,13 +163,13 @@ def test_times_are_those_of_the_sender_in_utc_and_year_one_is_none() -> None:
     (nano,) = said("alertmanager-0.16-firing.json").alerts
     assert nano.starts_at == datetime(2019, 6, 12, 7, 41, 17, 613411, tzinfo=UTC)
     (up,) = said("uptime-kuma-1.23-http-up.json").alerts
-    assert up.ends_at == up.said_at == datetime(2024, 2, 3, 4, 15, 6, 120000, tzinfo=UTC)
+    assert up.ends_at == up.reported_at == datetime(2024, 2, 3, 4, 15, 6, 120000, tzinfo=UTC)
 
 
 def test_a_repeated_heartbeat_of_a_monitor_begins_nothing() -> None:
     (again,) = said("uptime-kuma-2.0-http-down-again.json").alerts
     assert again.starts_at is None
-    assert again.said_at is not None
+    assert again.reported_at is not None
 
 
 def test_an_incident_that_is_reopened_begins_anew() -> None:
@@ -197,7 +197,7 @@ def test_a_check_is_named_by_the_query_of_a_get() -> None:
     query = {"uuid": SHOP, "status": "down", "name": "Backup"}
     found = read(source, b"", received_at=RECEIVED, query=query)
     assert isinstance(found, SenderBody)
-    assert [(alert.fingerprint, alert.said) for alert in found.alerts] == [(SHOP, F)]
+    assert [(alert.fingerprint, alert.state) for alert in found.alerts] == [(SHOP, F)]
     other = read(source, b"", received_at=RECEIVED, query={**query, "status": "up"})
     assert other.key != found.key
 
@@ -206,7 +206,7 @@ def test_a_form_is_read_where_senders_send_one() -> None:
     plain = b"uuid=" + SHOP.encode() + b"&status=up"
     found = read(AlertSource(name="hc", kind=SenderKind.HEALTHCHECKS), plain, received_at=RECEIVED)
     assert isinstance(found, SenderBody)
-    assert found.alerts[0].said is R
+    assert found.alerts[0].state is R
     kuma = b"data=%7B%22msg%22%3A%22hello+Testing%22%7D"
     told = read(AlertSource(name="k", kind=SenderKind.UPTIME_KUMA), kuma, received_at=RECEIVED)
     assert isinstance(told, SenderBody)
@@ -322,7 +322,7 @@ def test_the_fields_that_the_operator_names_identify_an_alert() -> None:
     problem = only(SenderKind.GENERIC, zabbix, fingerprint=("trigger_id",))
     over = only(SenderKind.GENERIC, {**zabbix, "status": "RESOLVED", "event_value": "0"}, fingerprint=("trigger_id",))
     assert problem.fingerprint == over.fingerprint
-    assert over.said is R
+    assert over.state is R
 
 
 def test_a_source_says_what_its_severities_and_services_are_called() -> None:
@@ -359,7 +359,7 @@ def test_an_incident_that_was_merged_into_another_says_so() -> None:
     into = {"id": "P2", "summary": "[#7] The other one", "type": "incident_reference"}
     content["event"]["data"]["resolve_reason"] = {"type": "merge_resolve_reason", "incident": into}
     found = only(SenderKind.PAGERDUTY, content)
-    assert (found.said, found.annotations["detail"]) == (R, "merged into [#7] The other one")
+    assert (found.state, found.annotations["detail"]) == (R, "merged into [#7] The other one")
 
 
 # --- the daemon's own probes -------------------------------------------------------------------------------
@@ -379,8 +379,8 @@ def test_what_a_probe_sees_takes_the_same_door() -> None:
     assert worse is not None
     assert better is not None
     (down,), (up,) = worse.alerts, better.alerts
-    assert (worse.source, down.fingerprint, down.said, down.severity) == (PROBES, "shop:http", F, C)
-    assert (up.fingerprint, up.said, down.annotations["summary"]) == ("shop:http", R, "503")
+    assert (worse.source, down.fingerprint, down.state, down.severity) == (PROBES, "shop:http", F, C)
+    assert (up.fingerprint, up.state, down.annotations["summary"]) == ("shop:http", R, "503")
     assert worse.key != better.key
 
 
@@ -390,7 +390,7 @@ def test_a_probe_that_is_only_worse_begins_no_new_episode() -> None:
         said = of_probe(change(ProbeChangeKind.WORSE, after))
         assert said is not None
         world.later(minutes(10))
-        world.say(*(replace(each, said_at=world.now) for each in said.alerts), source=PROBES)
+        world.say(*(replace(each, reported_at=world.now) for each in said.alerts), source=PROBES)
     (state,) = world.states.values()
     assert (state.flips, state.severity, len(world.starts)) == (1, C, 1)
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Alert, Said, SenderBody
+from claudeops.domain.alerts.alert import Alert, ReportedState, SenderBody
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
 from claudeops.formats.senders import read
 
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 KUMA = AlertSource(name="kuma", kind=SenderKind.UPTIME_KUMA, default_severity=EventLevel.CRITICAL)
-F, R = Said.FIRING, Said.RESOLVED
+F, R = ReportedState.FIRING, ReportedState.RESOLVED
 C = EventLevel.CRITICAL
 
 
@@ -52,7 +52,7 @@ def only(text: str, source: AlertSource = KUMA) -> Alert:
 )
 def test_a_text_about_a_monitor_fires_and_ends_one_alert(fires: str, over: str) -> None:
     one, two = only(fires), only(over)
-    assert (one.said, two.said, one.fingerprint) == (F, R, two.fingerprint)
+    assert (one.state, two.state, one.fingerprint) == (F, R, two.fingerprint)
     assert (one.name, one.service, one.severity, dict(one.labels)) == ("shop", "shop", C, {"monitor": "shop"})
     assert one.annotations["summary"] == fires
 
@@ -75,7 +75,12 @@ def test_a_text_about_a_monitor_fires_and_ends_one_alert(fires: str, over: str) 
 )
 def test_a_text_that_says_no_state_is_a_warning(text: str) -> None:
     alert = only(text)
-    assert (alert.said, alert.name, alert.severity, alert.annotations["summary"]) == (F, text, EventLevel.WARNING, text)
+    assert (alert.state, alert.name, alert.severity, alert.annotations["summary"]) == (
+        F,
+        text,
+        EventLevel.WARNING,
+        text,
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_the_words_of_the_operator_say_a_state_here_too() -> None:
     own = AlertSource(name="k", kind=SenderKind.UPTIME_KUMA, firing_words=("Störung",), over_words=("behoben",))
     for fires, over in (("shop: Störung", "shop: behoben"), ("[shop] [Störung] timeout", "[shop] [behoben] 200")):
         one, two = only(fires, own), only(over, own)
-        assert (one.said, two.said, one.fingerprint, one.name) == (F, R, two.fingerprint, "shop")
+        assert (one.state, two.state, one.fingerprint, one.name) == (F, R, two.fingerprint, "shop")
 
 
 # --- names in brackets -------------------------------------------------------------------------------------
@@ -146,7 +151,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_may_have_brackets_before_a_state(name: str) -> None:
     down, up = only(f"[{name}] [🔴 Down] timeout of 48000ms exceeded"), only(f"[{name}] [✅ Up] 200 - OK")
-    assert (down.said, up.said, down.fingerprint) == (F, R, up.fingerprint)
+    assert (down.state, up.state, down.fingerprint) == (F, R, up.fingerprint)
     assert (down.name, down.service, down.severity) == (name, name, C)
 
 
@@ -154,7 +159,7 @@ def test_a_name_may_have_brackets_before_a_state(name: str) -> None:
 @pytest.mark.parametrize("url", ["https://shop.example", "http://[2001:db8::1]:8443/a", "https://shop.example/?a[]=1"])
 def test_a_name_may_have_brackets_before_an_address(name: str, url: str) -> None:
     alert = only(f"[{name}][{url}] Server certificate shop.example will expire in 7 days")
-    assert (alert.said, alert.name, alert.url, alert.severity) == (F, name, url, EventLevel.WARNING)
+    assert (alert.state, alert.name, alert.url, alert.severity) == (F, name, url, EventLevel.WARNING)
 
 
 def test_what_a_template_puts_before_a_message_is_no_part_of_the_name() -> None:
@@ -162,7 +167,7 @@ def test_what_a_template_puts_before_a_message_is_no_part_of_the_name() -> None:
         only("[Uptime Kuma] [[prod] shop] [🔴 Down] timeout"),
         only("[Uptime Kuma] [[prod] shop] [✅ Up] 200 - OK"),
     )
-    assert (down.name, down.fingerprint, up.said) == ("[prod] shop", up.fingerprint, R)
+    assert (down.name, down.fingerprint, up.state) == ("[prod] shop", up.fingerprint, R)
 
 
 # --- what is no alert --------------------------------------------------------------------------------------
@@ -196,7 +201,7 @@ def test_a_monitor_that_is_pending_or_in_maintenance_is_a_remark(text: str, stat
     ],
 )
 def test_an_alert_that_only_mentions_a_pause_fires(text: str) -> None:
-    assert only(text).said is F
+    assert only(text).state is F
 
 
 @pytest.mark.parametrize("text", ["claudeops Testing", "[Ops] Testing", "shop is down Testing", "[a] [b] Testing"])
@@ -209,4 +214,4 @@ def test_the_text_of_a_test_button_is_a_remark(text: str) -> None:
     "text", ["[" * 9000, "[x] " * 900, "[x]" * 900, "[" * 700 + "]" * 700, "1 " * 900, "🔴 Down " * 200]
 )
 def test_a_text_that_is_made_to_be_long_to_read_is_an_alert(text: str) -> None:
-    assert only(text).said is F
+    assert only(text).state is F

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from claudeops.domain.alerts.alert import Alert, Said, SenderBody, Unparsed
+from claudeops.domain.alerts.alert import Alert, ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
 from claudeops.formats.senders import read
-from claudeops.formats.senders.words import MOST_LOOKED_AT, said_in, status_of, without_state, words_of
+from claudeops.formats.senders.words import MOST_LOOKED_AT, state_in, status_of, without_state, words_of
 
 RECEIVED = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
-F, R = Said.FIRING, Said.RESOLVED
+F, R = ReportedState.FIRING, ReportedState.RESOLVED
 USUAL = words_of(AlertSource(name="x"))
 OWN = words_of(
     AlertSource(
@@ -66,14 +66,14 @@ def only(content: object, kind: SenderKind = SenderKind.GENERIC, **source: objec
         (["up"], None),
     ],
 )
-def test_a_status_is_understood_through_its_decoration(status: object, said: Said | None) -> None:
+def test_a_status_is_understood_through_its_decoration(status: object, said: ReportedState | None) -> None:
     assert status_of(status, USUAL) is said
 
 
 def test_a_status_that_fires_goes_before_one_that_is_over() -> None:
-    assert only({"title": "Shop", "status": "ok", "state": "alerting"}).said is F
-    assert only({"title": "Shop", "status": "ok", "result": "unknown thing"}).said is R
-    assert only({"title": "Shop", "status": "resolved", "message": "Shop is down: it was"}).said is R
+    assert only({"title": "Shop", "status": "ok", "state": "alerting"}).state is F
+    assert only({"title": "Shop", "status": "ok", "result": "unknown thing"}).state is R
+    assert only({"title": "Shop", "status": "resolved", "message": "Shop is down: it was"}).state is R
 
 
 # --- texts -------------------------------------------------------------------------------------------------
@@ -157,25 +157,25 @@ NEITHER = [
 
 @pytest.mark.parametrize(("text", "name"), OVER)
 def test_what_says_that_it_is_over_is_over_and_the_rest_names_the_alert(text: str, name: str) -> None:
-    assert said_in([text], USUAL) is R
+    assert state_in([text], USUAL) is R
     assert without_state(text, USUAL) == name
 
 
 @pytest.mark.parametrize("text", FIRES)
 def test_what_says_both_or_that_it_fires_does(text: str) -> None:
-    assert said_in([text], USUAL) is F
+    assert state_in([text], USUAL) is F
 
 
 @pytest.mark.parametrize("text", NEITHER)
 def test_what_only_sounds_like_an_end_is_none(text: str) -> None:
-    assert said_in([text], USUAL) is None
-    assert only({"title": text or "x", "service": "nas"}).said is F
+    assert state_in([text], USUAL) is None
+    assert only({"title": text or "x", "service": "nas"}).state is F
 
 
 def test_texts_are_looked_at_together() -> None:
-    assert said_in(["Shop is up", "web is down"], USUAL) is F
-    assert only({"title": "Shop is up", "message": "the database is down"}).said is F
-    assert only({"title": "Shop", "annotations": {"note": "[RESOLVED] it answers"}}).said is R
+    assert state_in(["Shop is up", "web is down"], USUAL) is F
+    assert only({"title": "Shop is up", "message": "the database is down"}).state is F
+    assert only({"title": "Shop", "annotations": {"note": "[RESOLVED] it answers"}}).state is R
 
 
 def test_an_end_without_a_status_is_that_of_the_alert_that_fired() -> None:
@@ -203,7 +203,7 @@ def test_an_end_without_a_status_is_that_of_the_alert_that_fired() -> None:
         ({"title": "Shop", "status": "🔴 Down"}, {"title": "Shop", "status": "✅ Up"}),
     ):
         one, two = only(fires), only(over)
-        assert (one.said, two.said) == (F, R)
+        assert (one.state, two.state) == (F, R)
         assert one.fingerprint == two.fingerprint
         assert one.service == two.service or one.name == "down"
 
@@ -269,7 +269,7 @@ def test_a_list_of_texts_is_no_list_of_alerts_and_its_reason_is_said() -> None:
 )
 def test_an_end_in_other_words_is_that_of_the_alert_that_fired(fires: object, over: object) -> None:
     one, two = only(fires), only(over)
-    assert (one.said, two.said, one.fingerprint) == (F, R, two.fingerprint)
+    assert (one.state, two.state, one.fingerprint) == (F, R, two.fingerprint)
 
 
 def test_an_alert_that_says_no_state_is_identified_as_before() -> None:
@@ -281,9 +281,9 @@ def test_an_alert_that_says_no_state_is_identified_as_before() -> None:
 
 def test_an_end_in_the_past_is_an_end_unless_the_texts_say_otherwise() -> None:
     past = {"title": "Disk full", "resolved_at": "2026-12-01T11:00:00Z"}
-    assert only(past).said is R
-    assert only({**past, "message": "nas is down"}).said is F
-    assert only({**past, "resolved_at": "2026-12-01T13:00:00Z"}).said is F
+    assert only(past).state is R
+    assert only({**past, "message": "nas is down"}).state is F
+    assert only({**past, "resolved_at": "2026-12-01T13:00:00Z"}).state is F
 
 
 # --- an operator's own words -------------------------------------------------------------------------------
@@ -305,8 +305,8 @@ def test_an_end_in_the_past_is_an_end_unless_the_texts_say_otherwise() -> None:
         ("Shop is up", R),
     ],
 )
-def test_the_words_of_the_operator_count_wherever_they_stand(text: str, said: Said | None) -> None:
-    assert said_in([text], OWN) is said
+def test_the_words_of_the_operator_count_wherever_they_stand(text: str, said: ReportedState | None) -> None:
+    assert state_in([text], OWN) is said
 
 
 def test_the_words_of_the_operator_go_before_the_usual_ones() -> None:
@@ -320,7 +320,7 @@ def test_a_field_that_holds_a_word_of_the_operator_is_a_status_and_identifies_no
         only({"title": "Shop", "zustand": word}, firing_words=("störung",), over_words=("behoben",))
         for word in ("Störung", "BEHOBEN")
     )
-    assert (fires.said, over.said, fires.fingerprint) == (F, R, over.fingerprint)
+    assert (fires.state, over.state, fires.fingerprint) == (F, R, over.fingerprint)
 
 
 # --- other senders -----------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_a_kuma_template_without_a_heartbeat_is_read_by_its_text() -> None:
         {"Title": "Uptime Kuma Alert - Shop", "Body": f"[Shop] [{state}] 200 - OK"} for state in ("🔴 Down", "✅ Up")
     ]
     down, up = (only(body, SenderKind.UPTIME_KUMA, default_severity=EventLevel.CRITICAL) for body in bodies)
-    assert (down.said, up.said, down.fingerprint) == (F, R, up.fingerprint)
+    assert (down.state, up.state, down.fingerprint) == (F, R, up.fingerprint)
     assert (down.name, down.severity) == ("Shop", EventLevel.CRITICAL)
 
 
@@ -347,7 +347,7 @@ def test_a_kuma_template_without_a_heartbeat_is_read_by_its_text() -> None:
 def test_a_warning_about_a_certificate_is_one_about_its_monitor(text: str) -> None:
     body = {"heartbeat": None, "monitor": None, "msg": text}
     alert = only(body, SenderKind.UPTIME_KUMA, default_severity=EventLevel.CRITICAL)
-    assert (alert.said, alert.name, alert.service, alert.severity) == (F, "Shop", "Shop", EventLevel.WARNING)
+    assert (alert.state, alert.name, alert.service, alert.severity) == (F, "Shop", "Shop", EventLevel.WARNING)
     assert alert.annotations["summary"] == text
 
 
@@ -363,10 +363,10 @@ def test_the_days_that_a_certificate_has_left_make_no_other_alert() -> None:
     ("state", "said"),
     [("alerting", F), ("ok", R), ("no_data", F), ("OK", R), ("paused", None), ("pending", None), ("unknown", None)],
 )
-def test_each_state_of_legacy_alerting_is_known(state: str, said: Said | None) -> None:
+def test_each_state_of_legacy_alerting_is_known(state: str, said: ReportedState | None) -> None:
     body = {"ruleName": "CPU", "ruleId": 3, "dashboardId": 1, "state": state, "tags": {"severity": "critical"}}
     found = delivered(body, SenderKind.GRAFANA)
-    assert [alert.said for alert in found.alerts] == ([] if said is None else [said])
+    assert [alert.state for alert in found.alerts] == ([] if said is None else [said])
     assert all(alert.severity is EventLevel.CRITICAL for alert in found.alerts)
     assert found.alerts or state in found.remark
 
@@ -388,24 +388,24 @@ def test_rules_of_legacy_alerting_are_told_apart() -> None:
     ],
 )
 def test_an_event_for_pagerduty_is_read_and_its_end_needs_only_the_key(
-    kind: SenderKind, event: str, said: Said
+    kind: SenderKind, event: str, said: ReportedState
 ) -> None:
     payload = {"summary": "disk full", "source": "nas", "severity": "error"} if event == "trigger" else None
     alert = only({"routing_key": "0" * 32, "event_action": event, "dedup_key": "k1", "payload": payload}, kind)
-    assert (alert.fingerprint, alert.said) == ("k1", said)
+    assert (alert.fingerprint, alert.state) == ("k1", said)
     assert not any("0" * 32 in text for text in (*alert.labels.values(), *alert.annotations.values()))
 
 
 def test_the_first_version_of_pagerdutys_webhooks_is_read_too() -> None:
     incident = {"id": "PX", "status": "resolved", "trigger_summary_data": {"subject": "db"}, "service": {"name": "DB"}}
     alert = only({"messages": [{"type": "incident.resolve", "data": {"incident": incident}}]}, SenderKind.PAGERDUTY)
-    assert (alert.fingerprint, alert.said, alert.name, alert.service) == ("PX", R, "db", "DB")
+    assert (alert.fingerprint, alert.state, alert.name, alert.service) == ("PX", R, "db", "DB")
 
 
 def test_a_check_whose_template_has_no_status_is_read_by_its_words() -> None:
     hc = SenderKind.HEALTHCHECKS
     fires, over = only({"uuid": "x", "text": "nas is DOWN"}, hc), only({"uuid": "x", "text": "nas is UP"}, hc)
-    assert (fires.said, over.said, fires.fingerprint) == (F, R, over.fingerprint)
+    assert (fires.state, over.state, fires.fingerprint) == (F, R, over.fingerprint)
     assert (
         only({"name": "nas", "status": "🔴 down"}, hc).fingerprint
         == only({"name": "nas", "status": "UP"}, hc).fingerprint
@@ -446,13 +446,13 @@ def test_a_test_button_is_answered_and_is_no_alert(kind: SenderKind, body: objec
 
 def test_a_rule_that_is_called_like_a_test_is_an_alert() -> None:
     labels = {"alertname": "TestAlert", "grafana_folder": "Ops"}
-    assert only({"alerts": [{"status": "firing", "labels": labels}]}, SenderKind.GRAFANA).said is F
-    assert only({"uuid": "x", "name": "TEST", "status": "down", "tags": "prod"}, SenderKind.HEALTHCHECKS).said is F
-    assert only({"title": "Latest test results are red"}).said is F
-    assert only({"title": "Test message queue is full"}).said is F
-    assert only({"type": "ping", "name": "router"}).said is F
-    assert only({"event": "ping", "name": "router", "status": "down"}).said is F
-    assert only({"type": "test", "title": "the check of the API fails"}).said is F
+    assert only({"alerts": [{"status": "firing", "labels": labels}]}, SenderKind.GRAFANA).state is F
+    assert only({"uuid": "x", "name": "TEST", "status": "down", "tags": "prod"}, SenderKind.HEALTHCHECKS).state is F
+    assert only({"title": "Latest test results are red"}).state is F
+    assert only({"title": "Test message queue is full"}).state is F
+    assert only({"type": "ping", "name": "router"}).state is F
+    assert only({"event": "ping", "name": "router", "status": "down"}).state is F
+    assert only({"type": "test", "title": "the check of the API fails"}).state is F
 
 
 # --- others' texts -----------------------------------------------------------------------------------------
@@ -462,5 +462,5 @@ def test_a_rule_that_is_called_like_a_test_is_an_alert() -> None:
     "text", ["[x]," * 9000, "is up " * 9000, "✅" * 9000, "İ is up" * 9, "(((((" * 9000, "\ud800 is up"]
 )
 def test_a_text_without_end_is_looked_at_only_so_far(text: str) -> None:
-    said_in([text], USUAL)
+    state_in([text], USUAL)
     assert len(without_state(text, USUAL)) <= max(len(text), MOST_LOOKED_AT)
