@@ -18,7 +18,7 @@ import anyio
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.sessions import Session
-from claudeops.formats.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
+from claudeops.formats.stream import AssistantText, StreamEvent, ToolEnded, ToolStarted, TurnStarted
 from claudeops.policy.repetition import ToolTime, tool_time
 from claudeops.tasks import Threads
 
@@ -116,13 +116,13 @@ class Clocks:
             case ToolEnded():
                 self._open.pop(fact.tool_use_id, None)
                 self._restart(self._open.values())  # they may have waited for this one
-            case TextSaid(from_subagent=False):
+            case AssistantText(from_subagent=False):
                 self._restart(self._open.values())  # even if a result was lost, text shows that the CLI is not hung
             case TurnStarted():
                 self.another_turn()
             case _:
                 pass
-        if isinstance(fact, ToolStarted | ToolEnded | TextSaid) and fact.from_subagent:
+        if isinstance(fact, ToolStarted | ToolEnded | AssistantText) and fact.from_subagent:
             self._restart(call for call in self._open.values() if call.time.delegates)
 
     def result(self) -> None:

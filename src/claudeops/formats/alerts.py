@@ -206,7 +206,7 @@ class _Reader:
         found = []
         for at, table in enumerate(self._array(loaded, "source")):
             path: Path = ("source", at)
-            self.table(table, path, DeclaredSource)  # alone, so that a fault of the defaults is not told as its own
+            self.table(table, path, DeclaredSource)  # alone, so that a fault of the defaults is not reported as its own
             entry = msgspec.convert({**defaults, **table}, DeclaredSource)
             with self._toml.at(*path):
                 self.check_settings(entry)

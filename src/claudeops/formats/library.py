@@ -1,8 +1,8 @@
 """The library: short texts that say how to check, mend and read the things that services run on.
 
 A text is Markdown below a small TOML front matter between two lines ``+++``. It has all the headings of its kind, in
-their order. Built-in texts come with claudeops, others from the repositories' ``.claude-ops``: those are data that
-somebody else wrote. They never replace a built-in text, and never lower the tier that one of their kind is for.
+their order. Built-in texts come with claudeops, others from the repositories' ``.claude-ops``: those are data by
+other authors. They never replace a built-in text, and never lower the tier that one of their kind is for.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ def read_request(
 
 def unknown_betas(features: str) -> list[str]:
     """Return the features in an ``anthropic-beta`` header that are not known here."""
-    asked = [feature.strip() for feature in features.split(",")]
-    return [feature for feature in asked if feature and _BETA_DATE.sub("", feature) not in BETAS]
+    named = [feature.strip() for feature in features.split(",")]
+    return [feature for feature in named if feature and _BETA_DATE.sub("", feature) not in BETAS]
 
 
 def display(name: object) -> str:
@@ -259,13 +259,13 @@ class _Examination:
 
     def _output(self, given: Mapping[str, object], model: str) -> Objections:
         most = (prices.price_of(model) or prices.DEAREST).most_output
-        asked = {"max_tokens": given.get("max_tokens")}
+        limits = {"max_tokens": given.get("max_tokens")}
         thinking = given.get("thinking", {})
         if not isinstance(thinking, dict):
             yield "thinking must be an object"
         elif thinking.get("budget_tokens") is not None:
-            asked["thinking.budget_tokens"] = thinking["budget_tokens"]  # may exceed the output between tools
-        for name, tokens in asked.items():
+            limits["thinking.budget_tokens"] = thinking["budget_tokens"]  # may exceed the output between tools
+        for name, tokens in limits.items():
             if type(tokens) is not int or not 1 <= tokens <= most:  # no bool, which is an int
                 yield f"{name} must be a whole number from 1 to {most} for {display(model)}"
             else:

@@ -1,4 +1,4 @@
-"""Logins by OpenID Connect: what a provider says of itself, what it is asked, and which user its token names.
+"""Logins by OpenID Connect: what a provider says of itself, what it is sent, and which user its token names.
 
 It is the authorization code flow with PKCE (RFC 6749, RFC 7636, RFC 9700). The provider says who a person is; which
 role that person has is ours.
@@ -83,7 +83,7 @@ class OidcClient:
 
     @property
     def scope(self) -> str:
-        """What is asked for: no more than the claim needs."""
+        """What a login requests: no more than the claim needs."""
         return _SCOPES.get(self.claim, "openid profile email")
 
     def public_url(self, host: str) -> str:
@@ -178,21 +178,21 @@ def issuer_fault(issuer: str) -> str:
 def endpoints_of(body: bytes, issuer: str) -> Endpoints | str:
     """Return what a provider says of itself, else what is wrong with it, as a sentence without its texts."""
     try:
-        said = msgspec.json.decode(body, type=_Configuration)
+        configuration = msgspec.json.decode(body, type=_Configuration)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return "its configuration is no JSON with issuer, authorization_endpoint, token_endpoint and jwks_uri"
-    if said.issuer != issuer:
+    if configuration.issuer != issuer:
         return "it calls itself by another issuer than CLAUDEOPS_OIDC_ISSUER (a slash at the end counts)"
-    for address in (said.authorization_endpoint, said.token_endpoint, said.jwks_uri):
+    for address in (configuration.authorization_endpoint, configuration.token_endpoint, configuration.jwks_uri):
         if not _is_endpoint(address, issuer):
             return "an endpoint in its configuration is no https address"
-    methods = said.token_endpoint_auth_methods_supported
+    methods = configuration.token_endpoint_auth_methods_supported
     if _BASIC not in methods and _POST not in methods:
         return "it takes the client's secret neither as client_secret_basic nor as client_secret_post"
     return Endpoints(
-        authorization=said.authorization_endpoint,
-        token=said.token_endpoint,
-        keys=said.jwks_uri,
+        authorization=configuration.authorization_endpoint,
+        token=configuration.token_endpoint,
+        keys=configuration.jwks_uri,
         is_basic=_BASIC in methods,
     )
 
@@ -217,7 +217,7 @@ def authorization_address(
 
 
 def _is_endpoint(address: str, issuer: str) -> bool:
-    """Return whether nobody on the way can read what goes there; what stays on this machine is on no way."""
+    """Return whether what goes there is encrypted on its way, or stays on this machine."""
     parts = _split(address)
     if parts is None:
         return False

@@ -16,6 +16,7 @@ import msgspec
 
 from claudeops.domain.sessions import ErrorCategory
 from claudeops.formats.stream import (
+    AssistantText,
     LineMalformed,
     Malformed,
     Other,
@@ -24,7 +25,6 @@ from claudeops.formats.stream import (
     SessionStarted,
     StreamEvent,
     StreamFrame,
-    TextSaid,
     ToolDenied,
     ToolEnded,
     ToolStarted,
@@ -192,7 +192,7 @@ class CodexReader:
         elif text.strip():
             # The last message is the report, so it is kept even when nothing else is.
             self._agent_text.message_seen, self._agent_text.last = True, text
-        return (TextSaid(text=text),)
+        return (AssistantText(text=text),)
 
     def _call_completed(self, call: CodexCall, *, size: int) -> Events:
         if not call.id:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from claudeops.domain.estate.strangers import Stranger
-from claudeops.domain.network import never_asked
+from claudeops.domain.network import forbidden_hosts
 from claudeops.policy import paths, reach
 from claudeops.policy.identity import pod_owners, refuse_id
 from claudeops.policy.programs import scripts, statements
@@ -368,4 +368,4 @@ def _unknown(word: Word) -> str:
 
 
 def _refuse_host(host: str, setting: CheckContext) -> str | None:
-    return never_asked.refuse_host(host) or setting.place.reach.refuse_host(host)
+    return forbidden_hosts.refuse_host(host) or setting.place.reach.refuse_host(host)

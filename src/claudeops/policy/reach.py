@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.estate.strangers import ESTATE, address_in, is_within, stranger
 from claudeops.domain.network.destination import Destination, network_in, plain
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.policy.places import is_secret_name
 from claudeops.text import glob, regex
 

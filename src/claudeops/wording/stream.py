@@ -17,13 +17,13 @@ import msgspec
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream.events import (
     ApiRetried,
+    AssistantText,
     CliWarned,
     LineMalformed,
     RateLimited,
     ResultSeen,
     SessionStarted,
     StreamEvent,
-    TextSaid,
     TextStreamed,
     ToolDenied,
     ToolEnded,
@@ -140,7 +140,7 @@ def _found(event: StreamEvent) -> _Found | None:  # noqa: PLR0911 - one case a f
     match event:
         case SessionStarted():
             return _Found(kind=ShownKind.BEGAN, title=_joined("starts", event.model, _version(event)))
-        case TextSaid():
+        case AssistantText():
             return _Found(kind=ShownKind.SAID, title=agent_text_line(event.text, _VIEW), text=event.text)
         case TextStreamed():
             return _Found(kind=ShownKind.OTHER, title="a piece of a text", text=event.text)

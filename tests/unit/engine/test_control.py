@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.engine.control import Clocks, StopControl, Timeouts
-from claudeops.formats.stream import TextSaid, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
+from claudeops.formats.stream import AssistantText, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
 from support.streams import DATA, RECORDINGS
 
 LIMITS = Timeouts(session=10_000, startup=10, silence=300, result_grace=5, stop_grace=10)
@@ -149,7 +149,7 @@ def test_a_lost_result_is_no_hang_while_the_model_goes_on(clocks: Clocks, world:
     clocks.frame()
     clocks.note(opened("a"))
     world.at = 1290
-    clocks.note(TextSaid(text="I go on."))
+    clocks.note(AssistantText(text="I go on."))
     assert clocks.next_due() == (1290 + TOOL, StopCause.TOOL_STALLED)
 
 

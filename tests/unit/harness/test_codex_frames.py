@@ -10,12 +10,12 @@ import pytest
 from claudeops.domain.chains.outcome import ProcessExit, judge
 from claudeops.domain.sessions import FailureKind, Outcome
 from claudeops.formats.stream import (
+    AssistantText,
     LineMalformed,
     Other,
     ResultSeen,
     SessionStarted,
     StreamFrame,
-    TextSaid,
     ToolDenied,
     ToolEnded,
     ToolStarted,
@@ -104,7 +104,7 @@ FACTS = {
     "completed turn without usage": ({"type": "turn.completed"}, [ResultSeen]),
     "failed turn": ({"type": "turn.failed", "error": "no object"}, [ResultSeen]),
     "error, which may be a reconnection": ({"type": "error", "message": "Reconnecting... 1/5"}, [Other]),
-    "message": (item("agent_message", text="hi"), [TextSaid]),
+    "message": (item("agent_message", text="hi"), [AssistantText]),
     "message that has only begun": (item("agent_message", event="started", text="h"), [Other]),
     "reasoning": (item("reasoning", text="hm"), [Other]),
     "plan": (item("todo_list", items=[{"text": "look", "completed": False}]), [Other]),

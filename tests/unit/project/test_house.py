@@ -125,7 +125,7 @@ SMALL: Final = {
     "claudeops.store.acts.incidents": "one subject; command, page and API act by it",
     "claudeops.store.acts.memories": "one subject; command, page and API act by it",
     "claudeops.engine.gate.answering": "who waits: the session's context knows it, and not what asks",
-    "claudeops.domain.network.never_asked": "policy and manifests ask it; neither may import the other",
+    "claudeops.domain.network.forbidden_hosts": "policy and manifests ask it; neither may import the other",
     "claudeops.domain.notices.approvers": "the operator's file names them, and the answers are checked by them",
     "claudeops.domain.events": "what everybody writes",
     "claudeops.domain.owner": "`claudeops health` does without all others",

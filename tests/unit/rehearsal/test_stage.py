@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.engine.estate import read_estate
 from claudeops.rehearsal.environment import Environment, Running
 from claudeops.rehearsal.scenario_file import find, shipped

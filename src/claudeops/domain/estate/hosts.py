@@ -18,7 +18,7 @@ from typing import Final
 from claudeops.domain.estate import words
 from claudeops.domain.estate.strangers import is_loopback
 from claudeops.domain.estate.words import word_set
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.text import regex
 
 _URL: Final = regex.Pattern(

@@ -29,7 +29,7 @@ class SessionStarted(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None  # the CLI's working directory
 
 
-class TextSaid(msgspec.Struct, frozen=True, kw_only=True):
+class AssistantText(msgspec.Struct, frozen=True, kw_only=True):
     """A text block of the assistant, as it was sent."""
 
     text: str
@@ -143,7 +143,7 @@ class Other(msgspec.Struct, frozen=True, kw_only=True):
 
 StreamEvent = (
     SessionStarted
-    | TextSaid
+    | AssistantText
     | TextStreamed
     | ToolStarted
     | ToolEnded

@@ -19,7 +19,7 @@ import anyio
 
 from claudeops.domain.estate.strangers import address_in
 from claudeops.domain.network.destination import LOCALHOST, Destination, network_in
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.tasks import Threads
 
 MOST_SOCKETS: Final = 512

@@ -33,7 +33,7 @@ from claudeops.domain.live import (
 )
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session
-from claudeops.formats.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, Transcript
+from claudeops.formats.stream import AssistantText, StreamEvent, ToolEnded, ToolStarted, Transcript
 from claudeops.logs import LogEvent, get_logger
 from claudeops.wording.live import Redact, Viewpoint, agent_text_line, live_status, result_line
 
@@ -147,7 +147,7 @@ class Broadcast:
                 self._start(fact, at)
             case ToolEnded() if fact.tool_use_id not in self._silent:
                 self._end(fact, at)
-            case TextSaid(from_subagent=False) if line := agent_text_line(fact.text, self.view):
+            case AssistantText(from_subagent=False) if line := agent_text_line(fact.text, self.view):
                 self.hub.publish(AssistantSaid(**self._about(), at=at, text=line))
             case _:
                 pass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.domain.probes.probe import DnsLook, Saw
 from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means

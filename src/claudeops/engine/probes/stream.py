@@ -24,7 +24,7 @@ import anyio
 import anyio.lowlevel
 
 from claudeops.clock import Clock
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.engine.probes.seen import Attempt, LookFailedError, blind, quote
 from claudeops.tasks import Threads
 

@@ -9,7 +9,7 @@ On it are, in this order:
 - where ssh connects to for each host with port 22: the address that its configuration has, and the jump hosts.
 
 Patterns and ``{estate}`` list nothing by themselves: they include hosts that something names. Of this machine (its
-loopback) only the ports are listed that somebody names. What is never asked, what the policy's ``never.hosts`` name
+loopback) only the ports are listed that something names. What is forbidden, what the policy's ``never.hosts`` name
 and what ``hosts`` excludes is not listed, whoever names it, and no network contains it.
 """
 
@@ -33,7 +33,7 @@ from claudeops.domain.network.destination import (
     network_in,
     plain,
 )
-from claudeops.domain.network.never_asked import METADATA_ADDRESSES, refuse_host
+from claudeops.domain.network.forbidden_hosts import METADATA_ADDRESSES, refuse_host
 from claudeops.formats.network.addresses import Endpoint
 from claudeops.formats.network.ssh_config import SshConfig
 from claudeops.policy.policy import TierPolicy
@@ -50,7 +50,7 @@ _URL: Final = regex.Pattern(r"([^/]*)://(\[[0-9A-Fa-f:.]+\]|[^/:?#@]+)(?::([^/?#
 _PAGE: Final = regex.Pattern(r"([^!/][^/]*://[^/]*)/.*")  # the part of a pattern in front of a path
 _ADDRESSES: Final = regex.Pattern(r"((?:\d{1,3}\.){1,3})\*")
 
-# Below these every address that may be asked lies. What of the first is none (0.0.0.0/8, loopback, link-local,
+# Below these lies every address that is permitted. What of the first is none (0.0.0.0/8, loopback, link-local,
 # multicast, reserved) is taken out, and what of the second wraps an IPv4 address.
 _NEVER: Final = tuple(
     map(ipaddress.ip_network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "2002::/16"))

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.network.destination import network_in, plain
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.formats.network.addresses import joined
 from claudeops.text import regex
 from claudeops.text.toml_file import KeyFault, TomlFile, keys_of
@@ -61,7 +61,7 @@ class SecretHeader:
     tls: bool = True
     name: str
     value: str = field(repr=False)
-    secrets: tuple[str, ...] = field(repr=False)  # the parts of the value that nobody may see
+    secrets: tuple[str, ...] = field(repr=False)  # the parts of the value that are secret
     tiers: frozenset[int] = frozenset(range(1, HIGHEST_TIER + 1))
     authority: str = field(
         default="", repr=False
@@ -89,7 +89,7 @@ def places_by_name(headers: Iterable[SecretHeader]) -> dict[str, tuple[str, ...]
 
 
 def added_in_words(headers: Iterable[SecretHeader]) -> str:
-    """Return for which places the daemon adds which header, as a session is told of it; "" for none."""
+    """Return for which places the daemon adds which header, in words for a session; "" for none."""
     found: dict[str, dict[str, None]] = {}
     for header in headers:
         found.setdefault(header.place, {})[header.name] = None

@@ -1,7 +1,7 @@
 """Decides for which hosts the agent of a session may use the keys of its tier.
 
 A host is on this list if its key is among the known hosts, and ssh may connect to it: it stands on the list of the
-tier (`claudeops.formats.network.destinations`) at port 22, or at a port that somebody names. The agent knows hosts by
+tier (`claudeops.formats.network.destinations`) at port 22, or at a port that something names. The agent knows hosts by
 their keys alone, so what counts of a host is each name under which ssh looks its key up.
 """
 
@@ -93,7 +93,7 @@ class _Hosts:
 
 
 def _ports(one: Destination) -> frozenset[int]:
-    """Return the ports of a host at which ssh may be: its own, and those that somebody wrote down."""
+    """Return the ports of a host at which ssh may be: its own, and those that are written down."""
     return one.tcp & (one.named | {_SSH_PORT})
 
 
@@ -114,7 +114,7 @@ def _bounded(found: dict[str, tuple[HostKey, ...]], unknown: Sequence[str]) -> K
             continue
         hosts.append(name)
         lines += [key.line(name) for key in keys]
-    # At ports that somebody names there mostly is no ssh.
+    # At ports that are named there mostly is no ssh.
     names = (name for name in unknown if not name.startswith("["))
     return KeyScope(
         hosts=tuple(hosts),

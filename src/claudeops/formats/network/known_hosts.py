@@ -13,7 +13,7 @@ from claudeops.formats.network.ssh_config import any_matches
 
 _MOST_LINES: Final = 2_000
 MOST_COMPARISONS: Final = 500_000
-"""Of names with hashed lines, every one with every one, at 1.5 µs. What is asked for after that is not found there."""
+"""Of names with hashed lines, every one with every one, at 1.5 µs. A name that comes after that is not found there."""
 _HASHED: Final = "|1|"
 _HASHED_PARTS: Final = 4  # "", "1", salt, hash
 _REVOKED: Final = "@revoked"

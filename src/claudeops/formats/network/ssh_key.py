@@ -1,6 +1,6 @@
 """Private keys of ssh, as files hold them: what is one, whether it has a passphrase, and its public half.
 
-OpenSSH's own form has the public key in front, in the open, so that nobody needs the private one to know it.
+OpenSSH's own form has the public key in front, in the open, so that it is known without the private one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 OWN_FORM_CHARACTERS: Final = 64
-"""So many from the beginning of a file tell whether it is a key in a form that only ssh's keys have."""
+"""So many from the beginning of a file show whether it is a key in a form that only ssh's keys have."""
 
 _OPENSSH: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _PUTTY: Final = "PuTTY-User-Key-File-"  # OpenSSH does not read it

@@ -106,8 +106,8 @@ class _Reader:
             self._toml.check_keys(table, ("probe", index), (*common, *keys_of(kind)), where=called)
             own = {key: value for key, value in table.items() if key in common}
             entry = as_struct(own, ProbeKeys, value_of=in_unit)
-            asked = {key: value for key, value in table.items() if key not in common}
-            look = as_struct(asked, kind, value_of=in_unit)
+            own_of_kind = {key: value for key, value in table.items() if key not in common}
+            look = as_struct(own_of_kind, kind, value_of=in_unit)
             self._check_entry(index, entry)
             _check_address(look, entry.name)
             check_look(look)

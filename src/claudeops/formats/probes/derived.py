@@ -5,7 +5,7 @@ A manifest describes and is not trusted: whoever can write to one repository mus
 - Whatever names a link-local or metadata address, a multicast or broadcast one, or carries credentials, is refused.
 - A URL is fetched with GET, without headers; it has no query, since a query makes things happen, and its port is none
   at which servers take HTTP for commands of their own.
-- Anything else is connected to and asked whether it is ready; no byte of a manifest's is sent.
+- Anything else gets a connection and a question whether it is ready; no byte of a manifest's is sent.
 - A repository makes at most `MOST_OF_REPOSITORY` probes, and asks one host at `MOST_PORTS` ports at most.
 
 All of that lies within what the same manifest lets a session of tier 1 ask (`claudeops.policy.reach`).
@@ -75,7 +75,7 @@ _LONGEST_NAME: Final = 100
 
 
 def allow_all(_host: str) -> str | None:
-    """Refuse no host beyond those that are never asked."""
+    """Refuse no host beyond the forbidden ones."""
     return None
 
 
@@ -84,7 +84,7 @@ class Derived:
     """What the manifests make."""
 
     probes: tuple[Probe, ...] = ()
-    faults: tuple[Fault, ...] = ()  # addresses that are not asked, each with the reason
+    faults: tuple[Fault, ...] = ()  # addresses without a probe, each with the reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +93,7 @@ class _Wish:
 
     look: AnyLook
     service: str
-    name: str  # as it would be if nobody else had it
+    name: str  # as it would be if no other look had it
     repository: str
     source: StatementSource
 
@@ -116,7 +116,7 @@ def of_estate(
 def derive(
     estate: Estate, *, defaults: Defaults | None = None, refuse: Callable[[str], str | None] = allow_all
 ) -> Derived:
-    """Return the probes that the manifests make, and what they name and nobody asks.
+    """Return the probes that the manifests make, and the addresses in them that get none.
 
     ``refuse`` says why the policy keeps a host out of reach, or None. Names depend on the manifests alone.
     """
@@ -154,20 +154,20 @@ def all_probes(declared: Iterable[Probe], derived: Iterable[Probe], estate: Esta
 
 
 def _addressed(manifest: Manifest) -> Iterator[tuple[Service, StatementSource]]:
-    """Yield what can be asked; a host that is named alone, as a service of its own.
+    """Yield what can be probed; a host that is named alone, as a service of its own.
 
-    The host of an address is not: the address is asked, and what stands before a public one seldom answers echoes.
+    The host of an address is not: the address is probed, and what stands before a public one seldom answers echoes.
     """
     hosts: dict[str, StatementSource] = {}
-    asked = {host for service in manifest.services for host in in_address(service.address).hosts}
-    asked -= {plain_host(service.host) for service in manifest.services}
+    covered = {host for service in manifest.services for host in in_address(service.address).hosts}
+    covered -= {plain_host(service.host) for service in manifest.services}
     for service in manifest.services:
         if service.address.strip():
             yield service, service.source
         elif service.host.strip():
             hosts.setdefault(service.host.strip().lower(), service.source)
     for host in manifest.hosts:
-        if host.strip().lower() in asked:
+        if host.strip().lower() in covered:
             continue
         hosts.setdefault(host.strip().lower(), StatementSource(path=manifest.repository))
     for host, source in hosts.items():
@@ -258,7 +258,7 @@ def _check_bounds(look: AnyLook, bounds: _Bounds, refuse: Callable[[str], str | 
 
 
 def _written(look: AnyLook) -> bytes:
-    """Return what tells two looks apart."""
+    """Return what distinguishes two looks."""
     return msgspec.json.encode(look)
 
 
@@ -266,7 +266,7 @@ def _written(look: AnyLook) -> bytes:
 
 
 def _named(wishes: Iterable[_Wish]) -> Iterator[tuple[_Wish, str]]:
-    """Yield each look once, with its name; the same name for different looks is told apart by the repository.
+    """Yield each look once, with its name; where looks share a name, it has the repository too.
 
     None of them keeps the plain name: otherwise a new repository could take the place of another's probe.
     """

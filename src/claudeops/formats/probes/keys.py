@@ -1,7 +1,7 @@
 """The keys of a probes file, and which values of a look make sense.
 
-What may be asked is judged here for the operator's file and for manifests alike: link-local and metadata addresses are
-never asked, whoever names them.
+Which hosts may be probed is judged here for the operator's file and for manifests alike: link-local and metadata
+addresses never, whoever names them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.domain.probes.probe import (
     AnyLook,
     CommandLook,
@@ -125,7 +125,7 @@ def check_look(look: ProbeLook) -> None:
 
 
 def check_host(key: str, host: str) -> None:
-    """Raise `KeyFault` unless a host may be asked."""
+    """Raise `KeyFault` unless a host may be probed."""
     if not host or host != host.strip() or "/" in host:
         raise KeyFault(key, f"{key}: {host[:80]!r} is not a host: write its name or address alone, such as 'web1'")
     if (reason := refuse_host(host)) is not None:

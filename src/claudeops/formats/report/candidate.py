@@ -1,8 +1,8 @@
 """Converts one candidate object to a `Report`, whatever the schema let through.
 
 The schema file is the operator's and may be weaker than ours, so nothing here relies on it: a missing key or a wrong
-type costs the entry that it is in, and leaves a warning. Filler ("string", "N/A", "...") is told apart from statements:
-filler is dropped, and a report that calls everything healthy in such words is not a report.
+type costs the entry that it is in, and leaves a warning. Filler ("string", "N/A", "...") is no statement:
+it is dropped, and a report that calls everything healthy in such words is not a report.
 """
 
 from __future__ import annotations

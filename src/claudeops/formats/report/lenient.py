@@ -69,12 +69,12 @@ def summary_in(given: object, shape: Mapping[str, object]) -> str | None:
     wholes = (_fitted(_without_quotations(one, names), shape) for one in _unwrapped(given, names, _DEEPEST))
     meant = [one for one in wholes if isinstance(one, dict)]
     found = [one.get(_SUMMARY) for one in meant]
-    said = given[:_MOST_TEXT] if isinstance(given, str) else ""
-    found.append(_stated(said, _SUMMARY))
+    text = given[:_MOST_TEXT] if isinstance(given, str) else ""
+    found.append(_stated(text, _SUMMARY))
     found += [_wish(one).get("reason") for one in meant]
-    found.append(_stated(said, "reason"))
+    found.append(_stated(text, "reason"))
     found += [event.get("message") for one in meant for event in _objects(one.get("events"))]
-    found.append(_stated(said, "message"))
+    found.append(_stated(text, "message"))
     texts = [plain(text) for text in found if isinstance(text, str)]
     return next((text for text in texts if not is_filler(text) and not _is_object(text)), None)
 

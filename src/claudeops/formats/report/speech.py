@@ -1,4 +1,4 @@
-"""What a model says itself, told apart from what it quotes, in Markdown as models write it.
+"""What a model says itself, without what it quotes, in Markdown as models write it.
 
 Quoted is what stands in fenced code, in a block quote or in back-ticks: a log line in there is no statement of the
 model. Where it speaks itself it may put bullets, numbers, boxes, emphasis, headings, table bars and signs such as ✅ in

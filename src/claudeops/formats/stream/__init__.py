@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from claudeops.domain.stream.events import (
     ApiRetried,
+    AssistantText,
     CliWarned,
     Control,
     ControlKind,
@@ -21,7 +22,6 @@ from claudeops.domain.stream.events import (
     ResultSeen,
     SessionStarted,
     StreamEvent,
-    TextSaid,
     TextStreamed,
     ToolDenied,
     ToolEnded,
@@ -39,6 +39,7 @@ __all__ = [
     "LINE_BYTES",
     "RETAINED_BYTES",
     "ApiRetried",
+    "AssistantText",
     "CallSeen",
     "CliWarned",
     "Control",
@@ -55,7 +56,6 @@ __all__ = [
     "SessionStarted",
     "StreamEvent",
     "StreamFrame",
-    "TextSaid",
     "TextStreamed",
     "ToolDenied",
     "ToolEnded",

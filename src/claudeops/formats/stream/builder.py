@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream.events import (
     ApiRetried,
+    AssistantText,
     CliWarned,
     LineMalformed,
     Other,
     RateLimited,
     SessionStarted,
     StreamEvent,
-    TextSaid,
     TextStreamed,
     ToolDenied,
     ToolEnded,
@@ -135,7 +135,7 @@ class TranscriptBuilder:
             kind = block.get("type")
             if kind == "text":
                 texts.append(text_of(block))
-                events.append(TextSaid(text=texts[-1], from_subagent=from_subagent))
+                events.append(AssistantText(text=texts[-1], from_subagent=from_subagent))
             elif kind == "tool_use":
                 use = tool_use(block, text_is_unparsed=not claude)
                 if claude:

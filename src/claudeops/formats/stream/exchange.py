@@ -1,4 +1,4 @@
-"""Our own frames: what somebody sends to ``exec-command`` on its stdin, read strictly, and what it prints.
+"""Our own frames: what a caller sends to ``exec-command`` on its stdin, read strictly, and what it prints.
 
 The form is caliban's. Out: one init frame first, then messages and calls as they come, one result frame last, whatever
 happened. In: user frames, each of which is run on its own, and interrupts. A frame with an unknown type or key is a
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.sessions import DecisionReason, Outcome, Session
-from claudeops.domain.stream.events import ApiRetried, CliWarned, StreamEvent, TextSaid, ToolEnded, ToolStarted
+from claudeops.domain.stream.events import ApiRetried, AssistantText, CliWarned, StreamEvent, ToolEnded, ToolStarted
 from claudeops.domain.stream.transcript import Transcript
 
 INPUT_BYTES: Final = 10 * 1024 * 1024
@@ -39,7 +39,7 @@ _SUBTYPES: Final[Mapping[Outcome, tuple[str, int]]] = {
     Outcome.BUDGET_EXCEEDED: ("budget_exceeded", _BUDGET),
     Outcome.CANCELLED: ("cancelled", _CANCELLED),
     Outcome.MAX_TOKENS: ("max_tokens", _FAILED),
-    # A session that we end for its clock is cancelled by us; the key ``outcome`` tells why.
+    # A session that we end for its clock is cancelled by us; the key ``outcome`` says why.
     Outcome.TIMEOUT: ("cancelled", _CANCELLED),
     Outcome.STARTUP_TIMEOUT: ("cancelled", _CANCELLED),
     Outcome.STALLED: ("cancelled", _CANCELLED),
@@ -74,7 +74,7 @@ InputFrame = UserTurn | Interrupt | InputFault
 
 
 class InputReader:
-    """Reads a ``stream-json`` input: bytes in, what is asked for out. After a fault nothing comes any more."""
+    """Reads a ``stream-json`` input: bytes in, requests out. After a fault nothing comes any more."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []  # of the line that has not ended yet
@@ -96,7 +96,7 @@ class InputReader:
         return self._of(map(self._line, lines))
 
     def close(self) -> list[InputFrame]:
-        """Return what is left when the input has ended; a fault if nothing was asked for at all."""
+        """Return what is left when the input has ended; a fault if there was no request at all."""
         found = self._of([self._line(b"".join(self._pending))])
         if not self._users:
             found += self._of([InputFault(says=NO_USER_FRAME, exit_status=_NO_INPUT)])
@@ -209,7 +209,7 @@ class ExchangeVerdict:
 
     @classmethod
     def of(cls, session: Session, text: str | None) -> ExchangeVerdict:
-        """Return how a pass ended whose last session is ``session``; ``text`` is what it said last."""
+        """Return how a pass ended whose last session is ``session``; ``text`` is its last statement."""
         subtype, exit_status = ("error", _FAILED)
         if session.outcome is not None:
             subtype, exit_status = _SUBTYPES.get(session.outcome, (subtype, exit_status))
@@ -218,8 +218,8 @@ class ExchangeVerdict:
         error = None
         if subtype == "error":
             error = session.error or ("no report was delivered" if exit_status == _NO_REPORT else "it did not succeed")
-        said = (text or session.summary or "") if subtype == "success" else None
-        return cls(subtype=subtype, exit_status=exit_status, text=said, error=error, session=session)
+        last = (text or session.summary or "") if subtype == "success" else None
+        return cls(subtype=subtype, exit_status=exit_status, text=last, error=error, session=session)
 
     @classmethod
     def cancelled(cls) -> ExchangeVerdict:
@@ -254,7 +254,7 @@ def frames_of(event: StreamEvent, *, session_id: int) -> Iterator[dict[str, obje
     """Yield what is printed of an event of a session's stream; subagents' own events are left out."""
     own = {"session_id": str(session_id)}
     match event:
-        case TextSaid(from_subagent=False):
+        case AssistantText(from_subagent=False):
             content = [{"type": "text", "text": event.text}]
             yield {"type": "message", "role": "assistant", "content": content, **own}
         case ToolStarted(from_subagent=False):
@@ -293,7 +293,7 @@ def result_frame(verdict: ExchangeVerdict, totals: Totals, *, duration_ms: int) 
         "usage": {"input_tokens": totals.input_tokens, "output_tokens": totals.output_tokens},
         "is_error": verdict.subtype != "success",
         "duration_ms": duration_ms,
-        "turns_without_edit": 0,  # sessions repair services, not files: nobody counts
+        "turns_without_edit": 0,  # sessions repair services, not files: there is no count
         "no_edit_nudge_emitted": False,
         "exit_status": verdict.exit_status,
         "outcome": None if session is None else session.outcome,

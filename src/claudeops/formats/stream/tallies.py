@@ -136,14 +136,14 @@ class CallTally:
     calls: dict[str, CallSeen] = field(default_factory=dict)
     structured: list[Mapping[str, object] | str] = field(default_factory=list)
     launches: int = 0
-    asked: bool = False
+    asks_user: bool = False
     results: int = 0  # of calls that have ended
 
     def watch(self, use: ToolUse) -> None:
         """Note what clauditor's heuristics need, by block and not by id; only ``True`` is a launch."""
         if use.name in _SUBAGENT_TOOLS and (use.input or {}).get("run_in_background") is True:
             self.launches += 1
-        self.asked = self.asked or use.name == "AskUserQuestion"
+        self.asks_user = self.asks_user or use.name == "AskUserQuestion"
 
     def start(self, use: ToolUse, *, from_subagent: bool, keep_input: bool) -> CallSeen | None:
         """Note a call; ``None`` when it was already known. Each call without an id counts separately."""
@@ -158,7 +158,7 @@ class CallTally:
             from_subagent=from_subagent,
             results_before=self.results if known is None else known.results_before,
         )
-        if known is not None:  # its result, or a nameless frame, came first
+        if known is not None:  # its result, or a frame without a name, came first
             self.calls[key] = msgspec.structs.replace(seen, ended=known.ended, is_error=known.is_error)
             return None
         self.calls[key] = seen
@@ -186,7 +186,7 @@ class CallTally:
             tool_calls=MappingProxyType(dict(self.calls)),
             structured_calls=tuple(self.structured),
             background_launches=self.launches,
-            ask_user_question=self.asked,
+            ask_user_question=self.asks_user,
         )
 
 
@@ -201,8 +201,8 @@ _SYNTHETIC: Final = "<synthetic>"
 class UsageTally:
     """Accumulates usage by message: all that is known where no result line came and no meter counted.
 
-    The CLI prints a message once for each of its blocks, every time with the usage known so far, so messages are told
-    apart by their ids. Side requests are not in the stream, and for a message that was cut off the usage is too low.
+    The CLI prints a message once for each of its blocks, every time with the usage known so far, so their ids
+    distinguish messages. Side requests are not in the stream, and for a message that was cut off the usage is too low.
     """
 
     messages: dict[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)

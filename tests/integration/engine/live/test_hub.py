@@ -11,7 +11,7 @@ import anyio.to_thread
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact
 from claudeops.engine.live.hub import Broadcast, Hub, Subscription
-from claudeops.formats.stream import TextSaid, ToolEnded
+from claudeops.formats.stream import AssistantText, ToolEnded
 from claudeops.wording.live import Viewpoint
 from support.store_values import running
 from support.waiting import PATIENCE_SECONDS
@@ -97,6 +97,6 @@ def test_without_a_reader_nothing_is_made_of_what_a_session_says() -> None:
     broadcast = Broadcast(session=running(), view=view, asks=True, hub=Hub())
     call = ToolCall(tool_use_id="a", tool_name="Bash", input={"command": "uptime"})
 
-    broadcast.note(TextSaid(text="I look."), AT)
+    broadcast.note(AssistantText(text="I look."), AT)
     broadcast.note(ToolEnded(tool_use_id="a", is_error=False, text="up 3 days"), AT)
     broadcast.judged(call, Verdict(kind=VerdictKind.ALLOW, reason="only looks"), AT)

@@ -8,12 +8,12 @@ import pytest
 
 from claudeops.formats.stream import (
     RETAINED_BYTES,
+    AssistantText,
     Control,
     ControlKind,
     LineMalformed,
     Other,
     StreamFrame,
-    TextSaid,
     TextStreamed,
     ToolEnded,
     ToolProgress,
@@ -133,7 +133,7 @@ def test_text_of_subagents_is_told_and_not_kept() -> None:
     transcript = reading.transcript
     assert transcript.text == "main"
     assert transcript.last_assistant_text == "main"
-    assert reading.events[1] == TextSaid(text="[EVENT:critical] from below", from_subagent=True)
+    assert reading.events[1] == AssistantText(text="[EVENT:critical] from below", from_subagent=True)
 
 
 def test_display_text_is_stripped_and_text_is_not() -> None:

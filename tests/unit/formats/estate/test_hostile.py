@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.estate.estate import Manifest
-from claudeops.domain.network.never_asked import refuse_host
+from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import parse_compose, with_compose
 from claudeops.formats.estate.draft import MOST_FAULTS, MOST_RULES, MOST_SERVICES

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
-from claudeops.formats.stream import ApiRetried, CliWarned, TextSaid, ToolEnded, ToolStarted, Transcript, TurnStarted
+from claudeops.formats.stream import (
+    ApiRetried,
+    AssistantText,
+    CliWarned,
+    ToolEnded,
+    ToolStarted,
+    Transcript,
+    TurnStarted,
+)
 from claudeops.formats.stream.exchange import (
     INPUT_BYTES,
     NO_USER_FRAME,
@@ -181,7 +189,7 @@ def test_totals_are_those_of_all_sessions_and_an_unknown_cost_is_not_nothing() -
 @pytest.mark.parametrize(
     ("event", "frame"),
     [
-        (TextSaid(text="a"), {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}]}),
+        (AssistantText(text="a"), {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}]}),
         (
             ToolStarted(tool_use_id="t", name="Bash", input={"command": "ls"}),
             {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}},
@@ -218,7 +226,7 @@ def test_what_a_session_says_is_printed_in_one_form_for_every_cli(event: Any, fr
 @pytest.mark.parametrize(
     "event",
     [
-        TextSaid(text="a", from_subagent=True),
+        AssistantText(text="a", from_subagent=True),
         ToolStarted(tool_use_id="t", name="Bash", input=None, from_subagent=True),
         ToolEnded(tool_use_id="t", is_error=False, text=None, from_subagent=True),
         TurnStarted(),

@@ -56,7 +56,7 @@ def test_events_come_in_the_streams_order() -> None:
     events = recording("2.1.197/lines-after-result").events
     assert [type(event).__name__ for event in events] == [
         "SessionStarted",
-        "TextSaid",
+        "AssistantText",
         "ToolStarted",
         "Other",  # task_started
         "ToolEnded",

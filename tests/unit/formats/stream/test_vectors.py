@@ -9,7 +9,15 @@ import pytest
 
 from claudeops.domain.chains.outcome import Judgement, ProcessExit
 from claudeops.domain.sessions import Outcome
-from claudeops.formats.stream import CliWarned, StreamFrame, TextSaid, ToolStarted, decode, display_text, tool_results
+from claudeops.formats.stream import (
+    AssistantText,
+    CliWarned,
+    StreamFrame,
+    ToolStarted,
+    decode,
+    display_text,
+    tool_results,
+)
 from claudeops.wording.live import Viewpoint, live_status, status_line, summaries, tool_summary
 from support.streams import Reading, as_line, ids, judged, read, vectors
 
@@ -119,7 +127,7 @@ def record_texts(vector: dict[str, Any]) -> list[str]:
 
 
 def said_in(reading: Reading) -> list[str]:
-    return [event.text for event in reading.events if isinstance(event, TextSaid)]
+    return [event.text for event in reading.events if isinstance(event, AssistantText)]
 
 
 def results(vector: dict[str, Any]) -> list[list[Any]]:
