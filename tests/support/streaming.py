@@ -44,7 +44,7 @@ class HeldLog:
             raise self.error
         there = len(self.texts)
         lines = [
-            ShownLine(line=number, at=NOON, kind=ShownKind.SAID, title=self.texts[number - 1])
+            ShownLine(line=number, at=NOON, kind=ShownKind.TEXT, title=self.texts[number - 1])
             for number in range(after + 1, min(after + limit, there) + 1)
         ]
         more = after + limit < there

@@ -1,4 +1,4 @@
-"""What a tier's sessions cannot reach, in short sentences: told before they start, so that they report it, not guess.
+"""What a tier's sessions cannot reach, in short sentences: a session that reads them reports it, and does not guess.
 
 The map is drawn from facts that the daemon gathers (the docker socket, a kubeconfig, ssh's configuration and known
 hosts, programs) and from the estate. It claims nothing where a fact cannot be known: a configuration that includes
@@ -114,7 +114,7 @@ def limits(facts: AccessFacts, *, services: Sequence[Service], hosts: Iterable[s
 
 def limits_in(facts: AccessFacts, estate: Estate) -> tuple[str, ...]:
     """Return what sessions cannot reach of what the manifests describe, as `limits` does."""
-    # Not `estate.hosts`: those of addresses are asked from outside.
+    # Not `estate.hosts`: those of addresses are probed from outside.
     named = [host for manifest in estate.manifests for host in manifest.hosts]
     return limits(facts, services=tuple(estate.services), hosts=named)
 
@@ -142,34 +142,34 @@ def _hosts(facts: AccessFacts, hosts: Sequence[str], services: Sequence[Service]
     if not hosts:
         return
 
-    def told(reason: str, about: Sequence[str]) -> str:
+    def sentence(reason: str, about: Sequence[str]) -> str:
         on = [service for service in services if service.host.lower() in about and service.kind not in _CLUSTERED]
         return f"ssh to {_listed(about)}: {reason}; {_consequence(on, 'what runs there')}"
 
     ssh = _Ssh(facts.ssh)
     if "ssh" in facts.missing or facts.ssh.refusal:
-        yield told(facts.ssh.refusal or "it is not installed where this tier runs", hosts)
+        yield sentence(facts.ssh.refusal or "it is not installed where this tier runs", hosts)
     elif not (facts.ssh.keys or ssh.config.names_key()) and ssh.is_whole:
-        yield told("this tier has no key", hosts)
+        yield sentence("this tier has no key", hosts)
     elif ssh.is_whole:
-        yield from _unlisted_hosts(ssh, hosts, told)
+        yield from _unlisted_hosts(ssh, hosts, sentence)
 
 
-def _unlisted_hosts(ssh: _Ssh, hosts: Sequence[str], told: Callable[[str, Sequence[str]], str]) -> Iterator[str]:
+def _unlisted_hosts(ssh: _Ssh, hosts: Sequence[str], sentence: Callable[[str, Sequence[str]], str]) -> Iterator[str]:
     unknown = [host for host in hosts if not ssh.knows(host)]
     if without := [host for host in unknown if not ssh.config.has_entry(host)]:
-        yield told("no entry in this tier's ssh config or known hosts", without)
+        yield sentence("no entry in this tier's ssh config or known hosts", without)
     if unproven := [host for host in unknown if ssh.config.has_entry(host)]:
-        yield told("the key is not among this tier's known hosts, so ssh refuses", unproven)
+        yield sentence("the key is not among this tier's known hosts, so ssh refuses", unproven)
 
 
 def _consequence(services: Sequence[Service], otherwise: str) -> str:
     """Return what to do about services that cannot be looked at from inside."""
     blind = [service.name for service in services if not service.address]
     seen = [service.name for service in services if service.address]
-    told = [f"report {_listed(blind)} as {UNREACHABLE}"] if blind else []
-    told += [f"look at {_listed(seen)} by the address alone"] if seen else []
-    return "; ".join(told) or f"report {otherwise} as {UNREACHABLE}"
+    remedies = [f"report {_listed(blind)} as {UNREACHABLE}"] if blind else []
+    remedies += [f"look at {_listed(seen)} by the address alone"] if seen else []
+    return "; ".join(remedies) or f"report {otherwise} as {UNREACHABLE}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 A word counts the more, the fewer of the candidates know it, and the closer it stands to a candidate's name. A score is
 between 0 and 1: the part of the text's weight that a candidate accounts for. A tier also earns what the best text
-written for it earns, and the lowest tier takes whatever nobody knows, because it is the one that looks.
+written for it earns, and the lowest tier takes whatever no other candidate knows, because it is the one that looks.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _WHAT: Final = {LibraryKind.CHECK: What.CHECK, LibraryKind.PLAYBOOK: What.PLAYBO
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """Somebody or something that may take a text."""
+    """What may take a text: a tier, a probe, or a text of the library."""
 
     what: What
     name: str

@@ -49,7 +49,7 @@ class ShownKind(StrEnum):
     """What a line is, for people."""
 
     BEGAN = "began"  # the CLI has started
-    SAID = "said"
+    TEXT = "said"
     THOUGHT = "thought"
     CALL = "call"  # of a tool
     RESULT = "result"  # of a call
@@ -121,11 +121,11 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 _FIRST: Final = (
     *(ShownKind.REPORT, ShownKind.RESULT, ShownKind.CALL, ShownKind.JUDGED, ShownKind.DONE, ShownKind.BEGAN),
-    *(ShownKind.SAID, ShownKind.THOUGHT, ShownKind.WARNING, ShownKind.OTHER),
+    *(ShownKind.TEXT, ShownKind.THOUGHT, ShownKind.WARNING, ShownKind.OTHER),
 )
-"""Which of several facts of one line names it; the texts of what was said beside it stay."""
+"""Which of several facts of one line names it; the model's own texts beside it stay."""
 
-_BESIDE: Final = frozenset({ShownKind.SAID, ShownKind.JUDGED})
+_BESIDE: Final = frozenset({ShownKind.TEXT, ShownKind.JUDGED})
 
 
 def _done(found: _Found, transcript: Transcript) -> tuple[float | None, _Found]:
@@ -141,7 +141,7 @@ def _found(event: StreamEvent) -> _Found | None:  # noqa: PLR0911 - one case a f
         case SessionStarted():
             return _Found(kind=ShownKind.BEGAN, title=_joined("starts", event.model, _version(event)))
         case AssistantText():
-            return _Found(kind=ShownKind.SAID, title=agent_text_line(event.text, _VIEW), text=event.text)
+            return _Found(kind=ShownKind.TEXT, title=agent_text_line(event.text, _VIEW), text=event.text)
         case TextStreamed():
             return _Found(kind=ShownKind.OTHER, title="a piece of a text", text=event.text)
         case ToolStarted():
@@ -192,11 +192,11 @@ def _call(event: ToolStarted) -> _Found:
             text=_written(given),
             tool_use_id=event.tool_use_id,
         )
-    told = next((text for name in _NAMED if (text := as_text(given.get(name)))), None)
+    only = next((text for name in _NAMED if (text := as_text(given.get(name)))), None)
     return _Found(
         kind=ShownKind.CALL,
         title=live_status(event.name, event.input, _VIEW, task=""),
-        text=told if told is not None and len(given) == 1 else _written(given) if given else "",
+        text=only if only is not None and len(given) == 1 else _written(given) if given else "",
         tool_use_id=event.tool_use_id,
     )
 
@@ -219,10 +219,10 @@ def _other(item: StreamFrame | Malformed | None, content: bytes) -> _Found:
     if isinstance(item, Malformed):
         return _Found(kind=ShownKind.OTHER, title=f"{_SAYS_LITTLE}: {item.reason}")
     request = as_object(item.body.get("request"))
-    asked = as_object(request.get("input"))
-    tool_use_id = as_text(request.get("tool_use_id")) or as_text(asked.get("tool_use_id"))
+    wrapped = as_object(request.get("input"))
+    tool_use_id = as_text(request.get("tool_use_id")) or as_text(wrapped.get("tool_use_id"))
     if item.type == "control_request" and tool_use_id is not None:
-        tool = as_text(request.get("tool_name")) or as_text(asked.get("tool_name")) or "a call"
+        tool = as_text(request.get("tool_name")) or as_text(wrapped.get("tool_name")) or "a call"
         return _Found(kind=ShownKind.JUDGED, title=f"the gate is asked: {tool}", tool_use_id=tool_use_id)
     return _Found(
         kind=ShownKind.OTHER, title=": ".join(filter(None, (item.type, item.subtype))) or "a line without a type"

@@ -98,7 +98,7 @@ _ABSENT: Final = MappingProxyType(
     }
 )
 
-Said = tuple[str, ReasonTone]
+Sentence = tuple[str, ReasonTone]
 """A sentence and what it means."""
 
 
@@ -110,7 +110,7 @@ def minute(at: datetime) -> str:
 # --- schedules, alerts, silences ----------------------------------------------------------------------------
 
 
-def fire(schedule: str, skipped: str | None, chain: int | None) -> Said:
+def fire(schedule: str, skipped: str | None, chain: int | None) -> Sentence:
     """Say what came of a due time; ``chain`` is the one that it started, if that is still on record."""
     if skipped is None:
         started = "a chain that is no longer on record" if chain is None else f"chain {chain}"
@@ -128,7 +128,7 @@ def fire(schedule: str, skipped: str | None, chain: int | None) -> Said:
     return f"Schedule {schedule} started nothing: {SKIPS[reason]}.", tone
 
 
-def alert(name: str | None, service: str | None, decision: AlertDecision, because: str) -> Said:
+def alert(name: str | None, service: str | None, decision: AlertDecision, because: str) -> Sentence:
     """Say what became of an alert; without a name it is a body that could not be read."""
     what = "What a source sent" if name is None else f"Alert {one_line(name)} of {one_line(service)}"
     tone = (
@@ -141,13 +141,13 @@ def alert(name: str | None, service: str | None, decision: AlertDecision, becaus
     return _ended(f"{what} {ALERTS[decision]}: {one_line(because)}"), tone
 
 
-def repeated(name: str, service: str, times: int) -> Said:
+def repeated(name: str, service: str, times: int) -> Sentence:
     """Say that an alert came again."""
     often = "once more" if times == 1 else f"{times} times more"
     return f"Alert {one_line(name)} of {one_line(service)} came {often}, which changed nothing.", ReasonTone.NEUTRAL
 
 
-def silence(one: Silence) -> Said:
+def silence(one: Silence) -> Sentence:
     """Say for how long an operator's silence held."""
     matchers = ", ".join(map(str, one.matchers))
     until = minute(one.ends_at) + (f" when {one.ended_by} ended it" if one.ended_by else "")
@@ -158,7 +158,7 @@ def silence(one: Silence) -> Said:
 # --- what was seen --------------------------------------------------------------------------------------------
 
 
-def seen(service: str, status: ServiceStatus, detail: str | None, session_id: int | None) -> Said:
+def seen(service: str, status: ServiceStatus, detail: str | None, session_id: int | None) -> Sentence:
     """Say how a service was found; without a session it is a change that its probes saw."""
     who = "The probes" if session_id is None else f"Session {session_id}"
     because = f": {one_line(detail)}" if detail else ""
@@ -166,12 +166,12 @@ def seen(service: str, status: ServiceStatus, detail: str | None, session_id: in
     return _ended(f"{who} found {one_line(service)} {status.value}{because}"), tone
 
 
-def probe_stands(name: str, state: str, since: datetime) -> Said:
-    """Say how a probe stands that has not changed in the time asked for."""
+def probe_stands(name: str, state: str, since: datetime) -> Sentence:
+    """Say how a probe stands that has not changed in the time of the question."""
     return f"Probe {name} says {state}, without a change since {minute(since)}.", ReasonTone.NEUTRAL
 
 
-def probe_failed(name: str, *, failures: int, checks: int, first: datetime, last: datetime) -> Said:
+def probe_failed(name: str, *, failures: int, checks: int, first: datetime, last: datetime) -> Sentence:
     """Say how often a probe failed; a state changes only after several failures in a row."""
     when = f"from {minute(first)} to {minute(last)}" if last > first else f"around {minute(first)}"
     return f"Probe {name} failed in {failures} of {checks} looks, {when}.", ReasonTone.BAD
@@ -180,19 +180,19 @@ def probe_failed(name: str, *, failures: int, checks: int, first: datetime, last
 # --- sessions and their calls -----------------------------------------------------------------------------------
 
 
-def session_queued(name: str, not_before: datetime | None) -> Said:
+def session_queued(name: str, not_before: datetime | None) -> Sentence:
     """Say that a session waits; ``name`` as in `session_name`."""
     bound = f", and may not start before {minute(not_before)}" if not_before is not None else ""
     return f"{name} was queued{bound}.", ReasonTone.NEUTRAL
 
 
-def session_started(name: str, waited: timedelta) -> Said:
+def session_started(name: str, waited: timedelta) -> Sentence:
     """Say that a session started, and how long it had waited."""
     minutes = waited // timedelta(minutes=1)
     return f"{name} started{f' after {minutes} min in the queue' if is_long(waited) else ''}.", ReasonTone.NEUTRAL
 
 
-def session_ended(name: str, outcome: Outcome, reason: DecisionReason | None, error: str | None) -> Said:
+def session_ended(name: str, outcome: Outcome, reason: DecisionReason | None, error: str | None) -> Sentence:
     """Say how a session ended, and what the daemon concluded."""
     why = "" if reason is None else f": {DECISIONS[reason]}"
     detail = f" ({one_line(error)})" if error and outcome is not Outcome.SUCCESS else ""
@@ -216,14 +216,14 @@ def is_long(waited: timedelta) -> bool:
     return waited >= _LONGEST_START
 
 
-def call_refused(session_id: int, tool: str, redacted_input: str, reason: str, *, asks: bool) -> Said:
+def call_refused(session_id: int, tool: str, redacted_input: str, reason: str, *, asks: bool) -> Sentence:
     """Say which call did not run as it was wanted, and why."""
     became = "has no verdict but a question" if asks else "was denied"
     call = one_line(call_in_words(tool, redacted_input))
     return _ended(f"A call of session {session_id} {became} ({call}): {one_line(reason)}"), ReasonTone.BAD
 
 
-def limit_reached(session_id: int, reason: str) -> Said:
+def limit_reached(session_id: int, reason: str) -> Sentence:
     """Say which limit of actions refused a call."""
     return _ended(f"A limit held session {session_id} back: {one_line(reason)}"), ReasonTone.BAD
 
@@ -231,18 +231,18 @@ def limit_reached(session_id: int, reason: str) -> Said:
 # --- questions to people ------------------------------------------------------------------------------------------
 
 
-def question_expired(number: int, call: str, *, in_time: datetime, at: datetime) -> Said:
+def question_expired(number: int, call: str, *, in_time: datetime, at: datetime) -> Sentence:
     """Say that no answer came until ``in_time``, or until the session ended at ``at``."""
     when = "before its session ended" if at < in_time else f"until {minute(in_time)}"
     return _ended(f"No answer came to question {number} {when}, so the call did not run ({call})"), ReasonTone.BAD
 
 
-def question_denied(number: int, call: str, by: str | None) -> Said:
-    """Say who said no."""
+def question_denied(number: int, call: str, by: str | None) -> Sentence:
+    """Say who denied the call."""
     return f"Question {number} was answered with no by {one_line(by) or 'the daemon'} ({call}).", ReasonTone.NEUTRAL
 
 
-def question_waits(number: int, call: str, until: datetime) -> Said:
+def question_waits(number: int, call: str, until: datetime) -> Sentence:
     """Say that a question waits for an answer."""
     return f"Question {number} waits for an answer until {minute(until)} ({call}).", ReasonTone.BAD
 
@@ -255,7 +255,7 @@ def question_call(tool: str | None, redacted_input: str | None) -> str:
 # --- holds, actions, events -----------------------------------------------------------------------------------------
 
 
-def hold(kind: HoldKind, reason: str, *, over_at: datetime | None, until: datetime | None, by: str | None) -> Said:
+def hold(kind: HoldKind, reason: str, *, over_at: datetime | None, until: datetime | None, by: str | None) -> Sentence:
     """Say for how long no session started; ``over_at`` None: it holds, ``until`` then or until it is released."""
     end = over_at or until
     how_long = f"until {minute(end)}" if end is not None else "until it is released"
@@ -264,7 +264,7 @@ def hold(kind: HoldKind, reason: str, *, over_at: datetime | None, until: dateti
     return _ended(f"No session starts {how_long} ({kind.value}{who}): {one_line(reason)}"), tone
 
 
-def action(kind: str, service: str, session_id: int, *, success: bool | None, error: str | None) -> Said:
+def action(kind: str, service: str, session_id: int, *, success: bool | None, error: str | None) -> Sentence:
     """Say what was done."""
     what = f"Session {session_id} did a {kind} of {one_line(service)}"
     if success is None:
@@ -273,13 +273,13 @@ def action(kind: str, service: str, session_id: int, *, success: bool | None, er
     return (f"{what}.", ReasonTone.GOOD) if success else (_ended(f"{what}, which failed{because}"), ReasonTone.BAD)
 
 
-def action_held(kind: str, service: str, session_id: int, held: Recheck) -> Said:
+def action_held(kind: str, service: str, session_id: int, held: Recheck) -> Sentence:
     """Say whether what was done held."""
     words, tone = _HELD[held]
     return f"The {kind} of {one_line(service)} by session {session_id} {words}.", tone
 
 
-def event(level: EventLevel, service: str | None, message: str, *, times: int, over_at: datetime | None) -> Said:
+def event(level: EventLevel, service: str | None, message: str, *, times: int, over_at: datetime | None) -> Sentence:
     """Say what was raised."""
     about = f"{one_line(service)}: " if service else ""
     often = f", {times} times" if times > 1 else ""

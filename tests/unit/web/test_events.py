@@ -75,7 +75,7 @@ def test_a_stream_that_breaks_before_its_first_event_is_resumed_where_it_began()
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_a_hostile_line_is_shown_as_text_and_acts_in_no_page(text: str) -> None:
-    line = ShownLine(line=1, at=None, kind=ShownKind.SAID, title=text, text=text + " ", tool_use_id=text)
+    line = ShownLine(line=1, at=None, kind=ShownKind.TEXT, title=text, text=text + " ", tool_use_id=text)
 
     html = plain([line], {})
 

@@ -16,7 +16,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def line(number: int, seconds: float | None) -> ShownLine:
     at = None if seconds is None else NOON + timedelta(seconds=seconds)
-    return ShownLine(line=number, at=at, kind=ShownKind.SAID, title="x")
+    return ShownLine(line=number, at=at, kind=ShownKind.TEXT, title="x")
 
 
 def test_lines_come_when_they_came_and_long_waits_are_folded() -> None:

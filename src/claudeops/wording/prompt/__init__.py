@@ -53,7 +53,7 @@ def render(
 ) -> Prompt:
     """Return the texts of a session; the system part stays below 150 KB of UTF-8 and says where it was cut.
 
-    ``request`` is what an operator asked of this session. ``by_probes``: the handover is not of an earlier session, but
+    ``request`` is an operator's, for this session. ``by_probes``: the handover is not of an earlier session, but
     of the daemon's own probes.
     """
     record = knowledge.on_record

@@ -1,4 +1,4 @@
-"""What a session is told, as values: about itself, about the estate, and what is on record."""
+"""What a session learns from its prompt, as values: about itself, about the estate, and what is on record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from claudeops.formats.library import LibraryText
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What a session is told about itself and its surroundings."""
+    """What a session learns about itself and its surroundings."""
 
     now: datetime  # timezone-aware
     timezone: str  # IANA name, in which ``now`` is displayed
@@ -74,7 +74,7 @@ NOTHING_ON_RECORD = KnownFacts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Knowledge:
-    """Everything variable that a session is told beside its own facts."""
+    """Everything variable that a session learns beside its own facts."""
 
     estate: Estate = NO_ESTATE
     services: tuple[str, ...] = ()  # that the chain is about; empty: a whole round
@@ -82,4 +82,4 @@ class Knowledge:
     listing: str = ""  # the names of all texts that exist for the tier
     memories: Selection = field(default_factory=Selection)
     on_record: KnownFacts = NOTHING_ON_RECORD
-    probes: tuple[str, ...] = ()  # how they stand, a line each; empty: it is not told
+    probes: tuple[str, ...] = ()  # how they stand, a line each; empty: left out

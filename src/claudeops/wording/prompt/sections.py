@@ -168,9 +168,9 @@ def memories(selection: Selection) -> str:
     )
 
 
-def cases(told: Sequence[Case], facts: Facts) -> str:
+def cases(found: Sequence[Case], facts: Facts) -> str:
     """Return what earlier chains found and did about the same services, and whether it held."""
-    lines = listed((_case(case, facts) for case in told), _CASES, separator="\n- ")
+    lines = listed((_case(case, facts) for case in found), _CASES, separator="\n- ")
     return "\n".join(
         (
             "# Earlier cases",

@@ -263,13 +263,13 @@ def _event(row: TableRow, asked: OpenQuestion) -> Reason:
     )
 
 
-def _alert(row: TableRow, said: why.Said, *, chain: int | None = None) -> Reason:
+def _alert(row: TableRow, said: why.Sentence, *, chain: int | None = None) -> Reason:
     text, level = said
     where = {"session_id": chain, "chain": chain, "incident": row.incident_id}
     return Reason(at=row.at, kind=WhyKind.ALERT, text=text, level=level, **where)
 
 
-def _action(row: TableRow, at: datetime, said: why.Said) -> Reason:
+def _action(row: TableRow, at: datetime, said: why.Sentence) -> Reason:
     text, level = said
     return Reason(at=at, kind=WhyKind.ACTION, text=text, level=level, session_id=row.session_id, chain=row.chain)
 

@@ -125,7 +125,7 @@ def unanswered(asked: OpenQuestion, found: Sessions) -> Iterator[Reason]:
             yield msgspec.structs.replace(reason, session_id=row.session_id)
 
 
-def _question(row: TableRow) -> why.Said:
+def _question(row: TableRow) -> why.Sentence:
     call = why.question_call(row.tool_name, row.input)
     match ApprovalStatus(row.status):
         case ApprovalStatus.PENDING:
@@ -162,7 +162,7 @@ def _mentions(asked: OpenQuestion, row: TableRow) -> bool:
     return asked.is_about([row.held_service]) or casefold_key(asked.service) in row.input.casefold()
 
 
-def _reason(row: TableRow, at: datetime, said: why.Said, *, kind: WhyKind = WhyKind.SESSION) -> Reason:
+def _reason(row: TableRow, at: datetime, said: why.Sentence, *, kind: WhyKind = WhyKind.SESSION) -> Reason:
     text, level = said
     return Reason(
         at=at, kind=kind, text=text, level=level, session_id=row.id, chain=row.chain, incident=row.incident_id
