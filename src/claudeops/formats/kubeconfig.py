@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from claudeops.formats.estate import structured
-from claudeops.formats.estate.structured import Node, NodeList, NodeTable, Scalar, UnreadableError
+from claudeops.formats.estate import trees
+from claudeops.formats.estate.trees import Node, NodeList, NodeTable, Scalar, UnreadableError
 
 _MOST_CONTEXTS: Final = 64
 _FILES: Final = ("tokenFile", "client-certificate", "client-key")
@@ -61,7 +61,7 @@ class ClusterUpstream:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unserved:
+class UnservedContext:
     """A context that cannot be served."""
 
     context: str
@@ -74,12 +74,12 @@ class Kubeconfig:
 
     current: str  # a context, perhaps one that is not there; empty: none is chosen
     served: tuple[ClusterUpstream, ...]
-    unserved: tuple[Unserved, ...]
+    unserved: tuple[UnservedContext, ...]
     files: tuple[str, ...] = ()  # that hold keys and tokens of users, also of those whom no context serves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Filtered:
+class FilteredContext:
     """A context that a filter serves."""
 
     context: str
@@ -103,14 +103,14 @@ def read_kubeconfig(*files: tuple[str, str]) -> Kubeconfig:
     return Kubeconfig(
         current=next(filter(None, (_text(root, "current-context") for _, root in roots)), ""),
         served=tuple(one for one in read if isinstance(one, ClusterUpstream)),
-        unserved=tuple(one for one in read if isinstance(one, Unserved)),
+        unserved=tuple(one for one in read if isinstance(one, UnservedContext)),
         files=tuple(
             dict.fromkeys(source.file for user in users.values() for key in _FILES if (source := user.source(key)))
         ),
     )
 
 
-def filtered(contexts: Iterable[Filtered], *, current: str, port: int, authority: str) -> str:
+def filtered(contexts: Iterable[FilteredContext], *, current: str, port: int, authority: str) -> str:
     """Return the kubeconfig of a session; ``authority`` is the PEM certificate of the filter's own authority."""
     listed = list(contexts)
     trusted = base64.b64encode(authority.encode()).decode()
@@ -165,7 +165,7 @@ _NO_ENTRY: Final = _Entry()
 
 
 def _root(text: str) -> NodeTable:
-    root = structured.read_yaml(text)
+    root = trees.read_yaml(text)
     if not isinstance(root, NodeTable):
         raise UnreadableError("it is no mapping", root.line)
     return root
@@ -173,14 +173,14 @@ def _root(text: str) -> NodeTable:
 
 def _context(
     name: str, context: Node | None, clusters: dict[str, _Entry], users: dict[str, _Entry]
-) -> ClusterUpstream | Unserved:
+) -> ClusterUpstream | UnservedContext:
     of_cluster = clusters.get(_text(context, "cluster"), _NO_ENTRY)
     of_user = users.get(_text(context, "user"), _NO_ENTRY)
     cluster, user = of_cluster.node, of_user.node
     server = _text(cluster, "server")
     reason = _refuse_cluster(cluster, server) or _refuse_user(user)
     if reason:
-        return Unserved(context=name, reason=reason)
+        return UnservedContext(context=name, reason=reason)
     token = KubeconfigText(text=_text(user, "token")) or of_user.source("tokenFile")
     try:
         return ClusterUpstream(
@@ -195,7 +195,7 @@ def _context(
             key=of_user.pem("client-key"),
         )
     except ValueError:
-        return Unserved(context=name, reason="a certificate or key in it is not base64; write it again")
+        return UnservedContext(context=name, reason="a certificate or key in it is not base64; write it again")
 
 
 def _refuse_cluster(cluster: Node | None, server: str) -> str:

@@ -113,15 +113,15 @@ class ExpectedToken:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Begun:
-    """A login that was begun: the browser gets the secret as a cookie, and goes to the address."""
+class LoginStart:
+    """The start of a login: the browser gets the secret as a cookie, and goes to the address."""
 
     address: str = field(repr=False)
     secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class LoginSuccess:
     """A login that the provider has vouched for, and where to go now."""
 
     login: Login
@@ -129,7 +129,7 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NotLoggedIn:
+class LoginFailure:
     """Why a person is not logged in."""
 
     sentence: str  # for the person
@@ -137,7 +137,7 @@ class NotLoggedIn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Returned:
+class LoginCallback:
     """What a browser brings back from the provider; whoever wrote the link has written it."""
 
     state: str = field(default="", repr=False)

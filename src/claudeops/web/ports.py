@@ -13,7 +13,7 @@ from claudeops.domain.access.users import User
 from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.live import LiveFact
-from claudeops.formats.oidc import Begun, Ended, NotLoggedIn, Returned
+from claudeops.formats.oidc import LoginCallback, LoginFailure, LoginStart, LoginSuccess
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.store.reading.calls import CallVerdict
@@ -78,10 +78,10 @@ class ProviderLogin(Protocol):
     def begins_at(self, host: str) -> str:
         """Return the public address at which a login begins and ends, by the Host header of a request."""
 
-    async def begin(self, *, host: str, wanted: str, peer: str, at: datetime) -> Begun | NotLoggedIn:
+    async def begin(self, *, host: str, wanted: str, peer: str, at: datetime) -> LoginStart | LoginFailure:
         """Begin a login in a browser. Raises `RefusedError` for one try too many."""
 
-    async def end(self, returned: Returned, *, secret: str, new: NewLogin) -> Ended | NotLoggedIn:
+    async def end(self, returned: LoginCallback, *, secret: str, new: NewLogin) -> LoginSuccess | LoginFailure:
         """End the login that was begun in the browser with this secret. Raises `RefusedError`, and `StoreError`."""
 
 

@@ -111,7 +111,7 @@ def shown(content: bytes, *, line: int, at: datetime | None, reader: Callable[[]
     )
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
+class _Fact(msgspec.Struct, frozen=True, kw_only=True):
     kind: ShownKind
     title: str
     text: str = ""
@@ -128,7 +128,7 @@ _FIRST: Final = (
 _BESIDE: Final = frozenset({ShownKind.TEXT, ShownKind.JUDGED})
 
 
-def _done(found: _Found, transcript: Transcript) -> tuple[float | None, _Found]:
+def _done(found: _Fact, transcript: Transcript) -> tuple[float | None, _Fact]:
     """Return what a result line says that the session has cost, and the line with its figures."""
     cost, turns = transcript.cost_usd, transcript.num_turns
     figures = (None if cost is None else f"${cost:.4f}", None if turns is None else f"{turns} turns")
@@ -136,18 +136,18 @@ def _done(found: _Found, transcript: Transcript) -> tuple[float | None, _Found]:
     return cost, msgspec.structs.replace(found, title=_joined(found.title, *figures), text=text)
 
 
-def _found(event: StreamEvent) -> _Found | None:  # noqa: PLR0911 - one case a fact
+def _found(event: StreamEvent) -> _Fact | None:  # noqa: PLR0911 - one case a fact
     match event:
         case SessionStarted():
-            return _Found(kind=ShownKind.BEGAN, title=_joined("starts", event.model, _version(event)))
+            return _Fact(kind=ShownKind.BEGAN, title=_joined("starts", event.model, _version(event)))
         case AssistantText():
-            return _Found(kind=ShownKind.TEXT, title=agent_text_line(event.text, _VIEW), text=event.text)
+            return _Fact(kind=ShownKind.TEXT, title=agent_text_line(event.text, _VIEW), text=event.text)
         case TextStreamed():
-            return _Found(kind=ShownKind.OTHER, title="a piece of a text", text=event.text)
+            return _Fact(kind=ShownKind.OTHER, title="a piece of a text", text=event.text)
         case ToolStarted():
             return _call(event)
         case ToolEnded():
-            return _Found(
+            return _Fact(
                 kind=ShownKind.RESULT,
                 title=result_line(event.text, _VIEW) or "no output",
                 text=event.text or "",
@@ -156,44 +156,44 @@ def _found(event: StreamEvent) -> _Found | None:  # noqa: PLR0911 - one case a f
             )
         case ToolDenied():
             title = f"refused by the CLI: {event.name}"
-            return _Found(
+            return _Fact(
                 kind=ShownKind.JUDGED, title=title, text=event.message, tool_use_id=event.tool_use_id, is_error=True
             )
         case ResultSeen():
-            return _Found(kind=ShownKind.DONE, title=event.subtype or "done", is_error=event.is_error)
+            return _Fact(kind=ShownKind.DONE, title=event.subtype or "done", is_error=event.is_error)
         case _:
             return _about_the_run(event)
 
 
-def _about_the_run(event: StreamEvent) -> _Found | None:
+def _about_the_run(event: StreamEvent) -> _Fact | None:
     match event:
         case ApiRetried():
             why = _joined(event.error, None if event.status is None else f"HTTP {event.status}")
-            return _Found(kind=ShownKind.WARNING, title=_joined("the model API is asked again", why or None))
+            return _Fact(kind=ShownKind.WARNING, title=_joined("the model API is asked again", why or None))
         case RateLimited():
             title = _joined("limit of the plan", event.window, event.status)
-            return _Found(kind=ShownKind.WARNING, title=title, is_error=event.rejected)
+            return _Fact(kind=ShownKind.WARNING, title=title, is_error=event.rejected)
         case CliWarned():
-            return _Found(kind=ShownKind.WARNING, title=event.subtype or "warning", text=event.message)
+            return _Fact(kind=ShownKind.WARNING, title=event.subtype or "warning", text=event.message)
         case LineMalformed():
-            return _Found(kind=ShownKind.OTHER, title=f"{_SAYS_LITTLE}: {event.reason}")
+            return _Fact(kind=ShownKind.OTHER, title=f"{_SAYS_LITTLE}: {event.reason}")
         case _:
             return None
 
 
-def _call(event: ToolStarted) -> _Found:
+def _call(event: ToolStarted) -> _Fact:
     """Return a call; of one whose input has a single text that says it all, that text."""
     given = event.input or {}
     if event.name == STRUCTURED_OUTPUT_TOOL:
         summary = as_text(given.get("summary"))
-        return _Found(
+        return _Fact(
             kind=ShownKind.REPORT,
             title=_joined("report", summary),
             text=_written(given),
             tool_use_id=event.tool_use_id,
         )
     only = next((text for name in _NAMED if (text := as_text(given.get(name)))), None)
-    return _Found(
+    return _Fact(
         kind=ShownKind.CALL,
         title=live_status(event.name, event.input, _VIEW, task=""),
         text=only if only is not None and len(given) == 1 else _written(given) if given else "",
@@ -201,7 +201,7 @@ def _call(event: ToolStarted) -> _Found:
     )
 
 
-def _thought(item: StreamFrame | Malformed | None) -> _Found | None:
+def _thought(item: StreamFrame | Malformed | None) -> _Fact | None:
     """Return a line of nothing but thoughts."""
     if not isinstance(item, StreamFrame):
         return None
@@ -210,21 +210,21 @@ def _thought(item: StreamFrame | Malformed | None) -> _Found | None:
     if of_codex.get("type") == "reasoning":
         found.append(as_text(of_codex.get("text")))
     text = "\n".join(filter(None, found))
-    return _Found(kind=ShownKind.THOUGHT, title=agent_text_line(text, _VIEW), text=text) if text else None
+    return _Fact(kind=ShownKind.THOUGHT, title=agent_text_line(text, _VIEW), text=text) if text else None
 
 
-def _other(item: StreamFrame | Malformed | None, content: bytes) -> _Found:
+def _other(item: StreamFrame | Malformed | None, content: bytes) -> _Fact:
     if item is None:
-        return _Found(kind=ShownKind.OTHER, title=_SAYS_LITTLE if content.strip() else "an empty line")
+        return _Fact(kind=ShownKind.OTHER, title=_SAYS_LITTLE if content.strip() else "an empty line")
     if isinstance(item, Malformed):
-        return _Found(kind=ShownKind.OTHER, title=f"{_SAYS_LITTLE}: {item.reason}")
+        return _Fact(kind=ShownKind.OTHER, title=f"{_SAYS_LITTLE}: {item.reason}")
     request = as_object(item.body.get("request"))
     wrapped = as_object(request.get("input"))
     tool_use_id = as_text(request.get("tool_use_id")) or as_text(wrapped.get("tool_use_id"))
     if item.type == "control_request" and tool_use_id is not None:
         tool = as_text(request.get("tool_name")) or as_text(wrapped.get("tool_name")) or "a call"
-        return _Found(kind=ShownKind.JUDGED, title=f"the gate is asked: {tool}", tool_use_id=tool_use_id)
-    return _Found(
+        return _Fact(kind=ShownKind.JUDGED, title=f"the gate is asked: {tool}", tool_use_id=tool_use_id)
+    return _Fact(
         kind=ShownKind.OTHER, title=": ".join(filter(None, (item.type, item.subtype))) or "a line without a type"
     )
 

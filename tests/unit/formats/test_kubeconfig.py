@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.formats.estate.structured import UnreadableError
-from claudeops.formats.kubeconfig import Filtered, KubeconfigText, filtered, read_kubeconfig
+from claudeops.formats.estate.trees import UnreadableError
+from claudeops.formats.kubeconfig import FilteredContext, KubeconfigText, filtered, read_kubeconfig
 
 PEM: Final = "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n"
 
@@ -91,8 +91,8 @@ def test_what_is_no_kubeconfig_is_unreadable(text: str) -> None:
 
 def test_the_kubeconfig_of_a_session_leads_to_the_filter_alone() -> None:
     contexts = [
-        Filtered(context="prod", namespace="shop", token="own"),
-        Filtered(context="x: y", namespace="", token="other"),
+        FilteredContext(context="prod", namespace="shop", token="own"),
+        FilteredContext(context="x: y", namespace="", token="other"),
     ]
     text = filtered(contexts, current="prod", port=4001, authority=PEM)
 
@@ -110,7 +110,7 @@ def test_the_kubeconfig_of_a_session_leads_to_the_filter_alone() -> None:
 
 def test_kubectl_reads_the_kubeconfig_of_a_session(tmp_path: Path) -> None:
     file = tmp_path / "config"
-    contexts = [Filtered(context="prod", namespace="shop", token="own")]
+    contexts = [FilteredContext(context="prod", namespace="shop", token="own")]
     file.write_text(filtered(contexts, current="prod", port=4001, authority=PEM), encoding="utf-8")
     shown = subprocess.run(
         [

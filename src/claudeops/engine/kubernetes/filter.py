@@ -18,7 +18,7 @@ from claudeops.engine.cell.headers.authority import Authority
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.filtering.daemon import Filter
 from claudeops.engine.kubernetes.kubeconfig import TierClusters
-from claudeops.formats.kubeconfig import Filtered, filtered
+from claudeops.formats.kubeconfig import FilteredContext, filtered
 from claudeops.formats.network.addresses import Endpoint
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import open_tasks
@@ -84,7 +84,7 @@ def _write(place: Path, clusters: TierClusters, tokens: list[str], port: int, ui
     """Write the kubeconfig of a session, for its user alone; return the filter's certificate with its key."""
     authority = Authority(name="clusters")
     contexts = [
-        Filtered(context=context.name, namespace=context.namespace, token=token)
+        FilteredContext(context=context.name, namespace=context.namespace, token=token)
         for token, context in zip(tokens, clusters.contexts, strict=True)
     ]
     text = filtered(contexts, current=clusters.current, port=port, authority=authority.certificate)

@@ -12,8 +12,8 @@ from typing import Final
 from claudeops.engine.cell.cell import KUBECONFIG, Cell, IsolationLevel
 from claudeops.engine.cell.reach import read_text
 from claudeops.engine.kubernetes.upstream import Context
-from claudeops.formats.estate.structured import UnreadableError
-from claudeops.formats.kubeconfig import ClusterUpstream, Kubeconfig, KubeconfigText, Unserved, read_kubeconfig
+from claudeops.formats.estate.trees import UnreadableError
+from claudeops.formats.kubeconfig import ClusterUpstream, Kubeconfig, KubeconfigText, UnservedContext, read_kubeconfig
 
 OF_HOME: Final = Path(".kube") / "config"
 _MOST_FILES: Final = 16
@@ -25,7 +25,7 @@ class TierClusters:
 
     current: str = ""
     contexts: tuple[Context, ...] = ()
-    unserved: tuple[Unserved, ...] = ()
+    unserved: tuple[UnservedContext, ...] = ()
     files: frozenset[Path] = frozenset()  # themselves, and the keys and tokens that they name
     authorities: frozenset[Path] = frozenset()  # which servers they trust: no secrets
 
@@ -54,23 +54,25 @@ def read_clusters(files: tuple[Path, ...]) -> TierClusters:
         said = read_kubeconfig(*((str(file.parent), read_text(file)) for file in there))
     except UnreadableError as error:
         reason = f"a kubeconfig cannot be read: {error}"
-        return TierClusters(unserved=(Unserved(context="", reason=reason),), files=frozenset(there))
+        return TierClusters(unserved=(UnservedContext(context="", reason=reason),), files=frozenset(there))
     found = [(upstream, _context(upstream, said)) for upstream in said.served]
     named = {Path(os.path.normpath(file)) for file in said.files}
     return TierClusters(
         current=said.current,
         contexts=tuple(context for _, context in found if isinstance(context, Context)),
-        unserved=(*said.unserved, *(context for _, context in found if isinstance(context, Unserved))),
+        unserved=(*said.unserved, *(context for _, context in found if isinstance(context, UnservedContext))),
         files=frozenset(there) | named,
         authorities=frozenset(Path(upstream.authority.file) for upstream in said.served if upstream.authority.file),
     )
 
 
-def _context(upstream: ClusterUpstream, said: Kubeconfig) -> Context | Unserved:
+def _context(upstream: ClusterUpstream, said: Kubeconfig) -> Context | UnservedContext:
     texts = [_text(source) for source in (upstream.authority, upstream.certificate, upstream.key)]
     missing = next((text for text in texts if isinstance(text, Path)), None)
     if missing is not None:
-        return Unserved(context=upstream.context, reason=f"{missing} is not there, or the daemon may not read it")
+        return UnservedContext(
+            context=upstream.context, reason=f"{missing} is not there, or the daemon may not read it"
+        )
     authority, certificate, key = map(str, texts)
     return Context(
         name=upstream.context,

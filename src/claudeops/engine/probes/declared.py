@@ -18,7 +18,7 @@ from claudeops.domain.probes.probe import Probe
 from claudeops.engine.last_good import LastGood, look_again
 from claudeops.errors import ConfigurationError
 from claudeops.formats.probes.declaration import NO_DECLARATION, Declaration, read_probes
-from claudeops.formats.probes.derived import all_probes, derive
+from claudeops.formats.probes.from_manifests import all_probes, derive
 from claudeops.tasks import Threads
 from claudeops.text import casefold_key
 from claudeops.text.toml_file import TomlFault

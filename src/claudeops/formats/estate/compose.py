@@ -16,9 +16,9 @@ from typing import Final
 
 from claudeops.domain.estate import hosts, words
 from claudeops.domain.estate.estate import Fault, Manifest, StatementSource
-from claudeops.formats.estate import structured
+from claudeops.formats.estate import trees
 from claudeops.formats.estate.draft import listed
-from claudeops.formats.estate.structured import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
+from claudeops.formats.estate.trees import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
 from claudeops.text import casefold_key, regex, unique
 
 _RULE: Final = regex.Pattern(r"Host(?:SNI|Header)?\(([^()]*)\)")
@@ -63,9 +63,9 @@ class Compose:
 def parse_compose(text: str, *, path: str) -> Compose:
     """Return what a compose file says; whatever the text is, it never raises. ``path``: below the repositories."""
     project = _project(posixpath.basename(posixpath.dirname(path)))
-    lost: list[structured.Scalar] = []
+    lost: list[trees.Scalar] = []
     try:
-        root = structured.read_yaml(words.readable(text), lost=lost)
+        root = trees.read_yaml(words.readable(text), lost=lost)
     except UnreadableError as error:
         sentence = _why_unread(error, text)
         return Compose(
@@ -75,20 +75,20 @@ def parse_compose(text: str, *, path: str) -> Compose:
         return Compose(project=project)
     root = _merged(root)
     services = root.get("services")
-    taken = _Taken(path, _merged(services) if isinstance(services, NodeTable) else NodeTable(entries=(), line=1))
+    reader = _Reader(path, _merged(services) if isinstance(services, NodeTable) else NodeTable(entries=(), line=1))
     for alias in lost:
-        taken.fault(
+        reader.fault(
             alias.line, f"the alias *{alias.text[:40]} has no anchor in this file, so what it stands for is left out"
         )
-    taken.includes(root.get("include"))
+    reader.includes(root.get("include"))
     named = next((scalar.text for scalar in texts(root.get("name"))), "")
     return Compose(
         project=_project(named) if named and "$" not in named else project,
-        services=tuple(taken.all_services()),
-        hosts=unique(taken.hosts[:_MOST_HOSTS]),
-        ports=tuple(dict.fromkeys(taken.ports[:_MOST_HOSTS])),
-        faults=listed(taken.faults),
-        others=tuple(taken.others),
+        services=tuple(reader.all_services()),
+        hosts=unique(reader.hosts[:_MOST_HOSTS]),
+        ports=tuple(dict.fromkeys(reader.ports[:_MOST_HOSTS])),
+        faults=listed(reader.faults),
+        others=tuple(reader.others),
     )
 
 
@@ -157,7 +157,7 @@ def with_compose(manifest: Manifest, files: Iterable[Compose]) -> Manifest:
     )
 
 
-class _Taken:
+class _Reader:
     """Collects what services say."""
 
     def __init__(self, path: str, services: NodeTable) -> None:

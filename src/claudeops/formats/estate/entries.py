@@ -11,9 +11,9 @@ from typing import Final
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.words import Facet, word_set
-from claudeops.formats.estate import rules, structured
+from claudeops.formats.estate import rules, trees
 from claudeops.formats.estate.draft import Draft, ServiceDraft
-from claudeops.formats.estate.structured import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
+from claudeops.formats.estate.trees import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
 from claudeops.text import regex
 
 LANGUAGES: Final = frozenset({"toml", "yaml", "yml", "json"})
@@ -48,10 +48,10 @@ def read_document(
     """
     try:
         if language == "toml":
-            root: Node = structured.read_toml(text, first_line=first_line)
+            root: Node = trees.read_toml(text, first_line=first_line)
         else:  # JSON is YAML, but for tabs
             plain = text.replace("\t", " ") if language == "json" else text
-            root = structured.read_yaml(plain, first_line=first_line)
+            root = trees.read_yaml(plain, first_line=first_line)
     except UnreadableError as error:
         if front or forbidden or _MEANT.search(text):
             draft.fault(error.line, f"this {language.upper()} cannot be read ({error}): correct it")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from claudeops.domain.estate.hosts import port_of
-from claudeops.formats.estate import structured
-from claudeops.formats.estate.structured import Node, NodeList, NodeTable, UnreadableError
+from claudeops.formats.estate import trees
+from claudeops.formats.estate.trees import Node, NodeList, NodeTable, UnreadableError
 from claudeops.text import regex
 
 Endpoint = tuple[str, int]
@@ -84,7 +84,7 @@ def endpoints_of_environment(environment: Mapping[str, str]) -> tuple[Endpoint, 
 def servers_in(kubeconfig: str) -> tuple[str, ...]:
     """Return the URLs of the clusters of a kubeconfig, and of their proxies; none where it cannot be read."""
     try:
-        root = structured.read_yaml(kubeconfig)
+        root = trees.read_yaml(kubeconfig)
     except UnreadableError:
         return ()
     clusters = root.get("clusters") if isinstance(root, NodeTable) else None
@@ -92,7 +92,7 @@ def servers_in(kubeconfig: str) -> tuple[str, ...]:
         scalar.text
         for named in (clusters.nodes if isinstance(clusters, NodeList) else ())
         for key in ("server", "proxy-url")
-        for scalar in structured.texts(_below(_below(named, "cluster"), key))
+        for scalar in trees.texts(_below(_below(named, "cluster"), key))
     ]
     return tuple(dict.fromkeys(urls))
 

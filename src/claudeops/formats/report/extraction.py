@@ -117,7 +117,7 @@ _Attempt = tuple[str, object]  # how it was made, and what was given
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class _AcceptedCandidate:
     """A candidate that is a report."""
 
     method: ExtractionMethod = ExtractionMethod.SALVAGED
@@ -133,34 +133,36 @@ class _Search:
     rejected: list[str] = field(default_factory=list)  # sentences about rejected candidates
     texts: list[Mapping[str, object]] = field(default_factory=list)  # reports found in text, valid or not
 
-    def run(self, source: ReportSource) -> _Found | None:
+    def run(self, source: ReportSource) -> _AcceptedCandidate | None:
         """Return the first acceptable candidate."""
         outputs = tuple(islice(source.structured_outputs, _MOST_CANDIDATES))
         for place, output in enumerate(outputs):
             if reading := self.accept_as_it_is(output, _OUTPUT):
                 later = _after_output(source, place)
-                return _Found(method=ExtractionMethod.STRUCTURED, reading=reading, later=later)
+                return _AcceptedCandidate(method=ExtractionMethod.STRUCTURED, reading=reading, later=later)
         for place, output in enumerate(outputs):
             if reading := self.accept_leniently(output):
-                return _Found(reading=reading, later=_after_output(source, place))
+                return _AcceptedCandidate(reading=reading, later=_after_output(source, place))
         return self.in_calls(source) or self.beside_attempts(source)
 
-    def in_calls(self, source: ReportSource) -> _Found | None:
+    def in_calls(self, source: ReportSource) -> _AcceptedCandidate | None:
         """Return the latest StructuredOutput call that is a report."""
         attempts = _attempts(source)
         for place, call in enumerate(islice(reversed(source.structured_calls), _MOST_CANDIDATES)):
             if reading := self.accept(call, _CALL):
-                return _Found(reading=reading, later=(*attempts[:place], *attempts[len(source.structured_calls) :]))
+                return _AcceptedCandidate(
+                    reading=reading, later=(*attempts[:place], *attempts[len(source.structured_calls) :])
+                )
         return None
 
-    def beside_attempts(self, source: ReportSource) -> _Found | None:
+    def beside_attempts(self, source: ReportSource) -> _AcceptedCandidate | None:
         """Return the latest report that stands in the texts; nothing in them outweighs a refusal to deliver one."""
         reading = self.in_texts(source)
         if reading is None or (_is_refused_delivery(source) and not reading.report.escalation.needed):
             return None
-        return _Found(reading=reading, later=_attempts(source))
+        return _AcceptedCandidate(reading=reading, later=_attempts(source))
 
-    def contradicting(self, found: _Found) -> tuple[_Attempt, ...]:
+    def contradicting(self, found: _AcceptedCandidate) -> tuple[_Attempt, ...]:
         """Return the later attempts that ask for the next tier where a report does not, and cannot be read."""
         if found.reading.report.escalation.needed:
             return ()
@@ -260,7 +262,7 @@ def _rescued(attempts: Sequence[_Attempt], schema: ReportSchema, markers: Marker
     return None
 
 
-def _extraction(found: _Found, rejected: list[str]) -> Extraction:
+def _extraction(found: _AcceptedCandidate, rejected: list[str]) -> Extraction:
     warnings = _bounded([*found.reading.warnings, *rejected])
     return Extraction(method=found.method, report=found.reading.report, warnings=warnings)
 

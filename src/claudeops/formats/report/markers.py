@@ -78,7 +78,7 @@ class Markers:
 
 def read_markers(texts: Sequence[str]) -> Markers:
     """Read the main agent's texts, oldest first. Never raises."""
-    found = _Found()
+    found = _SeenMarkers()
     for text in texts:
         found.text(text)
     statements = list(found.statements.values())
@@ -93,7 +93,7 @@ def read_markers(texts: Sequence[str]) -> Markers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SeenMarkers:
     """The markers seen so far."""
 
     statements: dict[tuple[str, ...], NewEvent | ReportedMemory] = field(default_factory=dict)  # each once

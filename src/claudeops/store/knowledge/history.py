@@ -32,7 +32,7 @@ from claudeops.store.tables.events import events
 from claudeops.store.tables.probes import probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key, clip, one_line
-from claudeops.wording.prompt.knowledge import KnownFacts, LastVerdict, Tried
+from claudeops.wording.prompt.knowledge import EarlierCall, KnownFacts, LastVerdict
 
 _NO_CHAIN: Final = 0
 """The chain of whoever reads the cases without being a session."""
@@ -268,17 +268,19 @@ def _past_chains(connection: Connection, roots: Sequence[int], same: frozenset[i
 # --- the chain itself -------------------------------------------------------------------------------------
 
 
-def _tried(connection: Connection, session: Session) -> tuple[Tried, ...]:
+def _tried(connection: Connection, session: Session) -> tuple[EarlierCall, ...]:
     """Return the actions and the denied calls of the chain's earlier sessions, oldest first, each once."""
     if session.id == session.root_session_id:
         return ()
     before = {"root": session.root_session_id, "session": session.id}
     actions = [
-        Tried(session_id=action.session_id, what=f"{action.kind} of {action.service}", result=_result(action))
+        EarlierCall(session_id=action.session_id, what=f"{action.kind} of {action.service}", result=_result(action))
         for action in map(to_past_action, connection.execute(_TRIED_ACTIONS, before))
     ]
     denied = [
-        Tried(session_id=row.session_id, what=_call(row.tool_name, row.input), result=f"denied: {one_line(row.reason)}")
+        EarlierCall(
+            session_id=row.session_id, what=_call(row.tool_name, row.input), result=f"denied: {one_line(row.reason)}"
+        )
         for row in connection.execute(_DENIED, before)
     ]
     return tuple(dict.fromkeys((*reversed(actions), *reversed(denied))))

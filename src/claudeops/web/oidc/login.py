@@ -19,11 +19,11 @@ from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.formats.oidc import (
     CALLBACK,
     PENDING_TIME,
-    Begun,
-    Ended,
     ExpectedToken,
-    NotLoggedIn,
-    Returned,
+    LoginCallback,
+    LoginFailure,
+    LoginStart,
+    LoginSuccess,
     TokenFault,
     authorization_address,
     claim_fault,
@@ -91,7 +91,7 @@ class OidcLogin:
         """Return the public address at which a login begins and ends, by the Host header of a request."""
         return self.provider.client.public_url(host)
 
-    async def begin(self, *, host: str, wanted: str, peer: str, at: datetime) -> Begun | NotLoggedIn:
+    async def begin(self, *, host: str, wanted: str, peer: str, at: datetime) -> LoginStart | LoginFailure:
         """Begin a login in a browser. Raises `RefusedError` for one try too many."""
         if not self._rate.admits(peer_key(peer)):
             raise later("Too many tries to log in came from there; wait a minute.", seconds=_AGAIN_SECONDS)
@@ -117,13 +117,13 @@ class OidcLogin:
             nonce=pending.nonce,
             challenge=challenge_of(pending.verifier),
         )
-        return Begun(address=address, secret=browser)
+        return LoginStart(address=address, secret=browser)
 
-    async def end(self, returned: Returned, *, secret: str, new: NewLogin) -> Ended | NotLoggedIn:
+    async def end(self, returned: LoginCallback, *, secret: str, new: NewLogin) -> LoginSuccess | LoginFailure:
         """End the login that was begun in the browser with this secret. Raises `RefusedError`, and `StoreError`."""
         pending = self._used(returned.state, secret, new.at)
         if pending is None:
-            return NotLoggedIn(
+            return LoginFailure(
                 sentence="This login was not begun in this browser, was used, or took longer than ten minutes: begin "
                 f"it again, at {self.provider.client.public_urls[0]}/login."
             )
@@ -142,7 +142,7 @@ class OidcLogin:
         finally:
             self._busy -= 1
 
-    async def _vouched(self, code: str, pending: _Pending, new: NewLogin) -> Ended | NotLoggedIn:
+    async def _vouched(self, code: str, pending: _Pending, new: NewLogin) -> LoginSuccess | LoginFailure:
         client = self.provider.client
         expected = ExpectedToken(issuer=client.issuer, client_id=client.client_id, nonce=pending.nonce, at=new.at)
         claims = await self.provider.claims(
@@ -152,15 +152,15 @@ class OidcLogin:
             return self._refused(f"the token does not hold: {claims.value}")
         if fault := claim_fault(claims, client.claim):
             self._complaints.tell(error=f"the token {fault}")
-            return NotLoggedIn(sentence=f"What {self.host} says of you {fault}.")
+            return LoginFailure(sentence=f"What {self.host} says of you {fault}.")
         name = str(claims[client.claim])
         user = await self.users.named(name)
         login = None if user is None else await self.logins.log_in_by(self.host, user, new)
         if login is None:
             self._complaints.tell(error=f"the claim {client.claim} names no user")
             sentence = f"{self.host} calls you {name}, and there is no such user here: `claudeops user add` adds one."
-            return NotLoggedIn(sentence=sentence)
-        return Ended(login=login, wanted=pending.wanted)
+            return LoginFailure(sentence=sentence)
+        return LoginSuccess(login=login, wanted=pending.wanted)
 
     def _keep(self, state: str, new: _Pending, at: datetime) -> None:
         self._pending = {key: one for key, one in self._pending.items() if at < one.expires_at}
@@ -180,11 +180,11 @@ class OidcLogin:
         del self._pending[key]
         return pending if at < pending.expires_at else None
 
-    def _away(self, error: str) -> NotLoggedIn:
+    def _away(self, error: str) -> LoginFailure:
         self._complaints.tell(error=error)
         sentence = f"{self.host} does not do its part now: try again in a minute, or log in in another way."
-        return NotLoggedIn(sentence=sentence, is_refused=False)
+        return LoginFailure(sentence=sentence, is_refused=False)
 
-    def _refused(self, error: str) -> NotLoggedIn:
+    def _refused(self, error: str) -> LoginFailure:
         self._complaints.tell(error=error)
-        return NotLoggedIn(sentence=f"{self.host} has not logged you in: {error}.")
+        return LoginFailure(sentence=f"{self.host} has not logged you in: {error}.")

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, NewLogin, next_path, secret_of
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.errors import ErrorKind
-from claudeops.formats.oidc import PENDING_TIME, NotLoggedIn, Returned
+from claudeops.formats.oidc import PENDING_TIME, LoginCallback, LoginFailure
 from claudeops.web.connection import NOT_ENCRYPTED
 from claudeops.web.doorkeeper import NO_ROW
 from claudeops.web.endpoints import WebCall
@@ -92,7 +92,7 @@ async def begin_at_provider(site: Site, call: WebCall) -> Response:
         return see_other(_with_next("/login", wanted))  # a person begins a login, no other site does
     host, peer = call.headers.get("host", ""), call.connection.peer
     begun = await provider.begin(host=host, wanted=wanted, peer=peer, at=call.at)
-    if isinstance(begun, NotLoggedIn):
+    if isinstance(begun, LoginFailure):
         return _not_logged_in(site, call, begun, wanted)
     answer = see_other(begun.address)
     tls, seconds = site.is_tls(call), int(PENDING_TIME.total_seconds())
@@ -109,11 +109,11 @@ async def end_at_provider(site: Site, call: WebCall) -> Response:
     secret = secrets.token_urlsafe(SECRET_BYTES)
     new = NewLogin(digest=digest_of(secret), at=call.at, look_only=not call.connection.is_private)
     ended = await provider.end(
-        Returned(state=back.state, code=back.code, error=back.error, issuer=back.iss),
+        LoginCallback(state=back.state, code=back.code, error=back.error, issuer=back.iss),
         secret=cookie_parser(call.headers.get("cookie", "")).get(_pending_cookie(tls=tls), ""),
         new=new,
     )
-    if isinstance(ended, NotLoggedIn):
+    if isinstance(ended, LoginFailure):
         return _not_logged_in(site, call, ended, "/")
     return _begin(site, call, secret, ended.wanted)
 
@@ -128,7 +128,7 @@ def _pending_cookie(*, tls: bool) -> str:
     return _SECURE_PENDING if tls else _PENDING
 
 
-def _not_logged_in(site: Site, call: WebCall, why: NotLoggedIn, wanted: str) -> Response:
+def _not_logged_in(site: Site, call: WebCall, why: LoginFailure, wanted: str) -> Response:
     """Answer with the login page, which says why, and has nothing of the address, in which there may be a code."""
     answer = _login_form(site, replace(call, path="/login", query={}), wanted=wanted, wrong=why.sentence)
     answer.status_code = HTTPStatus.FORBIDDEN if why.is_refused else HTTPStatus.SERVICE_UNAVAILABLE

@@ -51,7 +51,7 @@ class LastVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class EarlierCall:
     """An action or a denied call of an earlier session of the chain."""
 
     session_id: int
@@ -66,7 +66,7 @@ class KnownFacts:
     cooldowns: tuple[Left, ...] = ()
     last_verdicts: tuple[LastVerdict, ...] = ()
     cases: tuple[Case, ...] = ()
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[EarlierCall, ...] = ()
 
 
 NOTHING_ON_RECORD = KnownFacts()

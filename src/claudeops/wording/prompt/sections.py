@@ -20,7 +20,7 @@ from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.formats.library import BUILT_IN, LibraryText
 from claudeops.text import casefold_key
-from claudeops.wording.prompt.knowledge import Facts, LastVerdict, Tried
+from claudeops.wording.prompt.knowledge import EarlierCall, Facts, LastVerdict
 from claudeops.wording.prompt.text import block, fenced, flat, listed, requested
 
 # Tokens; together below 40 000. The CLI takes 50 000, but every one of them is paid for in every request.
@@ -182,7 +182,7 @@ def cases(found: Sequence[Case], facts: Facts) -> str:
     )
 
 
-def escalation(handover: Handover, tried: Sequence[Tried], *, by_probes: bool) -> str:
+def escalation(handover: Handover, tried: Sequence[EarlierCall], *, by_probes: bool) -> str:
     """Return what an earlier session of the chain, or a probe, found, and what was tried and denied."""
     who = "the daemon's own probes" if by_probes else "an earlier session of this chain"
     unwell_first = sorted(handover.service_status, key=lambda check: check.status is ServiceStatus.HEALTHY)
@@ -312,7 +312,7 @@ def _status(check: ServiceCheck) -> str:
     return f"{check.service}: {check.status}" + (f" ({check.detail})" if check.detail else "")
 
 
-def _tried(tried: Tried) -> str:
+def _tried(tried: EarlierCall) -> str:
     return f"session {tried.session_id}: {tried.what}: {tried.result}"
 
 

@@ -15,7 +15,7 @@ from claudeops.domain.probes.probe import (
     TcpLook,
     TlsLook,
 )
-from claudeops.formats.probes.derived import MOST_OF_REPOSITORY, MOST_PORTS, all_probes, derive, of_estate
+from claudeops.formats.probes.from_manifests import MOST_OF_REPOSITORY, MOST_PORTS, all_probes, derive, of_estate
 from claudeops.formats.probes.keys import Defaults
 from support.probes import estate, probe, service
 

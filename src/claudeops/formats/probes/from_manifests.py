@@ -80,8 +80,8 @@ def allow_all(_host: str) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Derived:
-    """What the manifests make."""
+class DerivedProbes:
+    """The probes that the manifests make."""
 
     probes: tuple[Probe, ...] = ()
     faults: tuple[Fault, ...] = ()  # addresses without a probe, each with the reason
@@ -115,7 +115,7 @@ def of_estate(
 
 def derive(
     estate: Estate, *, defaults: Defaults | None = None, refuse: Callable[[str], str | None] = allow_all
-) -> Derived:
+) -> DerivedProbes:
     """Return the probes that the manifests make, and the addresses in them that get none.
 
     ``refuse`` says why the policy keeps a host out of reach, or None. Names depend on the manifests alone.
@@ -132,7 +132,7 @@ def derive(
             except KeyFault as fault:
                 faults.append(Fault(source=source, sentence=f"no probe is made of this: {fault}"))
     usual = defaults or Defaults()
-    return Derived(probes=tuple(_probe(wish, name, usual) for wish, name in _named(wishes)), faults=tuple(faults))
+    return DerivedProbes(probes=tuple(_probe(wish, name, usual) for wish, name in _named(wishes)), faults=tuple(faults))
 
 
 def all_probes(declared: Iterable[Probe], derived: Iterable[Probe], estate: Estate) -> tuple[Probe, ...]:
