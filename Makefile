@@ -93,9 +93,11 @@ imports: $(PROJECT)  ## Check that imports run one way
 
 check: lint types imports test  ## All four; what CI runs
 
-reference: $(PROJECT)  ## Make the pages of docs/reference anew that follow from the code: commands and settings
+reference: $(PROJECT)  ## Make the pages of docs/reference anew that follow from the code
 	@$(BIN)/python docs/reference/make_cli.py
 	@$(BIN)/python docs/reference/make_settings.py
+	@$(BIN)/python scripts/make_database.py
+	@$(BIN)/python scripts/make_logs.py
 
 figures: $(PACKAGES)  ## Measure the code: modules, importers, circles, medians (ARGS=--list names them)
 	@$(BIN)/python tests/support/house.py $(ARGS)

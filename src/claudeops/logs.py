@@ -10,10 +10,10 @@ import atexit
 import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
-from enum import StrEnum
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from claudeops.closed_set import ClosedSet
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
 
 if TYPE_CHECKING:  # see `configure`
@@ -37,17 +37,8 @@ _CONTROL_CHARACTERS: Final = dict.fromkeys(
 )
 
 
-class LogEvent(StrEnum):
+class LogEvent(ClosedSet):
     """Every event that can be logged. The value is its name, ``meaning`` its sentence in ``docs/reference/logs.md``."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        """Make a member from a name and its meaning."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
 
     # --- the daemon
     DAEMON_STARTING = "daemon_starting", "the settings are read; nothing is open yet"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
+
+from claudeops.closed_set import ClosedSet
 
 NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 TOO_LATE: Final = "denied: the verdict before this row was written too late to be told"  # likewise
 
 
-class Recheck(StrEnum):
+class Recheck(ClosedSet):
     """Whether what an action was for still held at a later look."""
 
-    HELD = "held"
-    RELAPSED = "relapsed"
-    UNKNOWN = "unknown"
+    HELD = "held", "the service is healthy"
+    RELAPSED = "relapsed", "it is down, unreachable or flapping"
+    UNKNOWN = "unknown", "not known: it is degraded, there was no look at it, or the look failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

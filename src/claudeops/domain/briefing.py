@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from claudeops.closed_set import ClosedSet
 
 
-class TextKind(StrEnum):
+class TextKind(ClosedSet):
     """What a text is."""
 
-    CHECK = "check"
-    PLAYBOOK = "playbook"
-    SKILL = "skill"
-    PROMPT = "prompt"
-    MANIFEST = "manifest"
+    CHECK = "check", "how to find out whether something is healthy"
+    PLAYBOOK = "playbook", "how to mend something; for tier 2 and above"
+    SKILL = "skill", "how to read something well, such as git's history"
+    PROMPT = "prompt", "the file of the tier's prompt"
+    MANIFEST = "manifest", "the `CLAUDE-OPS.md` of a repository"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.actions import Action
 from claudeops.domain.looks import EvidenceLook, LookCall
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from claudeops.domain.gate.granted import Grant
 
 
-class VerdictKind(StrEnum):
+class VerdictKind(ClosedSet):
     """The gate's answers."""
 
-    ALLOW = "allow"
-    DENY = "deny"
-    ASK = "ask"
+    ALLOW = "allow", "the call runs"
+    DENY = "deny", "the call does not run, and the model reads why"
+    ASK = "ask", "a person decides; until then the session waits"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

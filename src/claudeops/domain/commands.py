@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+
+from claudeops.closed_set import ClosedSet
 
 
-class CommandName(StrEnum):
+class CommandName(ClosedSet):
     """What an operator can ask for."""
 
-    STOP_SESSIONS = "stop_sessions"  # stop every running session now; they end as ``cancelled``
-    STOP = "stop"  # end one session, or all that is left of one chain; its arguments are those of a `StopTarget`
+    STOP_SESSIONS = "stop_sessions", "stop every running session now; they end as `cancelled`"
+    STOP = "stop", "end one session, or all that is left of one chain"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

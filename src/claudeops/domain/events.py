@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from claudeops.closed_set import ClosedSet
 
 
-class EventLevel(StrEnum):
+class EventLevel(ClosedSet):
     """Weight of an event."""
 
-    INFO = "info"
-    WARNING = "warning"
-    CRITICAL = "critical"
+    INFO = "info", "worth knowing"
+    WARNING = "warning", "worth a look in working hours"
+    CRITICAL = "critical", "worth waking somebody"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.chains.failure import kind_of_call
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.sessions import Ending, FailureKind, Outcome, Session
@@ -38,14 +39,14 @@ TRIAL_LEASE: Final = timedelta(hours=2)
 """How long the other sessions wait for a silent trial; the trial's own clocks end it long before that."""
 
 
-class HoldKind(StrEnum):
+class HoldKind(ClosedSet):
     """Why no session is started; there is at most one hold of each kind."""
 
-    PAUSED = "paused"  # an operator asked for it
-    BREAKER = "breaker"  # the model API refuses our credentials, or the account does not pay
-    PARKED = "parked"  # the model API's rate limit is reached, or it is overloaded
-    BUDGET = "budget"  # the day's money is spent
-    DISK = "disk"  # a disk that sessions need has too little free space
+    PAUSED = "paused", "an operator wants it"
+    BREAKER = "breaker", "the model API refuses our credentials, or the account does not pay"
+    PARKED = "parked", "the model API's rate limit is reached, or it is overloaded"
+    BUDGET = "budget", "the day's money is spent"
+    DISK = "disk", "a disk that sessions need has too little free space"
 
 
 class Admission(StrEnum):

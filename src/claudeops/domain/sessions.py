@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.calls import CliRefusal, ToolEnd
 from claudeops.domain.events import NewEvent
 from claudeops.domain.looks import EvidenceLook
@@ -21,88 +21,97 @@ LOWEST_TIER: Final = 1
 """The tier that only looks: always allowed. Dry run and cooldowns hold back those above, which are never repeated."""
 
 
-class Trigger(StrEnum):
+class Trigger(ClosedSet):
     """Why a session exists."""
 
-    SCHEDULED = "scheduled"
-    MANUAL = "manual"
-    API = "api"
-    ALERT = "alert"
-    ESCALATION = "escalation"
-    FOLLOW_UP = "follow_up"
-    RETRY = "retry"
-    RECOVERY = "recovery"
+    SCHEDULED = "scheduled", "a schedule was due"
+    MANUAL = "manual", "requested at the command line"
+    API = "api", "requested over HTTP"
+    ALERT = "alert", "a monitoring system sent an alert"
+    ESCALATION = "escalation", "the session before it handed over"
+    FOLLOW_UP = "follow_up", "a look, some time after a remediation, at whether it held"
+    RETRY = "retry", "the session before it failed for a reason that may have passed"
+    RECOVERY = "recovery", "a daemon died in mid-session; this session takes up the work"
 
 
-class Status(StrEnum):
+class Status(ClosedSet):
     """Where a session row stands; it only ever moves forward."""
 
-    QUEUED = "queued"
-    RUNNING = "running"
-    ENDED = "ended"
+    QUEUED = "queued", "waits to be claimed"
+    RUNNING = "running", "claimed; a process exists or is about to"
+    ENDED = "ended", "over; the outcome says how"
 
 
-class Outcome(StrEnum):
-    """How a session ended."""
+class Outcome(ClosedSet):
+    """How a session ended. An exit status of 0 proves nothing; the result line does."""
 
-    SUCCESS = "success"
-    ERROR = "error"
-    MAX_TURNS = "max_turns"
-    BUDGET_EXCEEDED = "budget_exceeded"
-    MAX_TOKENS = "max_tokens"
-    TIMEOUT = "timeout"  # the wall clock ran out
-    STARTUP_TIMEOUT = "startup_timeout"  # no first frame in time
-    STALLED = "stalled"  # frames stopped coming
-    CANCELLED = "cancelled"  # the daemon or an operator stopped it
-    BLOCKED = "blocked"  # a rule stopped it before its first turn
-    NO_OUTPUT = "no_output"  # the process ended without one line
-    NO_RESULT = "no_result"  # lines, but no result line
-    OUT_OF_MEMORY = "out_of_memory"
-    OUT_OF_PROCESSES = "out_of_processes"  # it reached the processes that it may have
-    OUT_OF_DISK = "out_of_disk"  # it outgrew the disk that it may use, or the machine's disk is nearly full
-    FILE_TOO_LARGE = "file_too_large"  # one of its files reached the size that a file may have
-    SPAWN_FAILED = "spawn_failed"
-    UNGATED_CALL = "ungated_call"  # a tool ran without the gate's yes
-    LOST = "lost"  # its daemon died and its log holds no result
+    SUCCESS = "success", "the result line says so"
+    ERROR = "error", "the result line reports an error, or the process failed"
+    MAX_TURNS = "max_turns", "the limit of turns was reached"
+    BUDGET_EXCEEDED = "budget_exceeded", "the limit of money was reached"
+    MAX_TOKENS = "max_tokens", "the limit of tokens was reached"
+    TIMEOUT = "timeout", "the session timeout ran out"
+    STARTUP_TIMEOUT = "startup_timeout", "no first frame came in time"
+    STALLED = "stalled", "frames stopped coming"
+    CANCELLED = "cancelled", "the daemon or an operator stopped it"
+    BLOCKED = "blocked", "a rule stopped it before its first turn"
+    NO_OUTPUT = "no_output", "the process ended without one line"
+    NO_RESULT = "no_result", "there were lines, but no result line"
+    OUT_OF_MEMORY = "out_of_memory", "its processes together outgrew the memory that a session may use"
+    OUT_OF_PROCESSES = "out_of_processes", "it reached the number of processes that a session may have"
+    OUT_OF_DISK = (
+        "out_of_disk",
+        "its files outgrew the disk that a session may use, or the machine's disk was nearly full",
+    )
+    FILE_TOO_LARGE = "file_too_large", "one of its files reached the size that a file of a session may have"
+    SPAWN_FAILED = "spawn_failed", "the process could not be started"
+    UNGATED_CALL = "ungated_call", "a tool ran without the gate's yes; the session is ended at once"
+    LOST = "lost", "its daemon died, and its log holds no result"
 
 
-class ErrorCategory(StrEnum):
+class ErrorCategory(ClosedSet):
     """What kind of error a session's stream reported; the first match in this order counts."""
 
-    RATE_LIMIT = "rate_limit"
-    AUTH = "auth"
-    API = "api"
-    INTERACTIVE = "interactive"
-    BACKGROUND_TASK = "background-task"
-    SUBPROCESS = "subprocess"
-    TIMEOUT = "timeout"
+    RATE_LIMIT = "rate_limit", "the API refused because of too many requests"
+    AUTH = "auth", "the API refused the credentials"
+    API = "api", "any other error of the API"
+    INTERACTIVE = "interactive", "the session ended with a question that no person was there to answer"
+    BACKGROUND_TASK = "background-task", "the session ended while work that it had started in the background went on"
+    SUBPROCESS = "subprocess", "declared by the contract for failures of the process itself; never given"
+    TIMEOUT = "timeout", "one of the clocks ran out"
 
 
-class FailureKind(StrEnum):
+class FailureKind(ClosedSet):
     """What a supervisor should do about a failure: park, back off, stop all, ask another model, or nothing special."""
 
-    RATE_LIMIT = "rate_limit"
-    OVERLOADED = "overloaded"
-    AUTH = "auth"
-    BILLING = "billing"
-    REFUSAL = "refusal"  # the model declined; the same words to it again would be declined again
-    OTHER = "other"
+    RATE_LIMIT = "rate_limit", "wait until the limit is over"
+    OVERLOADED = "overloaded", "the API is overloaded: come back later, and later still"
+    AUTH = "auth", "stop: no session will succeed until somebody mends the credentials"
+    BILLING = "billing", "stop: no session will succeed until somebody pays"
+    REFUSAL = "refusal", "the model declined: the next tier's model goes on, never the same one again"
+    OTHER = "other", "nothing special"
 
 
-class DecisionReason(StrEnum):
-    """What the daemon concluded when a session ended, and why it did or did not go on."""
+class DecisionReason(ClosedSet):
+    """What the daemon concluded when a session ended. Every reason but the first two leaves an event."""
 
-    HEALTHY = "healthy"
-    ESCALATED = "escalated"
-    MAX_TIER = "max_tier"
-    DRY_RUN = "dry_run"
-    COOLDOWN = "cooldown"
-    BUDGET = "budget"
-    NO_REPORT = "no_report"
-    NO_EVIDENCE = "no_evidence"
-    SESSION_FAILED = "session_failed"
-    PAUSED = "paused"
-    MAINTENANCE = "maintenance"
+    HEALTHY = "healthy", "nothing to do, and there is evidence for it"
+    ESCALATED = "escalated", "the next tier's session was queued"
+    MAX_TIER = "max_tier", "the report asks for a tier that does not exist or is not allowed; somebody has to look"
+    DRY_RUN = "dry_run", "it would have gone on, and dry run forbids it"
+    COOLDOWN = "cooldown", "it would have gone on, and every action that the next tier could take is used up"
+    BUDGET = "budget", "there is no money left for going on"
+    NO_REPORT = "no_report", "the session succeeded and reported nothing usable"
+    NO_EVIDENCE = (
+        "no_evidence",
+        (
+            "the report says healthy, and nothing shows it: no look came back, no service was checked, or no check is "
+            "about what was acted upon or what the chain was started for"
+        ),
+    )
+    SESSION_FAILED = "session_failed", "the session itself failed; nothing is known about the services"
+    PAUSED = "paused", "an operator has paused the daemon, or stopped this session"
+    MAINTENANCE = "maintenance", "it would have gone on, and every service in question is in its maintenance window"
 
 
 # --- what a report says -------------------------------------------------------------------------------

@@ -62,7 +62,6 @@ SMALL: Final = {
     "claudeops.web.pages.more.settings": "one page, with a query of its own",
     "claudeops.domain.setting": "one value: the settings make it, and pages that may not know them show it",
     "claudeops.web.pages.more.planned": "pages of one kind",
-    "claudeops.store.tables.learnt": "what the agents believe: one subject beside sessions and calls",
     "claudeops.web.pages.lists": "pages of one kind",
     "claudeops.wording.readable": "commands and pages share the words for values",
     "claudeops.web.pages.now": "one page, like the others",
@@ -76,6 +75,7 @@ SMALL: Final = {
     "claudeops.cli.commands.options": "what all headings share",
     "claudeops.app.metrics": "a library that takes time to import: commands that only read the wiring do without",
     "claudeops.domain.figures": "one value: the store reads it, and what renders it must not know the store",
+    "claudeops.closed_set": "one base class: log events and the domain share it, and neither knows the other",
     "claudeops.files": "imports nothing of ours but errors: settings, store and commands ask it",
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
     "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",
@@ -139,10 +139,8 @@ SMALL: Final = {
     "claudeops.cli.login_link": "asks for the settings, which tokens and users do without",
     "claudeops.cli.tokens": "one group of commands; what it does is what pages and the API do",
     "claudeops.store.tables.all_tables": "who makes or empties a database needs all tables; nothing else does",
-    "claudeops.store.tables.daemon": "one subject: who reads it alone loads no other table",
     "claudeops.store.tables.events": "a partial index: naming it loads both dialects",
     "claudeops.store.tables.outbox": "its topics are those of notices, which lists do without",
-    "claudeops.store.tables.probes": "one subject: who reads it alone loads no other table",
     "claudeops.text.escapes": "what every screen needs, and none of what approvals are",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""

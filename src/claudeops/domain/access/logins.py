@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.access.tokens import ScopeKind
 from claudeops.text import regex
 
@@ -30,13 +30,13 @@ _SECRET: Final = regex.Pattern(r"[A-Za-z0-9_-]{43}")
 _PATH: Final = regex.Pattern(r"/[A-Za-z0-9._~/?=&%:@,+-]*")
 
 
-class Role(StrEnum):
+class Role(ClosedSet):
     """What a person may do; each may do all that the one before may."""
 
-    VIEWER = "viewer"  # look
-    OPERATOR = "operator"  # start, stop, silence, acknowledge
-    APPROVER = "approver"  # answer approvals
-    ADMIN = "admin"  # everything
+    VIEWER = "viewer", "look"
+    OPERATOR = "operator", "start, stop, silence, acknowledge"
+    APPROVER = "approver", "answer approvals"
+    ADMIN = "admin", "everything"
 
     @property
     def scopes(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.alerts.exporters import exporter
 from claudeops.domain.alerts.matchers import PLAIN, SERVICE, Matcher, all_hold
 from claudeops.domain.events import EventLevel
@@ -37,33 +38,33 @@ class ReportedState(StrEnum):
     RESOLVED = "resolved"
 
 
-class AlertStatus(StrEnum):
+class AlertStatus(ClosedSet):
     """How an alert stands."""
 
-    FIRING = "firing"
-    RESOLVED = "resolved"  # by its source
-    STALE = "stale"  # it fired, and its source has not repeated it for too long; never the same as resolved
+    FIRING = "firing", "its source reports that something is wrong"
+    RESOLVED = "resolved", "its source reports that it is over"
+    STALE = "stale", "it fired, and its source has not repeated it for too long; never the same as resolved"
 
 
-class AlertDecision(StrEnum):
+class AlertDecision(ClosedSet):
     """What became of an alert."""
 
-    STARTED = "started"  # a chain was started for it
-    JOINED = "joined"  # it is in hand already: by a running chain, or the person who acknowledged the incident
-    GROUPED = "grouped"  # it waits with others for one chain, or stands in another one's
-    DUPLICATE = "duplicate"  # it is a repetition, or out of date
-    SILENCED = "silenced"  # an operator's silence
-    INHIBITED = "inhibited"  # another alert, or the failure of something it depends on, explains it
-    FLAPPING = "flapping"  # it changes too often to be news
-    BELOW_SEVERITY = "below_severity"  # not severe enough for a session
-    COOLDOWN = "cooldown"  # every action on its service is used up
-    BUDGET = "budget"  # there is no money left
-    PAUSED = "paused"  # an operator has paused the daemon
-    RESOLVED_FIRST = "resolved_first"  # it was over before a session was started
-    SELF_INFLICTED = "self_inflicted"  # it follows an action of ours
-    WATCHDOG = "watchdog"  # a sign of life of the monitoring system, which feeds a heartbeat
-    UNPARSED = "unparsed"  # the body could not be read
-    STALE = "stale"  # its source has not repeated it for too long
+    STARTED = "started", "a chain was started for it"
+    JOINED = "joined", "a chain is on it already, or the person who acknowledged its incident"
+    GROUPED = "grouped", "it waits with others for one chain, or went out in another one's"
+    DUPLICATE = "duplicate", "it came before, or is out of date"
+    SILENCED = "silenced", "an operator's silence"
+    INHIBITED = "inhibited", "another alert explains it, or the failure of something that its service depends on"
+    FLAPPING = "flapping", "it changes too often to be news"
+    BELOW_SEVERITY = "below_severity", "not severe enough for a session"
+    COOLDOWN = "cooldown", "every action on its service is used up"
+    BUDGET = "budget", "there is no money left"
+    PAUSED = "paused", "an operator has paused the daemon"
+    RESOLVED_FIRST = "resolved_first", "it was over before a session was started"
+    SELF_INFLICTED = "self_inflicted", "it follows an action of a session on its service, or on what that depends on"
+    WATCHDOG = "watchdog", "a sign of life of the monitoring system, which feeds a heartbeat"
+    UNPARSED = "unparsed", "the body could not be read"
+    STALE = "stale", "its source has not repeated it for too long"
 
 
 HANDLED: Final = frozenset({AlertDecision.STARTED, AlertDecision.JOINED, AlertDecision.GROUPED})
@@ -189,21 +190,21 @@ def matchable(alert: Alert | AlertState, source: str) -> Mapping[str, str]:
 # --- incidents --------------------------------------------------------------------------------------------
 
 
-class IncidentStatus(StrEnum):
+class IncidentStatus(ClosedSet):
     """Where an incident stands."""
 
-    OPEN = "open"
-    ACKNOWLEDGED = "acknowledged"  # a person is on it: alerts join it, and start nothing
-    RESOLVED = "resolved"
+    OPEN = "open", "the trouble goes on"
+    ACKNOWLEDGED = "acknowledged", "a person is on it: alerts join it, and start nothing"
+    RESOLVED = "resolved", "it is over, as witnesses show"
 
 
-class WitnessKind(StrEnum):
+class WitnessKind(ClosedSet):
     """Who says that the trouble is over."""
 
-    SOURCE = "source"  # every alert of it is resolved
-    PROBE = "probe"  # a probe of the daemon has seen the service up
-    LOOK = "look"  # a session has looked, and found it healthy
-    OPERATOR = "operator"  # a person; needs no second one
+    SOURCE = "source", "every alert of it is resolved"
+    PROBE = "probe", "a probe of the daemon has seen the service up"
+    LOOK = "look", "a session has looked, and found it healthy"
+    OPERATOR = "operator", "a person; needs no second one"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.sessions import Session
 from claudeops.text import casefold_key
@@ -33,14 +34,14 @@ UNSEEN: Final = "parts that look like secrets are hidden as [redacted], and what
 """Why a call is not shown whole."""
 
 
-class ApprovalStatus(StrEnum):
+class ApprovalStatus(ClosedSet):
     """Where a question to a person stands; it only ever moves forward."""
 
-    PENDING = "pending"  # waits for an answer
-    APPROVED = "approved"  # a person said yes; the call has not been let through yet
-    DENIED = "denied"  # a person said no, or the daemon ended
-    EXPIRED = "expired"  # no answer came in time, or the session ended first
-    USED = "used"  # its one call has been let through
+    PENDING = "pending", "waits for an answer"
+    APPROVED = "approved", "a person answered yes; the call has not been let through yet"
+    DENIED = "denied", "a person answered no, or the daemon ended"
+    EXPIRED = "expired", "no answer came in time, or the session ended first"
+    USED = "used", "its one call has been let through"
 
 
 class Answered(StrEnum):

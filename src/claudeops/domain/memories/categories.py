@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from claudeops.closed_set import ClosedSet
 from claudeops.text import casefold_key, regex
 
 
-class Category(StrEnum):
+class Category(ClosedSet):
     """What a memory says of a service."""
 
-    TIMING = "timing"  # how long something takes
-    DEPENDENCY = "dependency"  # what it needs, and what needs it
-    BEHAVIOUR = "behaviour"  # what is normal
-    MAINTENANCE = "maintenance"  # what has to be done to it now and then
-    LOCATION = "location"  # where it runs, where its files lie, where it answers
-    CAPACITY = "capacity"  # how much it takes, and how much there is
-    CONFIGURATION = "configuration"  # how it is set up
-    CAUSE = "cause"  # what a known trouble came from
-    REMEDY = "remedy"  # what has helped
-    SCHEDULE = "schedule"  # when something happens
-    CONTACT = "contact"  # whose it is
-    OTHER = "other"
+    TIMING = "timing", "how long something takes"
+    DEPENDENCY = "dependency", "what it needs, and what needs it"
+    BEHAVIOUR = "behaviour", "what is normal"
+    MAINTENANCE = "maintenance", "what has to be done to it now and then"
+    LOCATION = "location", "where it runs, where its files lie, where it answers"
+    CAPACITY = "capacity", "how much it takes, and how much there is"
+    CONFIGURATION = "configuration", "how it is set up"
+    CAUSE = "cause", "what a known trouble came from"
+    REMEDY = "remedy", "what has helped"
+    SCHEDULE = "schedule", "when something happens"
+    CONTACT = "contact", "whose it is"
+    OTHER = "other", "what fits none of these"
 
 
 _SYNONYMS: Final[Mapping[Category, str]] = {

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, looks_at
 from claudeops.text import clip
@@ -53,12 +54,12 @@ class Evidence:
 NO_EVIDENCE: Final = Evidence()
 
 
-class Trust(StrEnum):
-    """Whose word a memory is, whatever its confidence."""
+class Trust(ClosedSet):
+    """Whose word a memory is, whatever its confidence. Prompts show the first two."""
 
-    OPERATOR = "operator"
-    CONFIRMED = "confirmed"
-    QUARANTINED = "quarantined"
+    OPERATOR = "operator", "an operator's own: it never fades, and no report changes it"
+    CONFIRMED = "confirmed", "a clean session has learnt it, or what was in quarantine was confirmed"
+    QUARANTINED = "quarantined", "it waits until another chain, or an operator, confirms it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.channels import TargetKind
 from claudeops.domain.notices.refusals import RefusalCause
@@ -47,23 +47,23 @@ ADDRESS: Final = "address_refused:"
 ABOUT_TARGETS: Final = (DEAD, PICKY, REFUSED, DEAF, MOVED, ADDRESS)
 
 
-class Topic(StrEnum):
+class Topic(ClosedSet):
     """What a notice is about; targets choose among these."""
 
-    INCIDENT = "incident"  # opened, escalated, unresolved, resolved
-    APPROVAL = "approval"  # a person is to answer
-    EVENT = "event"  # a condition was seen for the first time
-    DIGEST = "digest"  # the daily sum
-    SELF = "self"  # the daemon's own troubles
+    INCIDENT = "incident", "an incident is opened, escalated, unresolved or resolved"
+    APPROVAL = "approval", "a call waits for a person's answer"
+    EVENT = "event", "a condition was seen for the first time"
+    DIGEST = "digest", "the daily digest"
+    SELF = "self", "the daemon's own troubles"
 
 
-class DeliveryOutcome(StrEnum):
+class DeliveryOutcome(ClosedSet):
     """What came of an attempt to deliver a notice."""
 
-    DELIVERED = "delivered"
-    FAILED = "failed"  # the target refused it, or could not be reached
-    UNKNOWN = "unknown"  # the time ran out: it may have been delivered
-    SUPPRESSED = "suppressed"  # part of another message, or no target wanted it
+    DELIVERED = "delivered", "the target took it"
+    FAILED = "failed", "the target refused it, or could not be reached"
+    UNKNOWN = "unknown", "the time ran out: it may have been delivered"
+    SUPPRESSED = "suppressed", "covered by another message, or wanted by no target"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

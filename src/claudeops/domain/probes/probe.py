@@ -13,16 +13,18 @@ from typing import Final
 
 import msgspec
 
+from claudeops.closed_set import ClosedSet
 
-class ProbeState(StrEnum):
+
+class ProbeState(ClosedSet):
     """How a probe stands."""
 
-    UNKNOWN = "unknown"  # not looked yet, or it could not look
-    UP = "up"
-    DEGRADED = "degraded"  # it works, but slowly, partly, or not for much longer
-    DOWN = "down"
-    FLAPPING = "flapping"  # it changes too often for any of the others to be news
-    SILENCED = "silenced"  # an operator does not want to hear of it
+    UNKNOWN = "unknown", "there was no look yet, or it could not look"
+    UP = "up", "it works"
+    DEGRADED = "degraded", "it works, but slowly, partly, or not for much longer"
+    DOWN = "down", "it does not work"
+    FLAPPING = "flapping", "it changes too often for any of the others to be news"
+    SILENCED = "silenced", "it is looked at and makes no news, because an operator wants it so"
 
 
 class ProbeLook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

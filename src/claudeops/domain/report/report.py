@@ -4,38 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.events import NewEvent
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
 
-class ExtractionMethod(StrEnum):
+class ExtractionMethod(ClosedSet):
     """How the report was obtained."""
 
-    STRUCTURED = "structured"  # validated ``structured_output`` of a result line
-    SALVAGED = "salvaged"  # validated, but found in a StructuredOutput call or in the text
-    MARKERS = "markers"  # legacy text markers; or none of them, where a structured output was refused
-    NONE = "none"
+    STRUCTURED = "structured", "the validated `structured_output` of a result line"
+    SALVAGED = "salvaged", "validated too, but found in a call of StructuredOutput or in the text"
+    MARKERS = (
+        "markers",
+        "read from markers in the text; where a structured output was refused there may be none, and no report",
+    )
+    NONE = "none", "there is no report"
 
 
-class ServiceStatus(StrEnum):
+class ServiceStatus(ClosedSet):
     """State of a service as a report or a probe saw it."""
 
-    HEALTHY = "healthy"
-    DEGRADED = "degraded"
-    DOWN = "down"
-    UNREACHABLE = "unreachable"
+    HEALTHY = "healthy", "answers as it should"
+    DEGRADED = "degraded", "answers, but not as it should"
+    DOWN = "down", "does not work"
+    UNREACHABLE = "unreachable", "could not be reached, so nothing is known"
 
 
-class CheckSource(StrEnum):
+class CheckSource(ClosedSet):
     """Who looked: the daemon's own probe, or the model in its report."""
 
-    PROBE = "probe"
-    REPORT = "report"
+    PROBE = "probe", "the daemon itself"
+    REPORT = "report", "the model, as its report says"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from claudeops.closed_set import ClosedSet
 from claudeops.domain.schedules import NEVER, Schedule, fires_at, next_due
 from claudeops.domain.schedules.windows import Window, open_at
 from claudeops.domain.sessions import DecisionReason, NewSession
@@ -144,12 +145,12 @@ def _stands_for(plan: SchedulePlan, last: LastFire, due_at: datetime) -> bool:
     return due_at == following and late >= max(LATE, (following - last.started_due_at) / 2)
 
 
-class SkipReason(StrEnum):
+class SkipReason(ClosedSet):
     """Why a due fire started no chain."""
 
-    CHAIN_UNFINISHED = "chain_unfinished"
-    SUPPRESSED = "suppressed"
-    QUIET_HOURS = "quiet_hours"
-    MISSED = "missed"
-    JUST_DONE = "just_done"
-    UNCHANGED = "unchanged"
+    CHAIN_UNFINISHED = "chain_unfinished", "a chain of this schedule has not ended"
+    SUPPRESSED = "suppressed", "the highest tier, dry run or a cooldown forbade it"
+    QUIET_HOURS = "quiet_hours", "the schedule's quiet hours"
+    MISSED = "missed", "it would have come later than the schedule's grace allows"
+    JUST_DONE = "just_done", "the fire before it came so late that it stands for this one too"
+    UNCHANGED = "unchanged", "every probe is up, and nothing has changed since a model last looked (tier 0)"

@@ -21,10 +21,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
 
+from claudeops.closed_set import ClosedSet
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cgroups import Bounds, ControlGroup, allowed
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
@@ -69,12 +69,12 @@ _PASSABLE: Final = 0o711  # but not listable
 _HOMES: Final = "homes"
 
 
-class IsolationLevel(StrEnum):
+class IsolationLevel(ClosedSet):
     """How strongly a session is locked in; the strongest level comes first."""
 
-    BUBBLEWRAP = "bubblewrap"  # namespaces of its own
-    USER = "user"  # a user of its own
-    NONE = "none"  # it only ends with the daemon
+    BUBBLEWRAP = "bubblewrap", "namespaces of its own"
+    USER = "user", "a user of its own"
+    NONE = "none", "nothing: it only ends with the daemon"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, MetaData, Table, text
 from sqlalchemy.schema import SchemaItem
+
+from claudeops.closed_set import ClosedSet
 
 metadata = MetaData(
     naming_convention={
@@ -19,21 +20,21 @@ metadata = MetaData(
 )
 
 
-def one_of(column: str, members: type[StrEnum]) -> CheckConstraint:
+def one_of(column: str, members: type[ClosedSet]) -> CheckConstraint:
     """Return the constraint that a column holds a member of a closed set, or null."""
     values = ", ".join(f"'{member.value}'" for member in members)
-    return CheckConstraint(f"{column} IN ({values})", name=column)
+    return CheckConstraint(f"{column} IN ({values})", name=column, info={"column": column, "members": members})
 
 
-def table(name: str, *items: SchemaItem) -> Table:
+def table(name: str, *items: SchemaItem, comment: str) -> Table:
     """Return a table with an ``id`` that is never used twice."""
-    identity = Column("id", Integer, primary_key=True, autoincrement=True)
-    return Table(name, metadata, identity, *items, sqlite_autoincrement=True)
+    identity = Column("id", Integer, primary_key=True, autoincrement=True, comment="the row's number, never used again")
+    return Table(name, metadata, identity, *items, sqlite_autoincrement=True, comment=comment)
 
 
-def session_column(*, nullable: bool = False) -> Column[int]:
+def session_column(comment: str, *, nullable: bool = False) -> Column[int]:
     """Return the column that names a session."""
-    return Column("session_id", Integer, ForeignKey("sessions.id"), nullable=nullable)
+    return Column("session_id", Integer, ForeignKey("sessions.id"), nullable=nullable, comment=comment)
 
 
 def where(condition: str) -> dict[str, Any]:

@@ -11,49 +11,92 @@ from claudeops.store.tables.columns import CleanText, Name, Usd, UtcDateTime
 
 commands: Final = table(
     "commands",
-    Column("name", Name, nullable=False),
-    Column("arguments", CleanText, nullable=False),
-    Column("requested_by", Name),
-    Column("requested_at", UtcDateTime, nullable=False),
-    Column("taken_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
-    Column("result", CleanText),
-    Column("error", CleanText),
+    Column(
+        "name",
+        Name,
+        nullable=False,
+        comment="what is wanted; also `migrate_from`, on record alone: a database of Claude Ops was taken over",
+    ),
+    Column(
+        "arguments",
+        CleanText,
+        nullable=False,
+        comment='JSON; of `stop`: `{"session_id": 12}` or `{"chain": 12}`; of `migrate_from`: `origin`, `path`',
+    ),
+    Column("requested_by", Name, comment="the user who wants it; null: not known"),
+    Column("requested_at", UtcDateTime, nullable=False, comment="when it was requested"),
+    Column(
+        "taken_at",
+        UtcDateTime,
+        comment="when a daemon took it, which looks twice a second; null and ended: withdrawn, because none took it up",
+    ),
+    Column("ended_at", UtcDateTime, comment="when it was over; null: it waits, or is under way"),
+    Column("result", CleanText, comment="what came of it; null: nothing yet, or `error` says why not"),
+    Column("error", CleanText, comment="why nothing came of it; null: something did, or it is not over"),
     Index(None, "taken_at"),
+    comment="What operators want of the running daemon.",
 )
 
 flags: Final = Table(
     "flags",
     metadata,
-    Column("name", Name, primary_key=True),
-    Column("value", CleanText, nullable=False),
-    Column("reason", CleanText),
-    Column("until", UtcDateTime),
-    Column("updated_at", UtcDateTime, nullable=False),
-    Column("updated_by", Name),
+    Column("name", Name, primary_key=True, comment="the kind of the hold"),
+    Column(
+        "value",
+        CleanText,
+        nullable=False,
+        comment="JSON: `since`; `failures`, refusals in a row; `probe`, the trial session",
+    ),
+    Column("reason", CleanText, comment="one sentence for the operator; null: none was given"),
+    Column(
+        "until",
+        UtcDateTime,
+        comment="paused, budget: the hold ends then; breaker, parked: one trial session may start from then on; "
+        "null: until released",
+    ),
+    Column("updated_at", UtcDateTime, nullable=False, comment="when the row was last written"),
+    Column("updated_by", Name, comment="the operator who wants it; null: the daemon itself"),
+    comment="Holds, which keep sessions in the queue. A hold that has lapsed may stay here until the next claim.",
 )
 
 instances: Final = Table(
     "instances",
     metadata,
-    Column("owner", Name, primary_key=True),
-    Column("pid", Integer, nullable=False),
-    Column("process_started_at", Float, nullable=False),  # seconds since the epoch
-    Column("boot_id", Name, nullable=False),
-    Column("heartbeat", UtcDateTime, nullable=False),
+    Column("owner", Name, primary_key=True, comment="as in `sessions.owner`; new at every start"),
+    Column("pid", Integer, nullable=False, comment="the daemon's process id"),
+    Column(
+        "process_started_at",
+        Float,
+        nullable=False,
+        comment="seconds since the epoch: tells it from a later process with the same pid",
+    ),
+    Column("boot_id", Name, nullable=False, comment="the machine's"),
+    Column(
+        "heartbeat",
+        UtcDateTime,
+        nullable=False,
+        comment="its last sign of life: every five seconds while it runs and the database takes writes",
+    ),
+    comment="The daemons that run.",
 )
 
 schedule_fires: Final = Table(
     "schedule_fires",
     metadata,
-    Column("schedule", Name, nullable=False),
-    Column("due_at", UtcDateTime, nullable=False),
-    Column("fired_at", UtcDateTime, nullable=False),
-    session_column(nullable=True),
-    Column("skipped_reason", Name),
-    Column("saved_usd", Usd),
-    Column("after_chain", Integer),  # no reference: the chain may be gone
+    Column("schedule", Name, nullable=False, comment="the schedule's name"),
+    Column("due_at", UtcDateTime, nullable=False, comment="when a chain was due, before jitter"),
+    Column("fired_at", UtcDateTime, nullable=False, comment="when the daemon decided about it"),
+    session_column("the chain that it started, by its first session; null: none, or it is removed", nullable=True),
+    Column("skipped_reason", Name, comment="why it started no chain; null: it started one"),
+    Column("saved_usd", Usd, comment="with `unchanged`: what the schedule's chains cost on average; null: not known"),
+    # no reference: the chain may be gone
+    Column(
+        "after_chain",
+        Integer,
+        comment="the chain for whose end this one waits, by its first session; null: it waits for none",
+    ),
     PrimaryKeyConstraint("schedule", "due_at"),
     Index(None, "session_id"),
     Index(None, "fired_at"),
+    comment="Each due time of each schedule, once.",
 )
