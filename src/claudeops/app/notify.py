@@ -124,9 +124,8 @@ def _with_targets(node: Node, found: Targets) -> Node:
 
 
 def _notifications(node: Node, checked: dict[str, str]) -> Notifications:
-    settings = node.settings
+    settings, network = node.settings, network_of(node.settings)
     context = ChannelContext(
-        network=network_of(settings),
         questions=_questions(node),
         events=node.store.probes,
         redact=node.context.redactor.text,
@@ -134,7 +133,8 @@ def _notifications(node: Node, checked: dict[str, str]) -> Notifications:
         log=node.log,
         checked=checked,
     )
-    connections = [channel_of(kind).connect(targets, context) for kind, targets in channels_of(settings).items()]
+    kinds = channels_of(settings)
+    connections = [channel_of(kind, network).connect(targets, context) for kind, targets in kinds.items()]
     about = [
         f"{kind}{target.name}" for target in settings.notices.targets for kind in (DEAD, PICKY, REFUSED, MOVED, ADDRESS)
     ]
@@ -201,12 +201,9 @@ async def send_test(settings: Settings, target: Target) -> DeliveryResult:
     notice = Notice(
         topic=Topic.SELF, level=EventLevel.INFO, text="this is a test: claudeops would be heard here.", key=""
     )
-    return await channel_of(target.kind).try_target(
-        target.name,
-        _access(settings, target),
-        message([notice], _wording(settings, Redactor(settings.secrets))),
-        network=network_of(settings),
-    )
+    channel = channel_of(target.kind, network_of(settings))
+    wording = _wording(settings, Redactor(settings.secrets))
+    return await channel.try_target(target.name, _access(settings, target), message([notice], wording))
 
 
 def _wording(settings: Settings, redactor: Redactor) -> Wording:

@@ -16,7 +16,7 @@ def test_the_table_has_every_kind_and_no_other() -> None:
 
 @pytest.mark.parametrize("kind", TargetKind)
 def test_a_kind_of_the_table_has_its_module(kind: TargetKind) -> None:
-    assert isinstance(channel_of(kind), NoticeChannel)
+    assert isinstance(channel_of(kind, {}), NoticeChannel)
 
 
 @pytest.mark.parametrize("kind", TargetKind)

@@ -136,11 +136,11 @@ async def target_faults(settings: Settings) -> ChannelFaults:
 async def _check(
     settings: Settings, kind: TargetKind, targets: Mapping[str, ChannelAccess], faults: ChannelFaults
 ) -> None:
-    channel, approvers = channel_of(kind), settings.notices.approvers
+    channel, approvers = channel_of(kind, network_of(settings)), settings.notices.approvers
     has_approvers = any(kind in approver.ids for approver in approvers)
     with anyio.move_on_after(channel.check_seconds) as bound:
         try:
-            await channel.check(targets, faults, network=network_of(settings), has_approvers=has_approvers)
+            await channel.check(targets, faults, has_approvers=has_approvers)
         except ConfigurationError as error:  # a proxy that cannot be used
             faults.certain.append(visible(str(error)))
     if bound.cancelled_caught:

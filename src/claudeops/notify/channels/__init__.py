@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind
 from claudeops.logs import Logger
@@ -21,6 +21,9 @@ from claudeops.store.probes import Probes
 from claudeops.text.escapes import visible
 from claudeops.wording.notices.texts import NoticeMessage
 
+Targets: TypeAlias = Mapping[str, ChannelAccess]
+"""Of one kind, by their names."""
+
 _MOST_CHARACTERS: Final = 300  # of a server's answer
 
 
@@ -28,7 +31,6 @@ _MOST_CHARACTERS: Final = 300  # of a server's answer
 class ChannelContext:
     """What the channels of a daemon share."""
 
-    network: Mapping[str, str]  # proxies and CA files, by variable
     questions: ChatQuestions | None  # None: no answer could be proved, so nothing is listened to
     events: Probes
     redact: Callable[[str], str]
@@ -68,37 +70,30 @@ class ChannelFaults:
         (self.certain if is_certain else self.doubtful).append(fault)
 
 
+@dataclass(frozen=True, slots=True)
 class NoticeChannel(ABC):
     """One kind of channel."""
 
     check_seconds: ClassVar[float] = 10.0
+    network: Mapping[str, str]  # proxies and CA files, by variable
 
     @abstractmethod
-    def connect(self, targets: Mapping[str, ChannelAccess], context: ChannelContext) -> ConnectedTargets:
+    def connect(self, targets: Targets, context: ChannelContext) -> ConnectedTargets:
         """Connect the targets of this kind. Raises `ConfigurationError` for a proxy that cannot be used."""
 
     @abstractmethod
-    async def try_target(
-        self, target: str, access: ChannelAccess, message: NoticeMessage, *, network: Mapping[str, str]
-    ) -> DeliveryResult:
+    async def try_target(self, target: str, access: ChannelAccess, message: NoticeMessage) -> DeliveryResult:
         """Send one message now. Raises `OSError` when nothing can be started, and what `connect` raises."""
 
     @abstractmethod
-    async def check(
-        self,
-        targets: Mapping[str, ChannelAccess],
-        faults: ChannelFaults,
-        *,
-        network: Mapping[str, str],
-        has_approvers: bool,
-    ) -> None:
+    async def check(self, targets: Targets, faults: ChannelFaults, *, has_approvers: bool) -> None:
         """Find what is wrong with targets, without a message to any of them.
 
         ``has_approvers``: some people may answer there. Raises what `try_target` raises.
         """
 
 
-def channel_of(kind: TargetKind) -> NoticeChannel:
+def channel_of(kind: TargetKind, network: Mapping[str, str]) -> NoticeChannel:
     """Return a kind of channel; its module is imported only where a target is of that kind."""
-    channel: NoticeChannel = import_module(f"{__name__}.{kind}").CHANNEL
-    return channel
+    channel: type[NoticeChannel] = import_module(f"{__name__}.{kind}").CHANNEL
+    return channel(network)

@@ -24,7 +24,7 @@ from claudeops.domain.notices.refusals import of_apprise
 from claudeops.engine.process.leaders import end_leader, open_fed_leader
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.notify.channels import ChannelContext, ChannelFaults, ConnectedTargets, NoticeChannel
+from claudeops.notify.channels import ChannelContext, ChannelFaults, ConnectedTargets, NoticeChannel, Targets
 from claudeops.notify.courier import (
     BEGUN,
     DELIVERED,
@@ -194,7 +194,7 @@ class AddressCheck:
             self.log.error(LogEvent.ADDRESS_REFUSED, target=name, error=reason)
 
 
-def _addresses(targets: Mapping[str, ChannelAccess]) -> dict[str, str]:
+def _addresses(targets: Targets) -> dict[str, str]:
     return {name: targets[name].secrets["url"] for name in sorted(targets)}
 
 
@@ -203,9 +203,9 @@ class AppriseChannel(NoticeChannel):
 
     check_seconds: ClassVar[float] = 2 * DEADLINE_SECONDS  # the courier has its own deadline
 
-    def connect(self, targets: Mapping[str, ChannelAccess], context: ChannelContext) -> ConnectedTargets:
+    def connect(self, targets: Targets, context: ChannelContext) -> ConnectedTargets:
         """Connect addresses, and check them."""
-        courier, addresses = Courier(environment=context.network), _addresses(targets)
+        courier, addresses = Courier(environment=self.network), _addresses(targets)
         check = AddressCheck(
             courier=courier,
             addresses=addresses,
@@ -218,30 +218,20 @@ class AppriseChannel(NoticeChannel):
         carriers = {name: AddressCarrier(address=address, courier=courier) for name, address in addresses.items()}
         return ConnectedTargets(carriers=carriers, tasks=[check.run])
 
-    async def try_target(
-        self, target: str, access: ChannelAccess, message: NoticeMessage, *, network: Mapping[str, str]
-    ) -> DeliveryResult:
+    async def try_target(self, target: str, access: ChannelAccess, message: NoticeMessage) -> DeliveryResult:
         """Send one message."""
         del target
-        return await deliver_one(
-            AddressCarrier(address=access.secrets["url"], courier=Courier(environment=network)), message
-        )
+        carrier = AddressCarrier(address=access.secrets["url"], courier=Courier(environment=self.network))
+        return await deliver_one(carrier, message)
 
-    async def check(
-        self,
-        targets: Mapping[str, ChannelAccess],
-        faults: ChannelFaults,
-        *,
-        network: Mapping[str, str],
-        has_approvers: bool,
-    ) -> None:
+    async def check(self, targets: Targets, faults: ChannelFaults, *, has_approvers: bool) -> None:
         """Find addresses that Apprise does not understand."""
         del has_approvers
-        reasons = await Courier(environment=network).check(_addresses(targets))
+        reasons = await Courier(environment=self.network).check(_addresses(targets))
         wrong = {name: reason for name, reason in sorted(reasons.items()) if reason}
         if wrong:
             faults.certain.append(f"Apprise does not understand the address of {join_names(list(wrong))}.")
             faults.remedies += [*(f"{name}: {reason}." for name, reason in wrong.items()), _WIKI]
 
 
-CHANNEL: Final = AppriseChannel()
+CHANNEL: Final = AppriseChannel

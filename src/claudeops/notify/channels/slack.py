@@ -20,7 +20,7 @@ from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.notices.refusals import of_slack, slack_deafness
 from claudeops.errors import StoreError
 from claudeops.logs import Logger
-from claudeops.notify.channels import ChannelContext, ChannelFaults, ConnectedTargets, NoticeChannel
+from claudeops.notify.channels import ChannelContext, ChannelFaults, ConnectedTargets, NoticeChannel, Targets
 from claudeops.notify.delivery import DeliveryResult, deliver_one
 from claudeops.notify.questions import (
     LOOK_SECONDS,
@@ -211,14 +211,14 @@ def presses_of(chat: SlackChat, targets: frozenset[str]) -> Callable[[bytes], Aw
 class SlackChannel(NoticeChannel):
     """Channels of Slack's apps."""
 
-    def connect(self, targets: Mapping[str, ChannelAccess], context: ChannelContext) -> ConnectedTargets:
+    def connect(self, targets: Targets, context: ChannelContext) -> ConnectedTargets:
         """Connect channels, and listen to the presses in them."""
-        rooms = {name: _room(access, context.network) for name, access in targets.items()}
+        rooms = {name: _room(access, self.network) for name, access in targets.items()}
         chat: SlackChat | None = None
         links: Sequence[SlackLink] = ()
         if context.questions is not None:
             chat = SlackChat(rooms=rooms, questions=context.questions, log=context.log)
-            links = _links(targets, chat, context)
+            links = self._links(targets, chat, context)
         receptions = [link.reception for link in links if link.reception is not None]
         known = {name: reception for reception in receptions for name in reception.targets}
         carriers = {
@@ -238,11 +238,28 @@ class SlackChannel(NoticeChannel):
             take=None if chat is None else chat.take,
         )
 
-    async def try_target(
-        self, target: str, access: ChannelAccess, message: NoticeMessage, *, network: Mapping[str, str]
-    ) -> DeliveryResult:
+    def _links(self, targets: Targets, chat: SlackChat, context: ChannelContext) -> Sequence[SlackLink]:
+        """Return a link for every app that speaks Socket Mode: two of one app would each get a part of the presses."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for name, access in targets.items():
+            token = access.secrets.get("app_token", "")
+            if token and any(TargetKind.SLACK in person.ids for person in chat.questions.approvers):
+                found.setdefault((access.api, token), set()).add(name)
+        return [
+            SlackLink(
+                app_token=token,
+                api=api,
+                environment=self.network,
+                pressed=presses_of(chat, frozenset(names)),
+                log=context.log,
+                reception=context.reception(sorted(names)),
+            )
+            for (api, token), names in found.items()
+        ]
+
+    async def try_target(self, target: str, access: ChannelAccess, message: NoticeMessage) -> DeliveryResult:
         """Send one message, and see whether Slack would open a connection for what is pressed there."""
-        room, socket = _room(access, network), _socket(access, network)
+        room, socket = _room(access, self.network), _socket(access, self.network)
         carrier = SlackCarrier(api=room.api, target=target, chat=room.channel, questions=None)
         try:
             result = await deliver_one(carrier, message)
@@ -258,18 +275,11 @@ class SlackChannel(NoticeChannel):
             await room.api.close()
             await socket.close()
 
-    async def check(
-        self,
-        targets: Mapping[str, ChannelAccess],
-        faults: ChannelFaults,
-        *,
-        network: Mapping[str, str],
-        has_approvers: bool,
-    ) -> None:
+    async def check(self, targets: Targets, faults: ChannelFaults, *, has_approvers: bool) -> None:
         """Look at each app: its bot's token, and whether Slack would open a connection for what is pressed."""
         async with anyio.create_task_group() as tasks:
             for name, access in targets.items():
-                tasks.start_soon(_check_app, name, access, network, faults, has_approvers)
+                tasks.start_soon(_check_app, name, access, self.network, faults, has_approvers)
 
 
 def _room(access: ChannelAccess, network: Mapping[str, str]) -> SlackRoom:
@@ -278,26 +288,6 @@ def _room(access: ChannelAccess, network: Mapping[str, str]) -> SlackRoom:
 
 def _socket(access: ChannelAccess, network: Mapping[str, str]) -> SlackApi:
     return SlackApi(access.api, access.secrets.get("app_token", ""), network=network)
-
-
-def _links(targets: Mapping[str, ChannelAccess], chat: SlackChat, context: ChannelContext) -> Sequence[SlackLink]:
-    """Return a link for every app that speaks Socket Mode: two of one app would each get a part of the presses."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for name, access in targets.items():
-        token = access.secrets.get("app_token", "")
-        if token and any(TargetKind.SLACK in person.ids for person in chat.questions.approvers):
-            found.setdefault((access.api, token), set()).add(name)
-    return [
-        SlackLink(
-            app_token=token,
-            api=api,
-            environment=context.network,
-            pressed=presses_of(chat, frozenset(names)),
-            log=context.log,
-            reception=context.reception(sorted(names)),
-        )
-        for (api, token), names in found.items()
-    ]
 
 
 async def _check_app(
@@ -332,4 +322,4 @@ async def _check_token(
         faults.add(what, reply.error, remedy, is_certain=bool(remedy))
 
 
-CHANNEL: Final = SlackChannel()
+CHANNEL: Final = SlackChannel

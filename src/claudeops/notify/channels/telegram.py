@@ -24,7 +24,7 @@ from claudeops.domain.notices.refusals import RefusalSubject, of_telegram, teleg
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.bot_api import BotApi, BotReply, CallOutcome
-from claudeops.notify.channels import ChannelContext, ChannelFaults, ConnectedTargets, NoticeChannel
+from claudeops.notify.channels import ChannelContext, ChannelFaults, ConnectedTargets, NoticeChannel, Targets
 from claudeops.notify.delivery import DeliveryResult, deliver_one
 from claudeops.notify.questions import (
     LOOK_SECONDS,
@@ -344,11 +344,11 @@ def _query(update: _Update) -> _Query | None:
 class TelegramChannel(NoticeChannel):
     """Chats of Telegram's bots."""
 
-    def connect(self, targets: Mapping[str, ChannelAccess], context: ChannelContext) -> ConnectedTargets:
+    def connect(self, targets: Targets, context: ChannelContext) -> ConnectedTargets:
         """Connect chats, and each bot once: it can be polled by one only."""
         carriers: dict[str, TelegramCarrier] = {}
         bots: list[TelegramBot] = []
-        for api, chats in _bots(targets, context.network):
+        for api, chats in _bots(targets, self.network):
             reception = context.reception(chats, settle_seconds=SETTLE_SECONDS)
             for name, chat in chats.items():
                 moves = Moves(target=name, chat=chat, events=context.events, now=context.now)
@@ -366,11 +366,9 @@ class TelegramChannel(NoticeChannel):
             events=[reception.fingerprint for reception in receptions if reception is not None],
         )
 
-    async def try_target(
-        self, target: str, access: ChannelAccess, message: NoticeMessage, *, network: Mapping[str, str]
-    ) -> DeliveryResult:
+    async def try_target(self, target: str, access: ChannelAccess, message: NoticeMessage) -> DeliveryResult:
         """Send one message."""
-        api = BotApi(access.api, access.secrets["token"], network=network)
+        api = BotApi(access.api, access.secrets["token"], network=self.network)
         try:
             return await deliver_one(
                 TelegramCarrier(api=api, target=target, chat=access.place, questions=None), message
@@ -378,23 +376,14 @@ class TelegramChannel(NoticeChannel):
         finally:
             await api.close()
 
-    async def check(
-        self,
-        targets: Mapping[str, ChannelAccess],
-        faults: ChannelFaults,
-        *,
-        network: Mapping[str, str],
-        has_approvers: bool,
-    ) -> None:
+    async def check(self, targets: Targets, faults: ChannelFaults, *, has_approvers: bool) -> None:
         """Look at each bot: its token, whether its updates go elsewhere, and whether it is in its chats."""
         async with anyio.create_task_group() as tasks:
-            for api, chats in _bots(targets, network):
+            for api, chats in _bots(targets, self.network):
                 tasks.start_soon(_check_bot, api, chats, faults, has_approvers)
 
 
-def _bots(
-    targets: Mapping[str, ChannelAccess], network: Mapping[str, str]
-) -> Collection[tuple[BotApi, Mapping[str, str]]]:
+def _bots(targets: Targets, network: Mapping[str, str]) -> Collection[tuple[BotApi, Mapping[str, str]]]:
     """Return every bot once, with the chats of its targets."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for name, access in targets.items():
@@ -440,4 +429,4 @@ async def _check_chat(api: BotApi, name: str, chat: str, faults: ChannelFaults) 
         faults.add(name, reply.error, cause.remedy, is_certain=True)
 
 
-CHANNEL: Final = TelegramChannel()
+CHANNEL: Final = TelegramChannel
