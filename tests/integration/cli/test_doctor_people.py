@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from claudeops.cli.doctor.command import CHECKS, run_check
 from claudeops.cli.doctor.finding import DoctorContext, Finding, FindingStatus
 from claudeops.cli.doctor.people import alerts, notify, unreachable_approvers
 from claudeops.domain.events import EventLevel, NewEvent
@@ -72,6 +74,17 @@ async def test_sources_before_a_closed_door_are_told(world: World) -> None:
 
 
 # --- who is told ------------------------------------------------------------------------------------------
+
+
+async def test_a_courier_that_cannot_be_started_is_a_finding(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    given = settings(world, CLAUDEOPS_APPRISE_URLS="json://127.0.0.1:9")
+    case = DoctorContext(settings=given, fault=None, refused={}, warnings=(), now=NOW)
+    check = next(check for check in CHECKS if check.name == "notify")
+
+    found = await run_check(check, case)
+
+    assert (found.status, "could not be checked" in found.says) == (FindingStatus.FAILED, True)
 
 
 async def test_an_address_that_apprise_does_not_know_is_found_before_the_night_and_nothing_is_sent(

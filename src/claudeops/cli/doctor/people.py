@@ -30,6 +30,7 @@ from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.notify.channels import ChannelFaults, channel_of
 from claudeops.settings import Settings
 from claudeops.store.glance import noted_of_targets
+from claudeops.tasks import open_tasks
 from claudeops.text import join_names
 from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
@@ -96,7 +97,7 @@ async def notify(_case: DoctorContext, settings: Settings) -> Finding:
 def _unreached(faults: ChannelFaults) -> Finding:
     """Return the finding that targets take nothing, or that answers do not arrive."""
     remedies = list(faults.remedies)
-    if len(faults.certain) > bool(remedies):
+    if len(faults.certain) > bool(remedies):  # the sentence that these remedies are of is one
         remedies.append("Mend what each says; `claudeops notify test` shows whether a target takes messages again.")
     return failed(" ".join(faults.certain), " ".join(remedies))
 
@@ -120,7 +121,7 @@ async def target_faults(settings: Settings) -> ChannelFaults:
     """Return what is wrong with the targets of notices, as far as it can be seen without a message."""
     kinds = channels_of(settings)
     found = {kind: ChannelFaults() for kind in kinds}
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         for kind, targets in kinds.items():
             tasks.start_soon(_check, settings, kind, targets, found[kind])
     redact = Redactor(settings.secrets).text
