@@ -65,13 +65,13 @@ shell: $(PROJECT)  ## Open a shell in which `claudeops` is found (elsewhere it i
 	PATH="$(CURDIR)/$(BIN):$$PATH" "$${SHELL:-/bin/sh}" || true
 
 excerpt:  ## Record docs/excerpts/make-run.txt again: `make run` in a fresh clone
-	@python3 docs/excerpts/record.py
+	@python3 scripts/record_run.py
 
 excerpt-shell: $(PROJECT)  ## Record docs/excerpts/shell.txt again: an operator's questions to a rehearsal
-	@$(BIN)/python docs/excerpts/shell.py
+	@$(BIN)/python scripts/record_shell.py
 
 pictures: $(PROJECT)  ## Take the pictures of docs/pictures again, of the pages of a rehearsal (needs chromium)
-	@$(BIN)/python docs/excerpts/pictures.py
+	@$(BIN)/python scripts/pictures.py
 
 setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
 
@@ -94,8 +94,8 @@ imports: $(PROJECT)  ## Check that imports run one way
 check: lint types imports test  ## All four; what CI runs
 
 reference: $(PROJECT)  ## Make the pages of docs/reference anew that follow from the code
-	@$(BIN)/python docs/reference/make_cli.py
-	@$(BIN)/python docs/reference/make_settings.py
+	@$(BIN)/python scripts/make_cli.py
+	@$(BIN)/python scripts/make_settings.py
 	@$(BIN)/python scripts/make_database.py
 	@$(BIN)/python scripts/make_logs.py
 

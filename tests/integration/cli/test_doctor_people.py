@@ -84,7 +84,7 @@ async def test_a_courier_that_cannot_be_started_is_a_finding(world: World, monke
 
     found = await run_check(check, case)
 
-    assert (found.status, "could not be checked" in found.says) == (FindingStatus.FAILED, True)
+    assert (found.status, "could not be checked" in found.text) == (FindingStatus.FAILED, True)
 
 
 async def test_an_address_that_apprise_does_not_know_is_found_before_the_night_and_nothing_is_sent(

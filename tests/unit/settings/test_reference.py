@@ -25,7 +25,7 @@ DECLARED = [*declared_by(Settings, ("settings",)), *declared_by(TierSettings, ("
 
 @pytest.fixture(scope="module")
 def made() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_settings", REFERENCE.with_name("make_settings.py"))
+    spec = importlib.util.spec_from_file_location("make_settings", ROOT / "scripts" / "make_settings.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

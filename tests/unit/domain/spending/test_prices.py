@@ -141,3 +141,23 @@ def test_reference_has_the_same_table_and_the_same_day() -> None:
 def _cells(rates: Rates) -> list[float]:
     cells = (rates.input, rates.output, rates.cache_read, rates.cache_write, rates.cache_write_1h)
     return [pytest.approx(cell) for cell in cells]  # type: ignore[misc]
+
+
+def test_what_the_reference_computes_of_a_day_follows_from_the_table() -> None:
+    rows = re.findall(
+        r"^\| [^|]+ \| `([\w-]+)` \| (\d+) \| (\d+) \| (\d+) \| \$([\d.]+) \|$",
+        REFERENCE.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+
+    assert len(rows) == 2
+    for model, written, read, output, said in rows:
+        part = 100  # no call has all of it: a long prompt is dearer
+        each = cost(
+            model,
+            cache_write_tokens=int(written) // part,
+            cache_read_tokens=int(read) // part,
+            output_tokens=int(output) // part,
+        )
+        assert each is not None
+        assert part * each == pytest.approx(float(said), abs=0.006)

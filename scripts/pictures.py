@@ -17,9 +17,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-HERE = Path(__file__).resolve().parent
-PICTURES = HERE.parent / "pictures"
-CLAUDEOPS = HERE.parents[1] / ".venv" / "bin" / "claudeops"
+PROJECT = Path(__file__).resolve().parents[1]
+PICTURES = PROJECT / "docs" / "pictures"
+CLAUDEOPS = PROJECT / ".venv" / "bin" / "claudeops"
 SCENARIO = "restart-does-not-help"
 LONGEST_SECONDS = 180.0
 KEPT = ("HOME", "PATH")

@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the commands themselves: ``python docs/reference/make_cli.py``."""
+"""Writes docs/reference/cli.md from the commands themselves: ``make reference``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from claudeops.cli.commands import claudeops
 from claudeops.cli.reply import Exit
 from claudeops.errors import ErrorKind
 
-PAGE: Final = Path(__file__).with_name("cli.md")
-SCHEMAS: Final = Path(__file__).parents[2] / "schemas" / "envelope"
+PROJECT: Final = Path(__file__).resolve().parents[1]
+PAGE: Final = PROJECT / "docs" / "reference" / "cli.md"
+SCHEMAS: Final = PROJECT / "schemas" / "envelope"
 COMMON: Final = frozenset({"timestamp", "command", "exit_code", "sysexit", "output_format", "schema_version"})
 SHARED: Final = COMMON | {"error", "name", "found", "help", "usage"}
 
 HEAD: Final = """# Commands
 
-This page is made by `docs/reference/make_cli.py` from the commands themselves; a test says when it is stale.
+This page is made by `scripts/make_cli.py` from the commands themselves; a test says when it is stale.
 
 Settings are environment variables ([settings](settings.md)). `-h` or `--help` after any command shows its options and
 two examples. `claudeops completion bash|zsh|fish` prints what completes commands, ids and names in a shell. Where

@@ -1,7 +1,7 @@
 """Records what an operator sees who asks from the shell, beside a rehearsal and after it: `make excerpt-shell`.
 
 Runs the shipped scenario `service-down` with the claudeops of this checkout, on a terminal of 110 columns, and writes
-shell.txt beside this file. The model is scripted, so it costs nothing and needs no credentials. Only the paths of
+docs/excerpts/shell.txt. The model is scripted, so it costs nothing and needs no credentials. Only the paths of
 this machine are replaced.
 """
 
@@ -20,8 +20,8 @@ import termios
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PROJECT = HERE.parents[1]
+PROJECT = Path(__file__).resolve().parents[1]
+EXCERPT = PROJECT / "docs" / "excerpts" / "shell.txt"
 CLAUDEOPS = Path(os.environ.get("CLAUDEOPS", PROJECT / ".venv" / "bin" / "claudeops"))
 SCENARIO = "service-down"
 PACE = "1.5"  # seconds before each step of the model, so that there is something to look at
@@ -56,7 +56,7 @@ def main() -> int:
         status = rehearsal.wait(LONGEST_SECONDS)
         text += [asked(root, there, command) for command in AFTERWARDS]
     written = "\n".join(text).replace(str(stage.parent), "/srv/claudeops").replace(str(PROJECT), "/opt/claudeops")
-    (HERE / "shell.txt").write_text(written, encoding="utf-8")
+    EXCERPT.write_text(written, encoding="utf-8")
     return status
 
 

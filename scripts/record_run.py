@@ -1,6 +1,6 @@
 """Records what `make run` prints in a fresh clone, without credentials: `make excerpt`.
 
-Writes make-run.txt beside this file. Only the clone's own path is replaced, and the time it took is added.
+Writes docs/excerpts/make-run.txt. Only the clone's own path is replaced, and the time it took is added.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PROJECT = HERE.parents[1]
+PROJECT = Path(__file__).resolve().parents[1]
+EXCERPT = PROJECT / "docs" / "excerpts" / "make-run.txt"
 SHOWN = "~/claudeops"
 KEPT = ("HOME", "LANG", "PATH", "PIP_INDEX_URL", "PIP_CACHE_DIR", "SSL_CERT_FILE")
 
@@ -44,7 +44,7 @@ def main() -> int:
         f"({seconds:.0f} s in all)",
         "",
     ]
-    (HERE / "make-run.txt").write_text("\n".join(lines), encoding="utf-8")
+    EXCERPT.write_text("\n".join(lines), encoding="utf-8")
     return done.returncode
 
 

@@ -1,4 +1,4 @@
-"""Writes what follows from the declaration of the settings: ``python docs/reference/make_settings.py``.
+"""Writes what follows from the declaration of the settings: ``make reference``.
 
 That is the table in settings.md, and claudeops.env, an example of a file of variables as Docker and systemd read them.
 """
@@ -14,8 +14,9 @@ from typing import Final
 from claudeops.settings.model import GENERAL, PER_TIER
 from claudeops.settings.variables import Variable
 
-PAGE: Final = Path(__file__).with_name("settings.md")
-EXAMPLE: Final = Path(__file__).with_name("claudeops.env")
+REFERENCE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
+PAGE: Final = REFERENCE / "settings.md"
+EXAMPLE: Final = REFERENCE / "claudeops.env"
 
 TABLE: Final = re.compile(r"^\| name \|.*?\n\n", re.MULTILINE | re.DOTALL)
 HEAD: Final = """| name | default | value | meaning | used |
