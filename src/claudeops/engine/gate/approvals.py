@@ -318,8 +318,11 @@ def _script(path: str, outside: str, roots: tuple[str, ...], redact: Callable[[s
             digest.update(str(about.st_size).encode())  # the part that is not read counts by its length
         except OSError:
             return None
-    raw = first.decode("utf-8", "replace")
     secret = looks_secret(path)
+    if b"\0" in first and not secret:
+        program = f"(a program of {about.st_size:,} bytes: its contents are no text)"
+        return CalledScript(path=path, sha256=digest.hexdigest(), text=program)
+    raw = first.decode("utf-8", "replace")
     text = MASK if secret else redact(raw)
     return CalledScript(
         path=path,

@@ -115,6 +115,7 @@ async def test_a_script_says_what_of_it_people_do_not_see(estate: Estate) -> Non
         "long.sh": "#" * 20_001,
         "huge.sh": "#" * ((1 << 20) + 1),
         "credentials.sh": "echo whatever stands in it\n",
+        "program.sh": "\x7fELF\0\0password=planted\n" + "#" * 20_001,
     }
     async with talking(estate) as talk:
         for name, text in texts.items():
@@ -130,8 +131,10 @@ async def test_a_script_says_what_of_it_people_do_not_see(estate: Estate) -> Non
         "long.sh": (False, True),
         "huge.sh": (False, True),
         "credentials.sh": (True, False),
+        "program.sh": (False, False),
     }
     assert "whatever stands in it" not in str(row["scripts"])
+    assert "(a program of 20,024 bytes: its contents are no text)" in str(row["scripts"])
 
 
 async def test_a_yes_that_comes_when_the_session_is_being_stopped_runs_nothing(estate: Estate) -> None:
