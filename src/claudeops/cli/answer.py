@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
 from claudeops.cli.text.layout import Layout, Style
 from claudeops.cli.text.screen import looks_of, progress, show, watch
 from claudeops.errors import ClaudeopsError
@@ -68,9 +68,8 @@ def present(
 
 def missing(kind: str, name: str, message: str) -> CommandAnswer:
     """Return the answer for something that does not exist."""
-    error = {"kind": kind, "message": message, "retryable": False}
     return CommandAnswer(
-        body={"name": name, "found": False, "error": error},
+        body=not_found_body(kind, name, message),
         draw=lambda _: [f"claudeops: {visible(message)}"],
         exit_code=Exit.UNRESOLVED,
         to_stderr=True,

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import click
 
 from claudeops.cli.on_database import operators_name
-from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.reply import CommandResult, Exit, print_failure, print_result
 from claudeops.cli.with_settings import read_settings
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, prepare_directories
@@ -42,11 +41,8 @@ def migrate_from(path: Path, *, as_json: bool) -> int:
         done = anyio.run(partial(_take_over, settings, path.absolute()))
     except ClaudeopsError as error:
         return print_failure(_NAME, error, as_json=as_json, target=str(path))
-    if as_json:
-        return print_document(_NAME, _body(done, path), Exit.OK)
-    for line in _lines(done, path):
-        click.echo(line)
-    return Exit.OK
+    told = CommandResult(text="\n".join(_lines(done, path)), body=_body(done, path))
+    return print_result(_NAME, told, as_json=as_json)
 
 
 async def _take_over(settings: Settings, path: Path) -> TakenOver:
@@ -113,14 +109,14 @@ def examine_set_up(file: Path, *, as_json: bool) -> int:
         )
     verdicts = tuple(read_set_up(text))
     counts = Counter(verdict.fate for verdict in verdicts)
-    if as_json:
-        return print_document("doctor", _set_up_body(file, verdicts, counts), Exit.OK)
     width = max((len(verdict.subject) for verdict in verdicts), default=0)
-    for verdict in verdicts:
-        fate = verdict.fate.value.ljust(len(Fate.RENAMED))
-        click.echo(f"{verdict.line:>4}  {fate}  {visible(verdict.subject).ljust(width)}  {verdict.says}")
-    click.echo(_summary(file, counts))
-    return Exit.OK
+    lines = [
+        f"{verdict.line:>4}  {verdict.fate.value.ljust(len(Fate.RENAMED))}  {visible(verdict.subject).ljust(width)}  "
+        f"{verdict.says}"
+        for verdict in verdicts
+    ]
+    text = "\n".join((*lines, _summary(file, counts)))
+    return print_result("doctor", CommandResult(text=text, body=_set_up_body(file, verdicts, counts)), as_json=as_json)
 
 
 def _summary(file: Path, counts: Counter[Fate]) -> str:

@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-import click
 import msgspec
 
 from claudeops.cli import reply
-from claudeops.cli.reply import Exit, print_document
+from claudeops.cli.reply import CommandResult, Exit, print_result
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, StatusFields, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ConfigurationError
@@ -33,10 +32,8 @@ def print_health(*, as_json: bool) -> int:
     except ConfigurationError as error:
         found = Liveness(lives=False, says=str(error))
     sysexit = Exit.OK if found.lives else Exit.UNRESOLVED
-    if as_json:
-        return print_document(_HEALTH, _body(found, file), sysexit)
-    click.echo(found.says)
-    return sysexit
+    done = CommandResult(text=found.says, body=_body(found, file), exit_code=sysexit, on_stdout=True)
+    return print_result(_HEALTH, done, as_json=as_json)
 
 
 def _body(found: Liveness, file: Path | None) -> dict[str, object]:

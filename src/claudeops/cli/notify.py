@@ -7,9 +7,14 @@ from functools import partial
 from typing import Final
 
 import anyio
-import click
 
-from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
+from claudeops.cli.reply import (
+    CommandResult,
+    Exit,
+    not_found,
+    print_failure,
+    print_result,
+)
 from claudeops.domain.notices.notice import DeliveryOutcome, Target
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
 from claudeops.settings import Settings
@@ -27,18 +32,16 @@ def print_test(target: str, *, as_json: bool) -> int:
         settings = read_settings()
         found = next((each for each in settings.notices.targets if each.name == target), None)
         if found is None:
-            return _unknown(target, settings, as_json=as_json)
+            return print_result(_COMMAND, _unknown(target, settings), as_json=as_json)
         body = anyio.run(partial(_sent, found, settings))
     except ClaudeopsError as error:
         return print_failure(_COMMAND, error, as_json=as_json, target=target)
     status = Exit.OK if body["result"] == DeliveryOutcome.DELIVERED.value else Exit.UNRESOLVED
-    if as_json:
-        return print_document(_COMMAND, body, status)
     said = f": {body['answer']}" if body["answer"] else ""
-    click.echo(f"{target}: {body['result']} after {body['took_ms']} ms{said}")
-    if body["remedy"]:
-        click.echo(f"  {body['remedy']}")
-    return status
+    remedy = f"\n  {body['remedy']}" if body["remedy"] else ""
+    text = f"{target}: {body['result']} after {body['took_ms']} ms{said}{remedy}"
+    done = CommandResult(text=text, body=body, exit_code=status, on_stdout=True)
+    return print_result(_COMMAND, done, as_json=as_json)
 
 
 async def _sent(target: Target, settings: Settings) -> dict[str, object]:
@@ -56,11 +59,7 @@ async def _sent(target: Target, settings: Settings) -> dict[str, object]:
     return {"target": target.name, "result": result.result.value, **answer, "took_ms": took}
 
 
-def _unknown(target: str, settings: Settings, *, as_json: bool) -> int:
+def _unknown(target: str, settings: Settings) -> CommandResult:
     names = ", ".join(sorted(each.name for each in settings.notices.targets))
     known = names or "none: set CLAUDEOPS_APPRISE_URLS or CLAUDEOPS_NOTIFY_PATH"
-    message = f"there is no target {target!r}; known are {known}"
-    if as_json:
-        return print_document(_COMMAND, not_found_body("target_not_found", target, message), Exit.UNRESOLVED)
-    click.echo(f"claudeops: {message}", err=True)
-    return Exit.UNRESOLVED
+    return not_found("target_not_found", target, f"there is no target {target!r}; known are {known}")

@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import click
-
 from claudeops.cli.answer import database_url
 from claudeops.cli.on_database import now, operators_name, run_on_database
-from claudeops.cli.reply import CommandResult, Exit, print_document, print_failure
+from claudeops.cli.reply import CommandResult, Exit, print_failure, print_result
 from claudeops.cli.text.screen import progress
 from claudeops.domain.answers import document
 from claudeops.errors import ClaudeopsError
@@ -80,7 +78,5 @@ def back_up(file: Path, *, as_json: bool) -> int:
             size = back_up_to(parse_url(database_url()), target)
     except ClaudeopsError as error:
         return print_failure(_BACKUP, error, as_json=as_json, target=str(target))
-    if as_json:
-        return print_document(_BACKUP, {"path": str(target), "bytes": size}, Exit.OK)
-    click.echo(f"{target}: {size} bytes")
-    return Exit.OK
+    done = CommandResult(text=f"{target}: {size} bytes", body={"path": str(target), "bytes": size})
+    return print_result(_BACKUP, done, as_json=as_json)

@@ -17,7 +17,7 @@ import msgspec
 
 from claudeops.app.limits import tier_policies
 from claudeops.app.wiring import estate_now, node_scope, probed_hosts
-from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.reply import CommandResult, Exit, print_document, print_failure, print_result
 from claudeops.domain.answers import plain
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
@@ -65,16 +65,9 @@ def print_verdicts(question: PolicyQuestion, *, as_json: bool) -> int:
         return print_failure("policy test", error, as_json=as_json, target="policy")
     met = question.expect is None or all(found.verdict == question.expect for found in answers)
     status = Exit.OK if met else Exit.UNRESOLVED
-    if as_json:
-        body: dict[str, object] = {
-            "tool": call.tool_name,
-            "input": dict(call.input),
-            "verdicts": plain(answers),
-        }
-        return print_document("policy test", body, status)
-    for found in answers:
-        click.echo(_lines(found))
-    return status
+    body: dict[str, object] = {"tool": call.tool_name, "input": dict(call.input), "verdicts": plain(answers)}
+    done = CommandResult(text="\n".join(map(_lines, answers)), body=body, exit_code=status, on_stdout=True)
+    return print_result("policy test", done, as_json=as_json)
 
 
 def print_policy(file: Path | None, *, as_json: bool) -> int:
@@ -127,12 +120,9 @@ def print_remote_commands(tier: int | None, file: Path | None) -> int:
 def print_fragments(*, as_json: bool) -> int:
     """Print the fragments that a policy may extend, each with what it opens, and return the exit status."""
     opened = {name: _opens(text) for name, text in fragment_texts().items()}
-    if as_json:
-        body: dict[str, object] = {"fragments": [{"name": name, "opens": opens} for name, opens in opened.items()]}
-        return print_document("policy fragments", body, Exit.OK)
-    for name, opens in opened.items():
-        click.echo(f"{name}: {opens}")
-    return Exit.OK
+    body: dict[str, object] = {"fragments": [{"name": name, "opens": opens} for name, opens in opened.items()]}
+    text = "\n".join(f"{name}: {opens}" for name, opens in opened.items())
+    return print_result("policy fragments", CommandResult(text=text, body=body), as_json=as_json)
 
 
 def print_tool(name: str, file: Path | None, *, as_json: bool) -> int:
@@ -143,15 +133,16 @@ def print_tool(name: str, file: Path | None, *, as_json: bool) -> int:
         return print_failure("show-tool", error, as_json=as_json, target="policy")
     found = _found(" ".join(name.split()), settings)
     status = Exit.OK if found else Exit.UNRESOLVED
-    if as_json:
-        body: dict[str, object] = {"name": name, "found": bool(found), "rules": found}
-        body["source_hint"] = str(settings.policy_path or default_policy_path())
-        return print_document("show-tool", body if found else body | _not_found(name), status)
-    if not found:
-        click.echo(f"{name}: {_why_none(name)}")
-    for rule in found:
-        click.echo("  ".join(f"{key}: {value}" for key, value in rule.items()))
-    return status
+    body: dict[str, object] = {"name": name, "found": bool(found), "rules": found}
+    body["source_hint"] = str(settings.policy_path or default_policy_path())
+    lines = ["  ".join(f"{key}: {value}" for key, value in rule.items()) for rule in found]
+    done = CommandResult(
+        text="\n".join(lines or [f"{name}: {_why_none(name)}"]),
+        body=body if found else body | _not_found(name),
+        exit_code=status,
+        on_stdout=True,
+    )
+    return print_result("show-tool", done, as_json=as_json)
 
 
 def with_policy(file: Path | None) -> Settings:

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Final
 
 import anyio
-import click
 
-from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
+from claudeops.cli.reply import CommandResult, Exit, not_found_body, print_failure, print_result
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, status_cell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.clock import Clock
@@ -59,13 +58,11 @@ def print_probe(name: str | None, *, as_json: bool) -> int:
 
     try:
         settings = read_settings()
-        text, body, found = anyio.run(partial(_shown, name, settings))
+        text, body, code = anyio.run(partial(_shown, name, settings))
     except ClaudeopsError as error:
         return print_failure(_PROBE, error, as_json=as_json, target=name)
-    if not as_json:
-        click.echo(text, err=name is not None and "error" in body)
-        return found
-    return print_document(_PROBE, body, found)
+    done = CommandResult(text=text, body=body, exit_code=code, on_stdout=name is None or "error" not in body)
+    return print_result(_PROBE, done, as_json=as_json)
 
 
 async def _shown(name: str | None, settings: Settings) -> tuple[str, Body, Exit]:

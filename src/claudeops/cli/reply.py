@@ -91,6 +91,7 @@ class CommandResult:
     """What a command prints, for people and for programs, and its exit status."""
 
     text: str  # on stdout; on stderr where the exit status is not 0; empty: nothing is printed
+    on_stdout: bool = False  # an answer, also where the exit status is not 0
     body: Mapping[str, object] = field(default_factory=dict)
     exit_code: Exit = Exit.OK
     envelope_code: int | None = None  # the document's; None: 0 or 1, as `exit_code` says
@@ -101,7 +102,7 @@ def print_result(command: str, done: CommandResult, *, as_json: bool) -> int:
     if as_json:
         return print_document(command, done.body, done.exit_code, exit_code=done.envelope_code)
     if done.text:
-        click.echo(done.text, err=done.exit_code is not Exit.OK)
+        click.echo(done.text, err=done.exit_code is not Exit.OK and not done.on_stdout)
     return done.exit_code
 
 

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
@@ -22,7 +22,7 @@ import anyio
 import click
 import msgspec
 
-from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.reply import CommandResult, Exit, not_found, print_failure, print_result
 from claudeops.cli.text.terminal import LivePrinter
 from claudeops.cli.with_settings import read_settings
 from claudeops.domain.actions import PastAction
@@ -433,14 +433,11 @@ def _document(session: Session, facts: Sequence[LiveFact]) -> int:
         "path": session.log_path,
         "lines": msgspec.to_builtins(facts),
     }
-    return print_document(_NAME, body, Exit.OK)
+    return print_result(_NAME, CommandResult(text="", body=body), as_json=True)
 
 
 def _not_found(session: tuple[str, Reference] | None, *, as_json: bool) -> int:
     written = "" if session is None else session[0]
     message = "no session has run yet" if session is None else f"session {written} does not exist"
-    if not as_json:
-        click.echo(f"claudeops: {message}.", err=True)
-        return Exit.UNRESOLVED
-    error = {"kind": "session_not_found", "message": message, "retryable": False}
-    return print_document(_NAME, {"name": written, "found": False, "error": error}, Exit.UNRESOLVED)
+    missing = not_found("session_not_found", written, message)
+    return print_result(_NAME, replace(missing, text=f"{missing.text}."), as_json=as_json)

@@ -6,9 +6,7 @@ import platform
 from importlib.metadata import version
 from typing import Final
 
-import click
-
-from claudeops.cli.reply import SCHEMA_VERSION, Exit, print_document
+from claudeops.cli.reply import SCHEMA_VERSION, CommandResult, print_result
 from claudeops.store.tables import HEAD
 
 _NAME: Final = "version"
@@ -25,10 +23,8 @@ def print_version(*, as_json: bool) -> int:
         "platform_name": platform.system(),
         "machine": platform.machine(),
     }
-    if as_json:
-        return print_document(_NAME, body, Exit.OK)
-    click.echo(
+    text = (
         f"claudeops {body['version']} (documents {SCHEMA_VERSION}, tables {HEAD}) on "
         f"{body['implementation']} {body['python_version']}, {body['platform_name']} {body['machine']}"
     )
-    return Exit.OK
+    return print_result(_NAME, CommandResult(text=text, body=body), as_json=as_json)

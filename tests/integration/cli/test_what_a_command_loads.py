@@ -34,11 +34,11 @@ QUICK: Final = {
     "memories list": 80,
     "list-incidents": 63,
     "incident 3": 71,
-    "ack 3": 141,
-    "resolve 3": 141,
-    'silence a="b" --preview': 141,
-    "end-silence 3": 141,
-    "list-silences": 61,
+    "ack 3": 142,
+    "resolve 3": 142,
+    'silence a="b" --preview': 142,
+    "end-silence 3": 142,
+    "list-silences": 62,
     "chain 3": 110,
     "diff-chains 3 4": 124,
     "why": 121,
@@ -58,8 +58,8 @@ QUICK: Final = {
 
 THOROUGH: Final = {
     "stop 3": 306,
-    "list-sources": 159,
-    "alerts replay nothing.json": 272,
+    "list-sources": 160,
+    "alerts replay nothing.json": 273,
     "list-actions": 190,
     "spend": 165,
     "probe": 371,
@@ -67,7 +67,7 @@ THOROUGH: Final = {
     "policy replay nothing.toml": 288,
     "show-tool Bash": 268,
     "remote-commands": 268,
-    "exec-command tier1 look": 539,
+    "exec-command tier1 look": 540,
     "exec-tool check:clock": 508,
     "show-command tier1": 299,
     "route look": 374,
@@ -82,9 +82,9 @@ THOROUGH: Final = {
     "rehearse": 539,
     "migrate-from nothing.db": 298,
     "login-link": 295,
-    "tail --no-follow": 314,
+    "tail --no-follow": 315,
     "run": 523,
-    "bootstrap": 537,
+    "bootstrap": 538,
 }
 """The same of commands that read all settings, run something, or judge."""
 

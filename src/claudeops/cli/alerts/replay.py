@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import click
 import msgspec
 
 from claudeops.app.wiring import estate_now, probe_reading
-from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.reply import CommandResult, Exit, print_failure, print_result
 from claudeops.cli.with_settings import read_settings
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
@@ -57,10 +56,7 @@ def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json:
     except ClaudeopsError as error:
         sysexit = Exit.NO_INPUT if isinstance(error, MissingInputError) else None
         return print_failure(_NAME, error, as_json=as_json, target=str(file), sysexit=sysexit)
-    if as_json:
-        return print_document(_NAME, _document(done), Exit.OK)
-    click.echo("\n".join(_lines(done)))
-    return Exit.OK
+    return print_result(_NAME, CommandResult(text="\n".join(_lines(done)), body=_document(done)), as_json=as_json)
 
 
 async def _dependencies(settings: Settings) -> Dependencies:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import click
-
 from claudeops.app.stages import FILE, STAGES, StageEntry, StageState, StartUp, read_stages
-from claudeops.cli.reply import Exit, print_document, print_failure
+from claudeops.cli.reply import CommandResult, print_failure, print_result
 from claudeops.clock import Clock
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
 from claudeops.engine.owners import alive
@@ -30,22 +29,22 @@ def print_stages(*, as_json: bool) -> int:
     living = look(directory / STATUS_FILE, alive=alive, monotonic=Clock().monotonic())
     note = _note(found, living.says)
     stages = _stages(found)
-    if as_json:
-        body: dict[str, object] = {
-            "stages": [_body(stage) for stage in stages],
-            "note": note,
-            "stages_count": len(stages),
-            "lives": living.lives,
-            "path": str(directory / FILE),
-        }
-        return print_document(_NAME, body, Exit.OK)
-    for stage in stages:
-        at = "" if stage.at is None else f" ({stage.at:%Y-%m-%d %H:%M:%S} UTC)"
-        click.echo(f"{stage.state:<8} {stage.name:<12} {STAGES.get(stage.name, '')}{at}")
-        if stage.error is not None:
-            click.echo(f"{'':<8} {'':<12} {visible(stage.error)}")
-    click.echo(note)
-    return Exit.OK
+    body: dict[str, object] = {
+        "stages": [_body(stage) for stage in stages],
+        "note": note,
+        "stages_count": len(stages),
+        "lives": living.lives,
+        "path": str(directory / FILE),
+    }
+    lines = [line for stage in stages for line in _lines(stage)]
+    return print_result(_NAME, CommandResult(text="\n".join((*lines, note)), body=body), as_json=as_json)
+
+
+def _lines(stage: StageEntry) -> Iterator[str]:
+    at = "" if stage.at is None else f" ({stage.at:%Y-%m-%d %H:%M:%S} UTC)"
+    yield f"{stage.state:<8} {stage.name:<12} {STAGES.get(stage.name, '')}{at}"
+    if stage.error is not None:
+        yield f"{'':<8} {'':<12} {visible(stage.error)}"
 
 
 def _stages(found: StartUp | None) -> tuple[StageEntry, ...]:

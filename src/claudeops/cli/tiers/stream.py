@@ -28,15 +28,16 @@ from claudeops.app.wiring import root_session
 from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, exit_for, json_line
 from claudeops.cli.start import listening, start
+from claudeops.cli.tail import LOOK_SECONDS
 from claudeops.cli.tiers.outcomes import exit_of_refusal
 from claudeops.clock import Clock
 from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.sessions import Session, Status, Suppressed, Trigger
 from claudeops.engine.process.tree import become_subreaper
-from claudeops.engine.session_log.reader import open_log
+from claudeops.engine.session_log.tail import GrowingLog
 from claudeops.engine.system import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError, StoreError
-from claudeops.formats.stream import LineSplitter, Transcript, decode
+from claudeops.formats.stream import Transcript, decode
 from claudeops.formats.stream.exchange import (
     INPUT_BYTES,
     ExchangeVerdict,
@@ -60,9 +61,6 @@ from claudeops.tasks import Threads, open_tasks
 from claudeops.wording.live import status_line
 
 STREAM: Final = "stream-json"
-LOOK_SECONDS: Final = 0.2
-"""The time between two looks at a session's log."""
-
 _CHUNK: Final = 64 * 1024
 _LAST_FRAMES_SECONDS: Final = 5.0  # to print what an ended session's log still holds
 _INTERRUPTED: Final = 130  # as a shell tells of a process that SIGINT has ended
@@ -389,7 +387,7 @@ async def _after(records: Records, root: int, done: int) -> Session | None:
 async def _print_session(
     records: Records, session: Session, printer: FramePrinter
 ) -> tuple[Session, Transcript | None]:
-    reader, splitter = HARNESSES[session.harness].reader(), LineSplitter()
+    reader = HARNESSES[session.harness].reader()
     with contextlib.ExitStack() as opened:
         log = None
         while True:
@@ -397,14 +395,15 @@ async def _print_session(
             session = await records.session(session.id) or session
             if log is None and session.log_path is not None:
                 with contextlib.suppress(OSError):  # the claim names it, and it is opened a moment later
-                    log = opened.enter_context(await anyio.to_thread.run_sync(open_log, Path(session.log_path)))
-            while log is not None and (chunk := await anyio.to_thread.run_sync(log.read, _CHUNK)):
-                for line in splitter.push(chunk):
-                    for event in reader.feed(decode(line)):
-                        for frame in frames_of(event, session_id=session.id):
-                            printer.print(frame)
+                    log = opened.enter_context(await anyio.to_thread.run_sync(GrowingLog, Path(session.log_path)))
+            more = log is not None
+            while log is not None and more:
+                lines, more = await anyio.to_thread.run_sync(log.look)
+                for event in (event for line in lines for event in reader.feed(decode(line))):
+                    for frame in frames_of(event, session_id=session.id):
+                        printer.print(frame)
             if session.status is Status.ENDED:
-                if (rest := splitter.flush()) is not None:
+                if log is not None and (rest := log.rest()) is not None:
                     reader.feed(decode(rest))  # half a line: counted, and shown as nothing
                 return session, None if log is None else reader.close()
             await anyio.sleep(LOOK_SECONDS)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Final, Self
 
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.chains.chain_record import Judged
@@ -15,9 +15,9 @@ from claudeops.domain.live import CallJudged, CallStarted, LiveFact
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import Session
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast, Hub
-from claudeops.engine.session_log.reader import LogIndexReader, open_log
+from claudeops.engine.session_log.reader import LogIndexReader
+from claudeops.engine.session_log.tail import GrowingLog
 from claudeops.formats.stream import (
-    LineSplitter,
     ResultSeen,
     SessionStarted,
     StreamEvent,
@@ -28,8 +28,6 @@ from claudeops.formats.stream import (
 )
 from claudeops.harness.protocol import Harness
 from claudeops.wording.live import Redact, Viewpoint
-
-CHUNK_BYTES: Final = 1024 * 1024
 
 _PATIENCE_LOOKS: Final = 5
 """How many looks a call waits for its verdict: the stream shows the call a moment before the gate is asked."""
@@ -44,12 +42,11 @@ class LogFollower:
     def __init__(self, session: Session, harness: Harness, *, redact: Redact, now: Callable[[], datetime]) -> None:
         """Open the log of ``session``, packed or not; raises `OSError`."""
         path = Path(session.log_path or "")
-        self._log: BinaryIO = open_log(path)
+        self._log = GrowingLog(path)
         self._arrivals = LogIndexReader(path)
         self._now = now
         self._asks = harness.capabilities.gate
         self._reader = harness.reader()
-        self._splitter = LineSplitter()
         self._line, self._offset = 0, 0
         self._pending: deque[_Seen] = deque()
         self._looks = 0  # since the first pending fact began to wait for its verdict
@@ -67,11 +64,11 @@ class LogFollower:
         self._arrivals.close()
 
     def look(self) -> bool:
-        """Read what came since the last look, at most `CHUNK_BYTES`; return whether there may be more already."""
-        chunk = self._log.read(CHUNK_BYTES)
-        for line in self._splitter.push(chunk):
+        """Read what came since the last look, up to a bound; return whether there may be more already."""
+        lines, more = self._log.look()
+        for line in lines:
             self._read(line)
-        return len(chunk) == CHUNK_BYTES
+        return more
 
     def facts(self, verdicts: Mapping[str, Sequence[Judged]], *, ended: bool = False) -> list[LiveFact]:
         """Return the facts that are complete by now, in order of time; all of them once the session has ``ended``.
@@ -79,7 +76,7 @@ class LogFollower:
         A call comes with its first verdict. Further verdicts, perhaps given by people much later, are placed by their
         own time.
         """
-        if ended and (rest := self._splitter.flush()) is not None:
+        if ended and (rest := self._log.rest()) is not None:
             self._read(rest)
         self._looks += 1
         facts: list[LiveFact] = []
