@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -199,3 +200,18 @@ def test_a_quick_command_loads_no_heavy_library(command: str, loaded: dict[str, 
 def test_every_command_has_a_budget() -> None:
     """Of a group whose commands are one module, the budget of one is that of all."""
     assert {command.partition(" ")[0] for command in (*QUICK, *THOROUGH)} == {"--help", *claudeops.commands}
+
+
+def test_sessions_are_paused_whatever_else_is_wrong_with_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    write_migrated(tmp_path / "state" / "claudeops.db")
+    done = subprocess.run(
+        [sys.executable, "-m", "claudeops", "pause", "--reason", "a wrong setting"],
+        cwd=tmp_path,
+        env={"CLAUDEOPS_STATE_DIR": "state", "CLAUDEOPS_TIMEZONE": "nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "a wrong setting; no daemon runs" in done.stdout
