@@ -246,7 +246,7 @@ SMALL_TYPES: Final = 254
 ODD: Final = {
     "": 43,
     "app": 124,
-    "cli": 171,
+    "cli": 173,
     "dispatch": 1,
     "domain": 265,
     "engine": 501,
