@@ -26,7 +26,7 @@ async def incident_list(site: Site, call: WebCall) -> Response:
     held = await site.database.read(partial(silences.listed, now=call.at, everything=False))
     values: dict[str, object] = {"found": found.items, "asked": query, "levels": tuple(EventLevel), "silences": held}
     values["older"] = older(call.path, call.query, found.before)
-    return await site.page(call, "story.html", title="Incidents", values=values)
+    return await site.page(call, "incidents.html", title="Incidents", values=values)
 
 
 async def incident_page(site: Site, call: WebCall) -> Response:
