@@ -4,7 +4,7 @@ uvicorn is written to own its process: it handles signals, and on shutdown waits
 does neither. Its log lines go to the process's own logging; nothing is written to stdout.
 
 uvicorn also accepts any number of connections, and waits for ever for the rest of a request. Every process of the
-machine may connect to loopback, so a server that must withstand that passes a `Crowd`, which bounds both.
+machine may connect to loopback, so a server that must withstand that passes a `ConnectionPool`, which bounds both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRANSPORT: Final = "transport"
 """In the scope's ``state``: the `asyncio.Transport` of the request's connection, to close it in mid-response."""
 
 _CONNECTION: Final = "connection"
-"""In the scope's ``state``: the connection object that its `Crowd` tracks."""
+"""In the scope's ``state``: the connection object that its `ConnectionPool` tracks."""
 
 _BACKLOG: Final = 64  # connections accepted in one turn of the event loop
 _QUIET: Final = "uvicorn.error.clients"  # a logger that drops warnings: mistakes of clients are not worth a line
@@ -60,7 +60,7 @@ class ConnectionLimits:
     rest_seconds: float = 5.0  # for the rest of a request that was answered before it was read
 
 
-class Crowd:
+class ConnectionPool:
     """The connections of one server, bounded: nameless at first, then each under the name that its request proves.
 
     Over a bound, the connection that has been idle longest is dropped. An honest client sends its request at once and
@@ -137,7 +137,7 @@ class _Connection(h11.Connection):
 class _Protocol(H11Protocol):
     """Gives each request its own connection, keeps uvicorn's access log out of our logging, and bounds waits."""
 
-    crowd: Crowd | None = None
+    crowd: ConnectionPool | None = None
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ async def listen(
     host: str,
     port: int,
     closing: anyio.Event,
-    crowd: Crowd | None = None,
+    crowd: ConnectionPool | None = None,
     outside: bool = False,
 ) -> AsyncIterator[str]:
     """Serve ``app`` until the block is left; yields the URL once connections are taken.
@@ -298,7 +298,7 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-def _protocol(of: Crowd | None) -> type[_Protocol]:
+def _protocol(of: ConnectionPool | None) -> type[_Protocol]:
     class Protocol(_Protocol):
         crowd = of  # uvicorn creates protocols from the class alone
 

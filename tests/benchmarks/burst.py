@@ -16,7 +16,7 @@ from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report, ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import RunningSessions, StopControl
-from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from support.estate import Estate, open_estate
@@ -75,7 +75,7 @@ async def _burst(setup: Setup) -> float:
 async def _supervised(estate: Estate, work: _Work) -> AsyncIterator[Supervisor]:
     """Return a supervisor; ``daemon.json`` is kept true meanwhile, as the daemon does."""
     running = RunningSessions()
-    keeper = StatusKeeper(
+    keeper = StatusWriter(
         file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
         holds=estate.store.holds,
         clock=estate.context.clock,

@@ -84,7 +84,7 @@ _STORE: Final = "claudeops.store"
 _RECORD_CALL: Final = f"{_STORE}.calls:Calls.record_call"
 _BEGIN_CALL: Final = f"{_STORE}.spend:ModelCalls.begin_model_call"
 _OBSERVED: Final = f"{_STORE}.probes:Probes.observed"
-_START_CHAIN: Final = f"{_STORE}.alerts.desk:Alerts.probes_failed"
+_START_CHAIN: Final = f"{_STORE}.alerts.alerts:Alerts.probes_failed"
 _AFTER: Final = (Moment.AFTER,)
 _BEFORE: Final = (Moment.BEFORE,)
 

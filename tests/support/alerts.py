@@ -13,7 +13,7 @@ from claudeops.domain.alerts.register import AlertChanges, AlertResult, NewChain
 from claudeops.domain.alerts.rules import AlertSource, Grouping, Rules, SenderKind
 from claudeops.domain.alerts.situation import AlertContext, AlertFiles, OpenChain
 from claudeops.domain.events import EventLevel
-from claudeops.store.alerts.desk import Alerts
+from claudeops.store.alerts.alerts import Alerts
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE: Final = "am"

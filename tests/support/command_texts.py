@@ -216,7 +216,7 @@ class TextMaker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class TimedVerdict:
     """What a text may run: its commands by their numbers, and the files that they may open."""
 
     commands: dict[int, SimpleCommand]
@@ -224,7 +224,7 @@ class Judged:
     lost: bool  # a cd fails: what is behind it does not run, and as it was given it would
 
 
-def judge(parsed: Parsed, world: World) -> Judged | None:
+def judge(parsed: Parsed, world: World) -> TimedVerdict | None:
     """Return what may run, or None where something is refused: only literal words decide."""
     if parsed.problem or parsed.refusal:
         return None
@@ -243,7 +243,7 @@ def judge(parsed: Parsed, world: World) -> Judged | None:
         commands[command.number] = replace(command, argv=argv)
         files |= {os.path.realpath(base / file) for file in opened}
     secret = files & set(map(str, world.secrets))
-    return None if secret else Judged(commands=commands, files=frozenset(files), lost=lost)
+    return None if secret else TimedVerdict(commands=commands, files=frozenset(files), lost=lost)
 
 
 def _judged_words(command: SimpleCommand, base: Path, world: World) -> tuple[Word, ...] | None:

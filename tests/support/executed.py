@@ -21,7 +21,7 @@ from typing import Final
 from claudeops.policy.shell import parse
 from claudeops.policy.shell.language import Block, Literal, SimpleCommand, UnclearError
 from claudeops.policy.shell.render import quoted, render
-from support.command_texts import Judged, TextMaker, World, judge, make_world
+from support.command_texts import TextMaker, TimedVerdict, World, judge, make_world
 from support.command_trees import Programs, Shell, TreeMaker
 
 BATCH: Final = 100  # trees or texts in one script
@@ -34,7 +34,7 @@ _SYSTEM: Final = ("/usr/", "/lib", "/etc/ld.so", "/dev/null", "/dev/fd", "/proc/
 
 
 @dataclass(kw_only=True)
-class Ran:
+class ProgramRun:
     """What one command executed and opened."""
 
     executed: list[tuple[str, ...]] = field(default_factory=list)
@@ -73,7 +73,7 @@ def traced(script: str, directory: Path, **environment: str) -> list[tuple[str, 
     return run.executed
 
 
-def traced_parts(parts: Sequence[str], directory: Path, cwd: Path, **environment: str) -> list[Ran]:
+def traced_parts(parts: Sequence[str], directory: Path, cwd: Path, **environment: str) -> list[ProgramRun]:
     """Run pieces of a script one after another, and return what each of them executes (its path first) and opens."""
     file, trace, marker = directory / "script", directory / "trace", str(directory / "marker")
     if not Path(marker).is_symlink():
@@ -89,11 +89,11 @@ def traced_parts(parts: Sequence[str], directory: Path, cwd: Path, **environment
         check=False,
         timeout=_LONGEST_RUN_SECONDS,
     )
-    runs = [Ran()]
+    runs = [ProgramRun()]
     for line in trace.read_text(encoding="ascii").splitlines():
         executed, opened = _EXECUTED.fullmatch(line), _OPENED.fullmatch(line)
         if executed is not None and _text(executed[1]) == marker:
-            runs.append(Ran())
+            runs.append(ProgramRun())
         elif executed is not None:
             runs[-1].executed.append((_text(executed[1]), *map(_text, _HEX.findall(executed[2]))))
         elif opened is not None and not _text(opened[1]).startswith(_SYSTEM):
@@ -160,7 +160,7 @@ def compare_texts(seed: int, texts: int, directory: Path, *, beyond: float) -> T
     return tally
 
 
-def _runs(text: str, world: World) -> tuple[str, Judged] | None:
+def _runs(text: str, world: World) -> tuple[str, TimedVerdict] | None:
     """Return what runs for a text and what was judged, or None where it may not run."""
     parsed = parse(text, known={"HOME": str(world.root / "home"), "PWD": str(world.work)})
     judged = judge(parsed, world)
@@ -170,7 +170,7 @@ def _runs(text: str, world: World) -> tuple[str, Judged] | None:
         return None
 
 
-def _fault(run: Ran, judged: Judged) -> str | None:
+def _fault(run: ProgramRun, judged: TimedVerdict) -> str | None:
     """Return what was executed or opened beside what was judged: every command runs once at most."""
     left = list(judged.commands.values())
     for _, *argv in run.executed:
@@ -196,7 +196,7 @@ def _fits_each(command: SimpleCommand, argv: list[str]) -> bool:
     return command.name.endswith("/xargs") and argv[: len(words) - 3] == words[3:] and len(argv) <= len(words) - 2
 
 
-def _change(run: Ran, original: Ran) -> str | None:
+def _change(run: ProgramRun, original: ProgramRun) -> str | None:
     """Return how what runs differs from the text as it was given."""
     rendered, given = (
         Counter((path, *argv[1:]) for path, *argv in each.executed if not path.endswith("/seq"))

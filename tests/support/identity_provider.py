@@ -253,5 +253,5 @@ def login_at(
         users=site.store.users,
         logins=site.store.logins,
         clock=site.door.clock,
-        log=site.door.doorkeeper.log,
+        log=site.door.authenticator.log,
     )

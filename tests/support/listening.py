@@ -25,7 +25,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.probes import Probes
 from claudeops.text.redact import Redactor
-from claudeops.web.doorkeeper import Doorkeeper
+from claudeops.web.authentication import Authenticator
 from claudeops.web.endpoints import EndpointTable
 from claudeops.web.listener import AllowedHosts, Listener
 from claudeops.web.ports import Intake, ReadinessCheck
@@ -235,15 +235,17 @@ class Door:
     hub: Hub = field(default_factory=Hub)
     logs: HeldLogs = field(default_factory=HeldLogs)
     streams: Streams = field(init=False)
-    doorkeeper: Doorkeeper = field(init=False)
+    authenticator: Authenticator = field(init=False)
     listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
         logs.configure(level="debug", fmt="json", stream=self.log, redact=str)
         log = logs.get_logger()
         self.streams = Streams(live=self.hub, logs=self.logs, boot="boot")
-        self.doorkeeper = Doorkeeper(tokens=self.tokens, sources=self.sources, clock=self.clock, log=log, key=CHAT_KEY)
-        self.doorkeeper.slack = SIGNING
+        self.authenticator = Authenticator(
+            tokens=self.tokens, sources=self.sources, clock=self.clock, log=log, key=CHAT_KEY
+        )
+        self.authenticator.slack = SIGNING
         rooms = Rooms(
             readiness=lambda: self.checks,
             pings=self.pings,
@@ -257,7 +259,7 @@ class Door:
         )
         self.listener = Listener(
             table=EndpointTable(table_of(rooms)),
-            doorkeeper=self.doorkeeper,
+            authenticator=self.authenticator,
             hosts=AllowedHosts.of(["ops.example.com"]),
             clock=self.clock,
             log=log,

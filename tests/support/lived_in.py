@@ -14,7 +14,7 @@ from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.gate.approval import NewApproval
-from claudeops.domain.memories.stated import Declined
+from claudeops.domain.memories.operator_changes import Declined
 from claudeops.domain.report.report import ReportedMemory, ServiceStatus
 from claudeops.domain.sessions import Session
 from claudeops.engine.session_log.writer import SessionLog

@@ -24,8 +24,8 @@ from claudeops.web.acting import act_endpoints
 from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
+from claudeops.web.authentication import Authenticator
 from claudeops.web.connection import ConnectionRules
-from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import EndpointTable
 from claudeops.web.pages.rendering import Pages
 from claudeops.web.pages.site import ShownFire, Site
@@ -166,19 +166,19 @@ async def site_door(
             ),
             described=partial(description_endpoints, site),
         )
-        doorkeeper = Doorkeeper(
+        authenticator = Authenticator(
             tokens=door.tokens,
             logins=store.logins,
             users=store.users,
             sources=door.sources,
             clock=door.clock,
-            log=door.doorkeeper.log,
-            slack=door.doorkeeper.slack,
+            log=door.authenticator.log,
+            slack=door.authenticator.slack,
         )
         door.listener = replace(
             door.listener,
             table=EndpointTable(table_of(rooms)),
-            doorkeeper=doorkeeper,
+            authenticator=authenticator,
             refused_page=site.pages.refused,
             connections=ConnectionRules(proxy_secret=PROXY_SECRET),
         )

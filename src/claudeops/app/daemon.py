@@ -31,21 +31,21 @@ from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, signalling
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
-from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.daemon.liveness import STATUS_FILE
-from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
+from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWriter
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.probes.watch import ProbeWatch
-from claudeops.engine.schedules.follow_ups import FollowUpKeeper
-from claudeops.engine.schedules.keeper import ScheduleKeeper
+from claudeops.engine.schedules.follow_ups import FollowUpWorker
+from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
-from claudeops.web.doorkeeper import WEBHOOK
+from claudeops.web.authentication import WEBHOOK
 from claudeops.web.ports import Readiness
 
 _MIB: Final = 1024 * 1024
@@ -67,7 +67,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     tier0 = probe_gate(node, watch)
     keeper = schedule_keeper(node, tier0)
     lease = lease_keeper(node, running, shutdown)
-    status = StatusKeeper(
+    status = StatusWriter(
         file=file,
         holds=node.store.holds,
         clock=node.clock,
@@ -141,7 +141,7 @@ def _spare_pauses() -> None:
     gc.set_threshold(2_000, 10, 25)
 
 
-async def _pages(node: Node, keeper: ScheduleKeeper, worker: AlertWorker) -> Parts:
+async def _pages(node: Node, keeper: ScheduleRunner, worker: AlertWorker) -> Parts:
     from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
 
     return await pages_of(node, keeper, sources=lambda: worker.rules().sources)
@@ -152,7 +152,7 @@ def _sources(node: Node, worker: AlertWorker) -> FileSources:
 
 
 def _readiness(
-    node: Node, lease: LeaseKeeper, status: StatusKeeper, keeper: ScheduleKeeper, people: ReloadedNotifications
+    node: Node, lease: LeaseRenewal, status: StatusWriter, keeper: ScheduleRunner, people: ReloadedNotifications
 ) -> Readiness:
     return readiness_of(
         clock=node.clock,
@@ -164,14 +164,14 @@ def _readiness(
     )
 
 
-def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseKeeper:
+def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseRenewal:
     """Return the keeper of a daemon's lease, which requests a quick stop when another daemon has the database."""
 
     def stop_quickly() -> None:
         shutdown.requested.set()
         shutdown.hurried.set()
 
-    return LeaseKeeper(
+    return LeaseRenewal(
         recovery=node.store.recovery,
         owner=node.owner,
         clock=node.clock,
@@ -239,12 +239,12 @@ async def _remove(file: StatusFile) -> None:
         await file.remove()
 
 
-def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
+def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleRunner:
     """Return the keeper of the operator's schedules; the probes may make a round of theirs needless."""
     settings = node.settings
     path = settings.schedule.path
 
-    return ScheduleKeeper(
+    return ScheduleRunner(
         plans=plans(settings),
         schedules=node.store.schedules,
         clock=node.clock,
@@ -301,9 +301,9 @@ def probe_gate(node: Node, watch: ProbeWatch) -> ProbeGate:
     )
 
 
-def follow_up_keeper(node: Node) -> FollowUpKeeper:
+def follow_up_keeper(node: Node) -> FollowUpWorker:
     """Return what has probes answer the follow-ups that are due."""
-    return FollowUpKeeper(
+    return FollowUpWorker(
         follow_ups=node.store.follow_ups,
         clock=node.clock,
         log=node.log,

@@ -32,7 +32,7 @@ from claudeops.app.cell import (
 from claudeops.app.limits import escalation_rules
 from claudeops.app.meter import open_meter
 from claudeops.app.metrics import Scrape, metrics_of
-from claudeops.app.stages import FILE, StageKeeper
+from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
@@ -288,13 +288,13 @@ async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER
         ) from error
 
 
-def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageKeeper]:
+def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageWriter]:
     """Return what keeps on file how far the start has come."""
 
     async def write(work: Callable[[], None]) -> None:
         await answered(work, "writing how far the start has come")
 
-    return StageKeeper(file=settings.places.state_dir / FILE, clock=clock, write=write).kept()
+    return StageWriter(file=settings.places.state_dir / FILE, clock=clock, write=write).kept()
 
 
 async def _depart(store: Store, owner: Owner, log: Logger) -> None:

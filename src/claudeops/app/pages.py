@@ -20,7 +20,7 @@ from claudeops.domain.alerts.rules import AlertSource
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import LOWEST_TIER, Trigger
 from claudeops.domain.spending.budget import last_midnight
-from claudeops.engine.schedules.keeper import ScheduleKeeper
+from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
 from claudeops.settings.shown import shown
@@ -42,7 +42,7 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-async def pages_of(node: Node, keeper: ScheduleKeeper, *, sources: Callable[[], Sequence[AlertSource]]) -> Parts:
+async def pages_of(node: Node, keeper: ScheduleRunner, *, sources: Callable[[], Sequence[AlertSource]]) -> Parts:
     """Return what pages add to a daemon's listener; ``sources`` are those that the operator's file declares."""
     text = await read_policy_text(node.settings)
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)

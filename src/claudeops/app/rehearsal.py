@@ -31,7 +31,7 @@ from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind
 from claudeops.domain.notices.notice import Target
 from claudeops.domain.probes.probe import ProbeState
-from claudeops.domain.probes.record import FAILING, KeptProbe
+from claudeops.domain.probes.record import FAILING, StoredProbe
 from claudeops.domain.schedules import Interval, Schedule
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import Session, Status
@@ -232,7 +232,7 @@ class Watcher:
     facts: Subscription
     turns: list[ProbeTurn] = field(default_factory=list)
     own_events: list[EventRaised] = field(default_factory=list)  # that no session wrote
-    _kept: Mapping[str, KeptProbe] = field(default_factory=dict)
+    _kept: Mapping[str, StoredProbe] = field(default_factory=dict)
     _looked: anyio.Event = field(default_factory=anyio.Event)  # another one for each look
 
     async def run(self) -> None:
@@ -259,7 +259,7 @@ class Watcher:
         while not self._kept or any(kept.standing.state is ProbeState.UNKNOWN for kept in self._kept.values()):
             await self._looked.wait()
 
-    def _look(self, kept: Mapping[str, KeptProbe]) -> None:
+    def _look(self, kept: Mapping[str, StoredProbe]) -> None:
         for name, now in kept.items():
             before = self._kept.get(name)
             if now.standing.since is not None and (before is None or before.standing.state is not now.standing.state):

@@ -28,7 +28,7 @@ from claudeops.domain.access.logins import LONGEST, Login, LoginLink, NewLogin, 
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.domain.access.users import User
 from claudeops.engine.live.hub import Hub
-from claudeops.http_server import ConnectionLimits, Crowd, listen
+from claudeops.http_server import ConnectionLimits, ConnectionPool, listen
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.reading.calls import verdicts
@@ -36,7 +36,7 @@ from claudeops.store.store import Store, open_store
 from claudeops.tasks import open_tasks
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints
-from claudeops.web.doorkeeper import Doorkeeper
+from claudeops.web.authentication import Authenticator
 from claudeops.web.endpoints import EndpointTable
 from claudeops.web.listener import AllowedHosts, Listener
 from claudeops.web.pages.table import page_endpoints
@@ -49,7 +49,7 @@ _HOST: Final = "127.0.0.1"
 
 
 @dataclass(kw_only=True)
-class HeldLogins:
+class LoginsInMemory:
     """`claudeops.web.ports.Logins` in memory: they are over when the rehearsals are."""
 
     link: LoginLink | None = None  # None: it was used
@@ -107,7 +107,7 @@ class RehearsalPages:
     log: Logger
     say: Callable[[str], None]  # writes the line with the link, once
     hub: Hub = field(default_factory=Hub)  # for all rehearsals
-    _logins: HeldLogins = field(default_factory=HeldLogins)
+    _logins: LoginsInMemory = field(default_factory=LoginsInMemory)
     _clock: Clock = field(default_factory=Clock)
     _tasks: TaskGroup
     _listener: Listener | None = None  # None: nothing was shown yet
@@ -139,13 +139,13 @@ class RehearsalPages:
             return
         self._listener = Listener(
             table=table,
-            doorkeeper=Doorkeeper(
+            authenticator=Authenticator(
                 tokens=store.tokens, sources=FileSources(), logins=self._logins, clock=self._clock, log=self.log
             ),
             hosts=AllowedHosts.of(()),
             clock=self._clock,
             log=self.log,
-            crowd=Crowd(ConnectionLimits()),
+            crowd=ConnectionPool(ConnectionLimits()),
             refused_page=site.pages.refused,
         )
         url = await self._tasks.start(self._serve, self._listener)

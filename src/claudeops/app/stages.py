@@ -67,7 +67,7 @@ class StartUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(kw_only=True, slots=True)
-class StageKeeper:
+class StageWriter:
     """Writes the file while a node starts. A file that cannot be written keeps nothing from starting."""
 
     file: Path
@@ -81,7 +81,7 @@ class StageKeeper:
         await self._tell(StageState.DONE if name == "ready" else StageState.RUNNING)
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[StageKeeper]:
+    async def kept(self) -> AsyncIterator[StageWriter]:
         """Begin behind the lock; an error within the block is that of the stage which had been entered."""
         now = self.clock.now()
         self._entered = dict.fromkeys(_BEFORE_THE_LOCK, now)

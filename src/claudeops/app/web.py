@@ -22,15 +22,15 @@ from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules
 from claudeops.domain.notices.channels import TargetKind
 from claudeops.engine.meter.meter import Meter
 from claudeops.errors import ConfigurationError
-from claudeops.http_server import ConnectionLimits, Crowd, listen
+from claudeops.http_server import ConnectionLimits, ConnectionPool, listen
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.probes import Probes
 from claudeops.tasks import open_tasks
+from claudeops.web.authentication import Authenticator
 from claudeops.web.connection import ConnectionRules
-from claudeops.web.doorkeeper import Doorkeeper
 from claudeops.web.endpoints import Endpoint, EndpointTable
 from claudeops.web.listener import AllowedHosts, Listener
 from claudeops.web.ports import Intake, Interactions, Logins, Metrics, Readiness, ReadinessCheck, Sources
@@ -139,12 +139,12 @@ async def keep_listening(web: Web) -> None:
     settings = web.settings
     if not settings.listener.enabled:
         return
-    crowd = Crowd(ConnectionLimits())
+    crowd = ConnectionPool(ConnectionLimits())
     pages = await web.pages() if web.pages is not None and settings.listener.dashboard else Parts()
     listener = _listener(web, crowd, pages)
     async with contextlib.AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())
-        tasks.start_soon(listener.doorkeeper.keep_uses)
+        tasks.start_soon(listener.authenticator.keep_uses)
         stack.callback(pages.close)
         told = ""
         while True:
@@ -168,7 +168,7 @@ async def keep_listening(web: Web) -> None:
             await anyio.sleep(web.retry_seconds)
 
 
-def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
+def _listener(web: Web, crowd: ConnectionPool, pages: Parts) -> Listener:
     settings = web.settings
     signing = {
         name: secret
@@ -177,7 +177,7 @@ def _listener(web: Web, crowd: Crowd, pages: Parts) -> Listener:
     }
     return Listener(
         table=EndpointTable(table_of(_rooms(web, pages, is_signed=bool(signing)))),
-        doorkeeper=Doorkeeper(
+        authenticator=Authenticator(
             tokens=web.tokens,
             logins=pages.logins,
             users=pages.users,

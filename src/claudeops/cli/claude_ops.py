@@ -18,7 +18,7 @@ from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.claude_ops import Fate, LineVerdict, read_set_up
 from claudeops.settings.files import packaged, read_text
 from claudeops.store.claude_ops.source import opened
-from claudeops.store.claude_ops.taking import TakenOver, Takeover
+from claudeops.store.claude_ops.takeover import Takeover, TakeoverResult
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
@@ -45,7 +45,7 @@ def migrate_from(path: Path, *, as_json: bool) -> int:
     return print_result(_NAME, told, as_json=as_json)
 
 
-async def _take_over(settings: Settings, path: Path) -> TakenOver:
+async def _take_over(settings: Settings, path: Path) -> TakeoverResult:
     with opened(path) as source:  # before anything of ours is made: the path may be wrong
         prepare_directories(settings)
         with claim_database(settings.places.database_url, settings.places.state_dir):
@@ -67,7 +67,7 @@ async def _take_over(settings: Settings, path: Path) -> TakenOver:
                 await store.close()
 
 
-def _lines(done: TakenOver, path: Path) -> list[str]:
+def _lines(done: TakeoverResult, path: Path) -> list[str]:
     if done.done_at is not None:
         return [f"{path} was taken over already, on {done.done_at:%Y-%m-%d %H:%M:%S} UTC; nothing was changed."]
     taken = [f"  {count} {table.replace('_', ' ')}" for table, count in done.taken.items() if count]
@@ -83,7 +83,7 @@ def _lines(done: TakenOver, path: Path) -> list[str]:
     ]
 
 
-def _body(done: TakenOver, path: Path) -> dict[str, object]:
+def _body(done: TakeoverResult, path: Path) -> dict[str, object]:
     return {
         "path": str(path),
         "handled": done.done_at is None,

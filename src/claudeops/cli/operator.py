@@ -16,7 +16,7 @@ from claudeops.cli.text.screen import progress
 from claudeops.domain.answers import document
 from claudeops.errors import ClaudeopsError
 from claudeops.store.acts import holds
-from claudeops.store.acts.asking import served_by_another
+from claudeops.store.acts.commands import served_by_another
 from claudeops.store.commands import Commands
 from claudeops.store.connection.engines import parse_url
 from claudeops.store.database import Database

@@ -18,7 +18,6 @@ from claudeops.cli.reply import CommandResult, Exit, not_found_body, print_failu
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, status_cell, table
 from claudeops.cli.text.screen import looks_of
 from claudeops.clock import Clock
-from claudeops.domain.probes.machine import due
 from claudeops.domain.probes.probe import (
     CommandLook,
     HeartbeatLook,
@@ -30,7 +29,8 @@ from claudeops.domain.probes.probe import (
     kind_of,
     target_of,
 )
-from claudeops.domain.probes.record import KeptProbe
+from claudeops.domain.probes.record import StoredProbe
+from claudeops.domain.probes.state_machine import due
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
 from claudeops.store.store import open_store
@@ -46,7 +46,7 @@ class _Known:
 
     probes: tuple[Probe, ...]
     fault: str  # in the probes file
-    kept: Mapping[str, KeptProbe]
+    kept: Mapping[str, StoredProbe]
 
 
 # --- probe ------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ async def look_once(probe: Probe, settings: Settings) -> Observation:
     return await _look(probe, settings, await _kept(settings))
 
 
-async def _kept(settings: Settings) -> Mapping[str, KeptProbe]:
+async def _kept(settings: Settings) -> Mapping[str, StoredProbe]:
     """Return how the probes stand on record; nothing where no daemon has made a database yet."""
     try:
         store = open_store(settings.places.database_url)
@@ -115,7 +115,7 @@ async def _kept(settings: Settings) -> Mapping[str, KeptProbe]:
         await store.close()
 
 
-async def _look(probe: Probe, settings: Settings, kept: Mapping[str, KeptProbe]) -> Observation:
+async def _look(probe: Probe, settings: Settings, kept: Mapping[str, StoredProbe]) -> Observation:
     if isinstance(probe.look, HeartbeatLook):
         pings = kept[probe.name].pings if probe.name in kept else Pings()
         return due(pings, every=probe.look.every, grace=probe.look.grace, now=datetime.now(UTC))
@@ -158,7 +158,7 @@ def _table(known: _Known) -> tuple[str, Body, Exit]:
     return "\n".join(lines), body, Exit.CONFIGURATION if known.fault else Exit.OK
 
 
-def _row(probe: Probe, kept: KeptProbe | None, looks: Layout) -> Sequence[TableCell | str]:
+def _row(probe: Probe, kept: StoredProbe | None, looks: Layout) -> Sequence[TableCell | str]:
     standing = kept.standing if kept is not None else Standing()
     since = "not looked yet" if standing.last_checked_at is None else looks.time(standing.since)
     took = "" if standing.latency_ms is None else f"{standing.latency_ms:.0f} ms"
@@ -166,7 +166,7 @@ def _row(probe: Probe, kept: KeptProbe | None, looks: Layout) -> Sequence[TableC
     return (name, status_cell(standing.state.value), since, took, standing.detail)
 
 
-def _document(probe: Probe, kept: KeptProbe | None) -> Body:
+def _document(probe: Probe, kept: StoredProbe | None) -> Body:
     standing = kept.standing if kept is not None else Standing()
     return {
         **_declared(probe),

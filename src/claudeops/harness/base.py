@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from claudeops.domain.calls import Verdict
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.formats.stream import Transcript, TranscriptBuilder
-from claudeops.harness.protocol import CallRan, FrameReader, GateRequest, HarnessSignal, Spec
+from claudeops.harness.protocol import ExecutedCall, FrameReader, GateRequest, HarnessSignal, Spec
 
 REPORT_REQUEST: Final = (
     f"There is no {STRUCTURED_OUTPUT_TOOL} tool in this session: your last message is the report, one JSON object that "
@@ -52,7 +52,7 @@ class BaseHarness:
         """Return nothing: the CLI asks nothing."""
         return None
 
-    def acknowledge(self, call: CallRan) -> bytes:  # noqa: ARG002 - the protocol's
+    def acknowledge(self, call: ExecutedCall) -> bytes:  # noqa: ARG002 - the protocol's
         """Return nothing: a CLI without a gate reports nothing."""
         return b""
 

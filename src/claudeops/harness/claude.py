@@ -17,10 +17,10 @@ from claudeops.domain.spending.prices import canonical, concrete
 from claudeops.harness.base import BaseHarness, environment
 from claudeops.harness.claude_conversation import conversation_file
 from claudeops.harness.protocol import (
-    CallRan,
     Capabilities,
     CliCommand,
     CredentialKind,
+    ExecutedCall,
     GateCancelled,
     GateRequest,
     HarnessSignal,
@@ -174,7 +174,7 @@ class ClaudeHarness(BaseHarness):
             body = {"hookSpecificOutput": answer}
         return _control_response(request.request_id, body)
 
-    def acknowledge(self, call: CallRan) -> bytes:
+    def acknowledge(self, call: ExecutedCall) -> bytes:
         """Return the empty answer to the hook after a call."""
         return _control_response(call.request_id, {})
 
@@ -227,14 +227,14 @@ def _small_model(spec: Spec) -> dict[str, str]:
     return dict.fromkeys(("ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model)
 
 
-def _call_ran(frame: Mapping[str, object]) -> CallRan | None:
+def _call_ran(frame: Mapping[str, object]) -> ExecutedCall | None:
     request, request_id = frame.get("request"), frame.get("request_id")
     if not isinstance(request, dict) or not isinstance(request_id, str) or request.get("callback_id") != RAN_ID:
         return None
     report = request.get("input")
     report = report if isinstance(report, dict) else {}
     ran = report.get("tool_input")
-    return CallRan(
+    return ExecutedCall(
         request_id=request_id,
         tool_use_id=str(request.get("tool_use_id") or report.get("tool_use_id") or ""),
         input=ran if isinstance(ran, dict) else {},

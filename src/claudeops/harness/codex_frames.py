@@ -21,7 +21,7 @@ from claudeops.formats.stream import (
     Malformed,
     Other,
     PermissionDenial,
-    ResultSeen,
+    ResultRead,
     SessionStarted,
     StreamEvent,
     StreamFrame,
@@ -151,10 +151,10 @@ class CodexReader:
         self._turns.fail(as_object(frame.body.get("error")).get("message"))
         return (self._turn_ended(frame, is_error=True),)
 
-    def _turn_ended(self, frame: StreamFrame, *, is_error: bool) -> ResultSeen:
+    def _turn_ended(self, frame: StreamFrame, *, is_error: bool) -> ResultRead:
         turns = self._turns
         turns.ended += 1
-        return ResultSeen(
+        return ResultRead(
             index=turns.ended - 1,
             is_error=is_error,
             subtype=frame.type,

@@ -134,7 +134,7 @@ class InitMismatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallRan:
+class ExecutedCall:
     """The CLI reports the input with which a tool call has run, and waits for an acknowledgement."""
 
     request_id: str
@@ -142,7 +142,7 @@ class CallRan:
     input: Mapping[str, object]
 
 
-HarnessSignal = GateRequest | GateCancelled | InitMismatch | CallRan
+HarnessSignal = GateRequest | GateCancelled | InitMismatch | ExecutedCall
 
 
 class FrameReader(Protocol):
@@ -185,7 +185,7 @@ class Harness(Protocol):
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
         """Return the bytes that answer a gate request. Without a gate there are no requests, and no answers."""
 
-    def acknowledge(self, call: CallRan) -> bytes:
+    def acknowledge(self, call: ExecutedCall) -> bytes:
         """Return the bytes that let the CLI continue after it has reported what ran."""
 
     def refuse(self, frame: Mapping[str, object]) -> bytes | None:

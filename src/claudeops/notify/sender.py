@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Pending, Settled, Target, Topic
+from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Pending, Settlement, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT
 from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, RoutingPlan, is_dead, plan, wait_seconds
 from claudeops.errors import StoreError
@@ -191,7 +191,7 @@ class NoticeSender:
         for each in failed:
             error = self.wording.redact(each.error)
             self.log.warning(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error, failures=state.failures)
-        settled = [Settled(id=each.id, result=None, again_at=planned.until) for each in planned.waiting]
+        settled = [Settlement(id=each.id, result=None, again_at=planned.until) for each in planned.waiting]
         for index, group in enumerate(planned.messages):
             settled += self._of_group(target, group, results.get(index), now)
         for each_settled in settled:
@@ -201,33 +201,33 @@ class NoticeSender:
 
     def _of_group(
         self, target: Target, group: Sequence[Pending], result: DeliveryResult | None, now: datetime
-    ) -> list[Settled]:
+    ) -> list[Settlement]:
         """Return what came of the rows that one message was about."""
         if result is None:
             again_at = self._states[target.name].until or now
             if any(each.notice.topic is Topic.APPROVAL for each in group):
                 again_at = now
-            return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
+            return [Settlement(id=each.id, result=None, again_at=again_at) for each in group]
         is_question = any(each.notice.topic is Topic.APPROVAL for each in group)
         if is_question and result.wait_seconds is not None and result.wait_seconds <= SOON_SECONDS:
             # Too much at once is no failure: the question would count as one that reaches no person, and be denied.
             again_at = now + timedelta(seconds=result.wait_seconds)
-            return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
+            return [Settlement(id=each.id, result=None, again_at=again_at) for each in group]
         if result.result is DeliveryOutcome.DELIVERED:
             first, *others = group
             together = f"told together with {first.id}"
-            rest = [Settled(id=each.id, result=DeliveryOutcome.SUPPRESSED, error=together) for each in others]
-            return [Settled(id=first.id, result=DeliveryOutcome.DELIVERED), *rest]
+            rest = [Settlement(id=each.id, result=DeliveryOutcome.SUPPRESSED, error=together) for each in others]
+            return [Settlement(id=first.id, result=DeliveryOutcome.DELIVERED), *rest]
         return [self._undelivered(target, each, result, now) for each in group]
 
-    def _undelivered(self, target: Target, tried: Pending, result: DeliveryResult, now: datetime) -> Settled:
+    def _undelivered(self, target: Target, tried: Pending, result: DeliveryResult, now: datetime) -> Settlement:
         others = tuple(other.name for other in self.targets if other.name != target.name)
         # A text that one target refuses another one may take: no day needs to pass before it is tried.
         if result.cause == CONTENT:
             self._refusals[tried.id] = tried.refusals + 1
         is_refused = result.cause == CONTENT and tried.refusals + 1 >= REFUSED_TRIES and bool(others)
         is_over = is_dead(tried, now) or is_refused
-        return Settled(
+        return Settlement(
             id=tried.id,
             result=result.result,
             error=self.wording.redact(result.error),

@@ -22,7 +22,7 @@ _NOTICED_SECONDS: Final = 30.0
 """How long a probe may take to see that a fault has come or gone; then the course goes on."""
 
 
-class UntilSeen(Protocol):
+class ProbeWait(Protocol):
     """Waits until the probes see a service unwell, or well."""
 
     async def __call__(self, service: str, *, unwell: bool) -> None:
@@ -43,7 +43,7 @@ class Course:
 
     environment: Environment
     faults: Sequence[Fault]
-    until_seen: UntilSeen
+    until_seen: ProbeWait
     struck: list[Struck] = field(default_factory=list)  # in order
     is_over: bool = False
 

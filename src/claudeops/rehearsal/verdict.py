@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.chains.chain_record import ChainRecord, KnownCall
+from claudeops.domain.chains.chain_record import ChainRecord, JudgedCall
 from claudeops.domain.live import EventRaised
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.record import FAILING
@@ -107,7 +107,7 @@ def _latest(record: Record) -> dict[str, ProbeState]:
     return {turn.probe: turn.state for turn in record.turns}
 
 
-def describe_call(call: KnownCall) -> str:
+def describe_call(call: JudgedCall) -> str:
     """Return what a call would do, as a person would write it: a command, a path, or else its whole input."""
     try:
         given = json.loads(call.redacted_input)
@@ -149,8 +149,8 @@ def _check_actions(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
         yield f"these actions were expected: {_listed(expected.actions)}; but these were taken: {_listed(actions)}"
 
 
-def _check_calls(calls: Sequence[KnownCall], expected: ExpectedOutcome) -> Iterator[str]:
-    by_verdict: dict[VerdictKind, list[KnownCall]] = {VerdictKind.ALLOW: [], VerdictKind.DENY: []}
+def _check_calls(calls: Sequence[JudgedCall], expected: ExpectedOutcome) -> Iterator[str]:
+    by_verdict: dict[VerdictKind, list[JudgedCall]] = {VerdictKind.ALLOW: [], VerdictKind.DENY: []}
     for call in calls:
         by_verdict.setdefault(call.verdict, []).append(call)
     for text in expected.allowed:
@@ -164,7 +164,7 @@ def _check_calls(calls: Sequence[KnownCall], expected: ExpectedOutcome) -> Itera
             yield f"this call was not expected to be denied: {describe_call(call)} ({call.reason})"
 
 
-def _instead(text: str, others: Sequence[KnownCall]) -> str:
+def _instead(text: str, others: Sequence[JudgedCall]) -> str:
     found = next((call for call in others if text in describe_call(call)), None)
     return ", but there was none" if found is None else f", but it was not ({found.verdict}: {found.reason})"
 

@@ -16,18 +16,18 @@ from claudeops.domain.events import NewEvent
 from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.history import BUCKET, HOUR, decoded, merged, start_of
-from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind, heard
 from claudeops.domain.probes.probe import HeartbeatLook, JobRun, Pings, PingVerb, Probe, ProbeState, Standing, kind_of
 from claudeops.domain.probes.record import (
     FAILING,
-    KeptProbe,
     Observed,
+    StoredProbe,
     Stretch,
     Telling,
     fingerprint_of,
     has_held,
     worst,
 )
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind, heard
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource
 from claudeops.domain.sessions import Status
@@ -80,14 +80,14 @@ class Probes:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def enrol(self, declared: Sequence[Probe], owner: Owner, *, now: datetime) -> Mapping[str, KeptProbe]:
+    async def enrol(self, declared: Sequence[Probe], owner: Owner, *, now: datetime) -> Mapping[str, StoredProbe]:
         """Make the probes on record those that are ``declared``, and return how each stands, by name.
 
         A new one is unknown. One of another kind than before begins anew. One that is no longer declared goes, and its
         event is over; its history stays.
         """
 
-        def make(connection: Connection) -> Mapping[str, KeptProbe]:
+        def make(connection: Connection) -> Mapping[str, StoredProbe]:
             known = {row.name: row for row in connection.execute(select(probes))}
             wanted = {clip(probe.name): probe for probe in declared}
             gone = [name for name in known if name not in wanted]
@@ -112,7 +112,7 @@ class Probes:
 
         return await self._database.write(make)
 
-    async def kept(self) -> Mapping[str, KeptProbe]:
+    async def kept(self) -> Mapping[str, StoredProbe]:
         """Return every probe on record, by name."""
         return await self._database.read(_kept)
 
@@ -241,7 +241,7 @@ def clear_held(connection: Connection, batch: Sequence[Observed], rules: Escalat
     seen = {clip(each.probe.service) for each in batch if names.of(each.probe.service) in last}
     if not seen:
         return
-    watching: defaultdict[str, list[KeptProbe]] = defaultdict(list)
+    watching: defaultdict[str, list[StoredProbe]] = defaultdict(list)
     for row in connection.execute(select(probes).where(probes.c.service.in_(sorted(seen)))):
         watching[names.of(row.service)].append(to_kept(row))
     held = {service for service, found in watching.items() if all(has_held(kept, last[service]) for kept in found)}
@@ -346,13 +346,13 @@ def _row(each: Observed, owner: Owner, before: Standing | None) -> dict[str, obj
     }
 
 
-def _kept(connection: Connection) -> dict[str, KeptProbe]:
+def _kept(connection: Connection) -> dict[str, StoredProbe]:
     return {row.name: to_kept(row) for row in connection.execute(select(probes).order_by(probes.c.name))}
 
 
-def to_kept(row: TableRow) -> KeptProbe:
+def to_kept(row: TableRow) -> StoredProbe:
     """Return a ``probes`` row as a value."""
-    return KeptProbe(
+    return StoredProbe(
         name=row.name,
         service=row.service,
         kind=row.kind,

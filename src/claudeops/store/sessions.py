@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Table, case, or_, select
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import (
     ChainRecord,
-    Judged,
-    KnownCall,
+    JudgedCall,
     SessionPosition,
     SessionRecord,
+    TimedVerdict,
 )
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
@@ -26,7 +26,7 @@ from claudeops.store.database import Database
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.rows import TableRow, to_past_action, to_session
 from claudeops.store.tables.events import events
-from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.memories import memories
 from claudeops.store.tables.sessions import cooldown_actions, sessions, tool_calls
 
 
@@ -121,10 +121,10 @@ class Records:
 def _to_session_record(
     session_id: int, *, calls: Iterable[TableRow], raised: Iterable[TableRow], actions: Iterable[TableRow]
 ) -> SessionRecord:
-    verdicts: defaultdict[str, list[Judged]] = defaultdict(list)
+    verdicts: defaultdict[str, list[TimedVerdict]] = defaultdict(list)
     for row in calls:
         verdict = Verdict(kind=VerdictKind(row.verdict), reason=row.reason)
-        verdicts[row.tool_use_id].append(Judged(verdict=verdict, at=row.decided_at))
+        verdicts[row.tool_use_id].append(TimedVerdict(verdict=verdict, at=row.decided_at))
     return SessionRecord(
         verdicts={tool_use_id: tuple(given) for tool_use_id, given in verdicts.items()},
         events=tuple(
@@ -148,7 +148,7 @@ def _to_chain_record(
     """Turn rows, oldest first, into a record."""
     return ChainRecord(
         calls=tuple(
-            KnownCall(
+            JudgedCall(
                 session_id=row.session_id,
                 tool_name=row.tool_name,
                 redacted_input=row.input,

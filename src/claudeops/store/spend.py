@@ -26,13 +26,13 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.sessions import Session, Status
 from claudeops.domain.spending import budget
 from claudeops.domain.spending.budget import (
+    AdmittedCall,
     Allowance,
     Balance,
     BookedCalls,
     BudgetDenied,
     Budgets,
     BudgetScope,
-    CallBegun,
     CallWaits,
     Shortfall,
     Spending,
@@ -148,7 +148,7 @@ class ModelCalls:
         rules: EscalationRules,
         now: datetime,
         owed: Sequence[CallState] = (),
-    ) -> CallBegun | CallWaits | BudgetDenied:
+    ) -> AdmittedCall | CallWaits | BudgetDenied:
         """Record a model call before it starts, unless a budget forbids it.
 
         ``worst_usd`` is the most that it can cost; budgets count it while the call is open. Calls that begin at the
@@ -159,7 +159,7 @@ class ModelCalls:
         timezone = rules.budgets.timezone if rules.budgets else "UTC"
         caller = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
 
-        def begin(connection: Connection) -> CallBegun | CallWaits | BudgetDenied:
+        def begin(connection: Connection) -> AdmittedCall | CallWaits | BudgetDenied:
             for state in owed:
                 book_call(connection, state)
             totals = connection.execute(_TOTALS, {**caller, "since": budget.last_midnight(now, timezone)}).one()
@@ -172,10 +172,10 @@ class ModelCalls:
             key = connection.execute(_BEGIN, begun).inserted_primary_key
             if key is None:
                 raise StoreError("the database gave a new model call no id.")
-            return CallBegun(id=key.id)
+            return AdmittedCall(id=key.id)
 
-        def withdraw(connection: Connection, answer: CallBegun | CallWaits | BudgetDenied) -> None:
-            if isinstance(answer, CallBegun):  # too late for the caller, who never made the call
+        def withdraw(connection: Connection, answer: AdmittedCall | CallWaits | BudgetDenied) -> None:
+            if isinstance(answer, AdmittedCall):  # too late for the caller, who never made the call
                 ended = {"ended_at": self._database.now(), "error": _NEVER_MADE, "charged_usd": 0.0}
                 connection.execute(_BOOK, {"call": answer.id, **ended})
 

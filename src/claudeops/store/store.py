@@ -13,7 +13,7 @@ from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.passkeys import PasskeyStore
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
-from claudeops.store.alerts.desk import Alerts
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.alerts.incidents import Incidents
 from claudeops.store.alerts.silences import Silences
 from claudeops.store.approvals import Approvals

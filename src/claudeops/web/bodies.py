@@ -1,7 +1,7 @@
 """Reads the bodies of requests: bounded in length and time, and in sum while it is not proven who sends them.
 
 A signature is of the whole body, so anyone may make us wait for one. Over the bound the body that was begun first goes,
-as in a `Crowd`: an honest sender's comes at once, and whoever holds others back is among the first to go.
+as in a `ConnectionPool`: an honest sender's comes at once, and whoever holds others back is among the first to go.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from starlette.types import Receive, Scope, Send
 from claudeops.clock import Clock
 from claudeops.domain.access.logins import Role
 from claudeops.errors import ErrorKind, StoreError
-from claudeops.http_server import Crowd
+from claudeops.http_server import ConnectionPool
 from claudeops.logs import LogEvent, Logger
 from claudeops.web import bodies
+from claudeops.web.authentication import Authenticator, Rate, RateLimitedWarning
 from claudeops.web.bodies import AGAIN_SECONDS, UnprovenBodies, read_body
 from claudeops.web.connection import SECRET_HEADER, ConnectionRules, peer_key
-from claudeops.web.doorkeeper import Complaints, Doorkeeper, Rate
 from claudeops.web.endpoints import Caller, Connection, EndpointTable, FoundEndpoint, WebCall, query_of
 from claudeops.web.problems import RefusedError, answer, later, problem
 
@@ -88,26 +88,26 @@ class Listener:
     """The application."""
 
     table: EndpointTable
-    doorkeeper: Doorkeeper
+    authenticator: Authenticator
     hosts: AllowedHosts
     clock: Clock
     log: Logger
     count: Callable[[str, str, int, float], None] = _uncounted  # the path of the row, the method, the status, seconds
     connections: ConnectionRules = field(default_factory=ConnectionRules)
-    crowd: Crowd | None = None  # of the server; None: nothing bounds the connections
+    crowd: ConnectionPool | None = None  # of the server; None: nothing bounds the connections
     refused_page: Callable[[RefusedError, str], Response] | None = None  # with the path; None: there are no pages
     unproven: UnprovenBodies = field(default_factory=UnprovenBodies)
     _busy: int = 0
     _rate: Rate = field(init=False)
     _guesses: Rate = field(init=False)  # by peer
-    _complaints: Complaints = field(init=False)
-    _troubles: Complaints = field(init=False)
+    _complaints: RateLimitedWarning = field(init=False)
+    _troubles: RateLimitedWarning = field(init=False)
 
     def __post_init__(self) -> None:
         self._rate = Rate(per_second=CALLS_PER_SECOND, most=CALLS_AT_ONCE, clock=self.clock)
         self._guesses = Rate(per_second=GUESSES_PER_SECOND, most=GUESSES_PER_SECOND, clock=self.clock)
-        self._complaints = Complaints(event=LogEvent.CALLER_REFUSED, log=self.log, clock=self.clock)
-        self._troubles = Complaints(event=LogEvent.DATABASE_UNAVAILABLE, log=self.log, clock=self.clock)
+        self._complaints = RateLimitedWarning(event=LogEvent.CALLER_REFUSED, log=self.log, clock=self.clock)
+        self._troubles = RateLimitedWarning(event=LogEvent.DATABASE_UNAVAILABLE, log=self.log, clock=self.clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -182,7 +182,7 @@ class Listener:
         query = query_of(request.scope["path"], row.query, request.query_params.multi_items())
         caller = await self._caller(request, found, connection)
         signer = row.may_sign(found.params)
-        if row.scope is not None and caller is None and not (signer and self.doorkeeper.may_sign(signer)):
+        if row.scope is not None and caller is None and not (signer and self.authenticator.may_sign(signer)):
             raise RefusedError(401, "This needs a token.", kind=ErrorKind.AUTH)
         body: bytes | None = None
         if caller is not None:
@@ -220,7 +220,7 @@ class Listener:
             return await self._visitor(request, found, connection) if found.endpoint.asks_name else None
         if not found.endpoint.takes_tokens:
             return None
-        caller = await self.doorkeeper.caller(request.headers) or await self._person(request, found, connection)
+        caller = await self.authenticator.caller(request.headers) or await self._person(request, found, connection)
         peer = connection.peer
         if caller is None and found.endpoint.lets_in(peer):
             return Caller(name=f"peer {peer}", scopes=frozenset({needed}))
@@ -245,7 +245,7 @@ class Listener:
         """
         if found.endpoint.signer:
             return None
-        person = await self.doorkeeper.person(request.cookies, connection)
+        person = await self.authenticator.person(request.cookies, connection)
         headers = request.headers
         is_ours = headers.get("sec-fetch-site") in _OWN or self._is_ours(headers.get("origin", ""), request)
         if person is not None and request.method not in _SAFE and not is_ours:
@@ -255,7 +255,7 @@ class Listener:
     async def _visitor(self, request: Request, found: FoundEndpoint, connection: Connection) -> Caller | None:
         """Return who asks an open endpoint; he is answered soon, whatever he sends along."""
         with anyio.move_on_after(VISITOR_SECONDS), contextlib.suppress(RefusedError, StoreError):
-            return await self.doorkeeper.caller(request.headers) or await self._person(request, found, connection)
+            return await self.authenticator.caller(request.headers) or await self._person(request, found, connection)
         return None
 
     def _let_in(self, request: Request, caller: Caller) -> None:
@@ -268,10 +268,10 @@ class Listener:
 
     async def _signed(self, request: Request, signer: str) -> tuple[Caller, bytes]:
         """Return who has signed the body, and the body."""
-        if not self.doorkeeper.seems_signed(signer, request.headers):
+        if not self.authenticator.seems_signed(signer, request.headers):
             raise RefusedError(401, "It has no signature of its source, or one of long ago.", kind=ErrorKind.AUTH)
         body = await self.unproven.read(request)
-        caller = self.doorkeeper.signer(signer, body, request.headers)
+        caller = self.authenticator.signer(signer, body, request.headers)
         if caller is not None:
             return caller, body
         if not self._guesses.admits(peer_key(request.client.host if request.client is not None else "")):

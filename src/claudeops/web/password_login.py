@@ -9,8 +9,8 @@ from claudeops.clock import Clock
 from claudeops.domain.access.logins import Login, NewLogin
 from claudeops.domain.access.users import name_key
 from claudeops.store.access.users import Users
+from claudeops.web.authentication import Rate
 from claudeops.web.connection import peer_key
-from claudeops.web.doorkeeper import Rate
 from claudeops.web.passwords import Passwords
 from claudeops.web.ports import Logins
 from claudeops.web.problems import later

@@ -24,7 +24,7 @@ from claudeops.domain.probes.record import ping_line
 from claudeops.errors import ErrorKind
 from claudeops.store.probes import Probes
 from claudeops.text import regex
-from claudeops.web.doorkeeper import SLACK, WEBHOOK
+from claudeops.web.authentication import SLACK, WEBHOOK
 from claudeops.web.endpoints import ANY, Endpoint, Network, WebCall
 from claudeops.web.ports import Intake, Interactions, Metrics, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer

@@ -21,7 +21,7 @@ from claudeops.domain.stream.events import (
     CliWarned,
     LineMalformed,
     RateLimited,
-    ResultSeen,
+    ResultRead,
     SessionStarted,
     StreamEvent,
     TextStreamed,
@@ -159,7 +159,7 @@ def _found(event: StreamEvent) -> _Fact | None:  # noqa: PLR0911 - one case a fa
             return _Fact(
                 kind=ShownKind.JUDGED, title=title, text=event.message, tool_use_id=event.tool_use_id, is_error=True
             )
-        case ResultSeen():
+        case ResultRead():
             return _Fact(kind=ShownKind.DONE, title=event.subtype or "done", is_error=event.is_error)
         case _:
             return _about_the_run(event)

@@ -19,7 +19,7 @@ from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store.alerts.round import PIECE, Piece
+from claudeops.store.alerts.transaction import PIECE, Piece
 from claudeops.store.store import Store, open_store
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted

@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, CalledScript, NewApproval
-from claudeops.domain.notices.notice import DeliveryOutcome, Settled, Target
+from claudeops.domain.notices.notice import DeliveryOutcome, Settlement, Target
 from claudeops.domain.sessions import Session
 from claudeops.store.store import Store
 from support.store_values import (
@@ -188,7 +188,7 @@ async def test_people_are_asked_and_reminded_once_and_never_after_the_answer(sto
 
     await store.outbox.route(everybody, now=NOW, most=100)
     (first,) = await store.outbox.claim("phone", now=NOW, until=half, most=10)
-    await store.outbox.settle("phone", [Settled(id=first.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
+    await store.outbox.settle("phone", [Settlement(id=first.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
     await store.outbox.route(everybody, now=half, most=100)
     (reminder,) = await store.outbox.claim("phone", now=half, until=half, most=10)
 

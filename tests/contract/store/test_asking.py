@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from claudeops.domain.commands import Command, CommandName
-from claudeops.store.acts.asking import ShellAnswer, ShellRequest, ask_daemon, served_by_another
+from claudeops.store.acts.commands import ShellAnswer, ShellRequest, ask_daemon, served_by_another
 from claudeops.store.locks import claim_database
 from claudeops.store.store import Store
 from support.store_values import NOW

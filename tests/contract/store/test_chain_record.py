@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
-from claudeops.domain.chains.chain_record import ChainRecord, KnownCall
+from claudeops.domain.chains.chain_record import ChainRecord, JudgedCall
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.live import EventRaised
 from claudeops.store.store import Store
@@ -34,7 +34,7 @@ async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(sto
     record = await store.records.chain_record(session.id)
 
     assert record.calls == (
-        KnownCall(
+        JudgedCall(
             session_id=session.id,
             tool_name="Bash",
             redacted_input="{}",
@@ -42,7 +42,7 @@ async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(sto
             reason="not for this tier",
             is_error=None,
         ),
-        KnownCall(
+        JudgedCall(
             session_id=session.id,
             tool_name="Bash",
             redacted_input="{}",

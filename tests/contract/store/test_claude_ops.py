@@ -11,7 +11,7 @@ import pytest
 
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError
 from claudeops.store.claude_ops.source import opened
-from claudeops.store.claude_ops.taking import TakenOver, Takeover
+from claudeops.store.claude_ops.takeover import Takeover, TakeoverResult
 from claudeops.store.store import Store
 from claudeops.text.redact import Redactor
 from support.claude_ops import ROWS, old_database
@@ -22,7 +22,7 @@ pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
 
 
-async def take(store: Store, path: Path, *, now: datetime = NOW) -> TakenOver:
+async def take(store: Store, path: Path, *, now: datetime = NOW) -> TakeoverResult:
     with opened(path) as source:
         redact = Redactor(["planted-secret-value"]).text
         return await Takeover(store.database).take(source, by="ada", path=str(path), redact=redact, now=now)

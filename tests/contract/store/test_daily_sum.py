@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settled, Target, Topic
+from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settlement, Target, Topic
 from claudeops.domain.sessions import Outcome
 from claudeops.store.store import Store
 from claudeops.wording.notices.digest import NoisiestAlert
@@ -51,7 +51,7 @@ async def test_the_daemons_own_health_is_counted(store: Store) -> None:
     await store.outbox.add(Notice(topic=Topic.EVENT, level=phone.min_level, text="x", key="k"), now=NOW)
     await store.outbox.route([phone], now=after(minutes=3), most=100)
     claims = await store.outbox.claim("phone", now=after(minutes=3), until=after(minutes=4), most=1)
-    dead = [Settled(id=each.id, result=DeliveryOutcome.FAILED, error="no") for each in claims]
+    dead = [Settlement(id=each.id, result=DeliveryOutcome.FAILED, error="no") for each in claims]
     await store.outbox.settle("phone", dead, now=after(minutes=3))
 
     sums = await store.outbox.sums(SINCE, now=after(hours=1))

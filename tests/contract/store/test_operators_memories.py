@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.memories.memory import KnownMemory, Trust
-from claudeops.domain.memories.stated import LONGEST, Declined
+from claudeops.domain.memories.operator_changes import LONGEST, Declined
 from claudeops.domain.report.report import Report, ReportedMemory, ServiceStatus
 from claudeops.store.store import Store
 from support.store_values import NOW, after, check, one_session, report

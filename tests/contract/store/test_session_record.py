@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
-from claudeops.domain.chains.chain_record import Judged, SessionPosition
+from claudeops.domain.chains.chain_record import SessionPosition, TimedVerdict
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.sessions import Status
 from claudeops.store.reading.calls import CallVerdict, verdicts
@@ -62,8 +62,8 @@ async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(s
     first, second = await store.records.session_record(session.id), await store.records.session_record(2)
 
     assert first.verdicts == {
-        "a": (Judged(verdict=Verdict(kind=VerdictKind.ALLOW, reason="because of a"), at=NOW),),
-        "b": (Judged(verdict=Verdict(kind=VerdictKind.DENY, reason="because of b"), at=NOW),),
+        "a": (TimedVerdict(verdict=Verdict(kind=VerdictKind.ALLOW, reason="because of a"), at=NOW),),
+        "b": (TimedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason="because of b"), at=NOW),),
     }
     assert first.events == ()
     assert not second.verdicts

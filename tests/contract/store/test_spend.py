@@ -12,7 +12,7 @@ from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.events import EventLevel
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
-from claudeops.domain.spending.budget import BudgetDenied, Budgets, BudgetScope, CallBegun, CallWaits
+from claudeops.domain.spending.budget import AdmittedCall, BudgetDenied, Budgets, BudgetScope, CallWaits
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
@@ -46,13 +46,13 @@ async def running(store: Store, *, with_rules: EscalationRules = RULES, at: date
 
 async def begun(store: Store, session: Session, worst: float = 0.2, *, with_rules: EscalationRules = RULES) -> int:
     answer = await asked(store, session, worst, with_rules=with_rules)
-    assert isinstance(answer, CallBegun)
+    assert isinstance(answer, AdmittedCall)
     return answer.id
 
 
 async def asked(
     store: Store, session: Session, worst: float = 0.2, *, with_rules: EscalationRules = RULES, at: datetime = NOW
-) -> CallBegun | CallWaits | BudgetDenied:
+) -> AdmittedCall | CallWaits | BudgetDenied:
     return await store.spending.begin_model_call(
         session, model="claude-haiku-5-5", worst_usd=worst, rules=with_rules, now=at
     )
@@ -125,7 +125,7 @@ async def test_what_is_owed_is_written_before_budgets_are_looked_at(store: Store
         session, model="claude-haiku-5-5", worst_usd=0.4, rules=RULES, now=NOW, owed=owed
     )
 
-    assert isinstance(answer, CallBegun)
+    assert isinstance(answer, AdmittedCall)
     assert [row["charged_usd"] for row in database.rows("model_calls")] == [0.05, 0.4]
     await store.spending.book_model_call(state(answer.id, 0.46))
     refused = await store.spending.begin_model_call(
@@ -329,7 +329,7 @@ async def test_a_queued_session_of_a_chain_that_has_no_money_left_ends_as_blocke
 async def test_without_budgets_nothing_is_reserved(store: Store, database: Database) -> None:
     session = await running(store, with_rules=rules())
     assert entries(database) == []
-    assert isinstance(await asked(store, session, 1e6, with_rules=rules()), CallBegun)
+    assert isinstance(await asked(store, session, 1e6, with_rules=rules()), AdmittedCall)
 
 
 # --- which call may start -----------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ async def test_a_call_that_could_pass_a_budget_waits_for_those_that_are_open(sto
     assert await asked(store, session, 0.4) == CallWaits(scope=BudgetScope.SESSION)
     await store.spending.book_model_call(state(first, 0.05))
     second = await asked(store, session, 9.0)
-    assert isinstance(second, CallBegun), "nobody else is open: this is the one that may pass it"
+    assert isinstance(second, AdmittedCall), "nobody else is open: this is the one that may pass it"
 
 
 async def test_a_chain_pays_for_all_its_sessions(store: Store) -> None:
@@ -379,7 +379,7 @@ async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Sto
 
     async def ask_until_refused(node: Store, session: Session) -> None:
         while not isinstance(answer := await asked(node, session, 0.11, with_rules=loose), BudgetDenied):
-            if isinstance(answer, CallBegun):
+            if isinstance(answer, AdmittedCall):
                 await anyio.lowlevel.checkpoint()
                 await node.spending.book_model_call(state(answer.id, 0.11))
                 costs.append(0.11)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.events import EventLevel
-from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settled, Target, Topic
+from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settlement, Target, Topic
 from claudeops.domain.schedules.windows import read_window
 from claudeops.store.store import Store, open_store
 from support.answering import asked_of_people
@@ -32,7 +32,7 @@ async def tried(
         claimed = await store.outbox.claim(target, now=now, until=now + LEASE, most=10)
         over = result is DeliveryOutcome.DELIVERED
         settled = [
-            Settled(id=each.id, result=result, error="" if over else error, again_at=None if over else now)
+            Settlement(id=each.id, result=result, error="" if over else error, again_at=None if over else now)
             for each in claimed
         ]
         await store.outbox.settle(target, settled, now=now)
@@ -87,7 +87,7 @@ async def test_a_question_that_one_has_got_was_heard(store: Store, database: Dat
 async def test_a_question_that_is_told_together_with_another_was_heard(store: Store) -> None:
     await asked(store, PHONE, MAIL)
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
-    with_it = Settled(id=claimed.id, result=DeliveryOutcome.SUPPRESSED, error="told together with 7")
+    with_it = Settlement(id=claimed.id, result=DeliveryOutcome.SUPPRESSED, error="told together with 7")
     await store.outbox.settle("phone", [with_it], now=NOW)
 
     await tried(store, {"mail": DeliveryOutcome.FAILED})
@@ -141,7 +141,7 @@ async def test_a_question_that_is_over_is_not_said_to_be_unheard(store: Store, d
     claimed = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
     await store.approvals.close_approval(1, now=NOW)
 
-    failed = [Settled(id=each.id, result=DeliveryOutcome.FAILED, again_at=AGAIN) for each in claimed]
+    failed = [Settlement(id=each.id, result=DeliveryOutcome.FAILED, again_at=AGAIN) for each in claimed]
     await store.outbox.settle("phone", failed, now=NOW)
 
     assert (await unheard(store), raised(database)) == (None, [])

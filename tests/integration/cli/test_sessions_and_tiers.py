@@ -11,7 +11,7 @@ from typing import cast
 import anyio
 import pytest
 
-from claudeops.app.stages import STAGES, StageKeeper, read_stages
+from claudeops.app.stages import STAGES, StageWriter, read_stages
 from claudeops.clock import Clock
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.sessions import Session
@@ -269,7 +269,7 @@ def test_the_stage_at_which_a_start_failed_is_named(tmp_path: Path) -> None:
         done()
 
     async def start() -> None:
-        async with StageKeeper(file=tmp_path / "startup.json", clock=Clock(), write=work).kept() as kept:
+        async with StageWriter(file=tmp_path / "startup.json", clock=Clock(), write=work).kept() as kept:
             await kept.enter("isolation")
             raise ConfigurationError("no level works.")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.memories.stated import Declined
+from claudeops.domain.memories.operator_changes import Declined
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.store.reading.memories import MemoryStory
 from support.listening import bearer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.domain.memories.stated import Declined
+from claudeops.domain.memories.operator_changes import Declined
 from claudeops.domain.report.report import ReportedMemory
 from support.listening import bearer
 from support.lived_in import something_of_everything

@@ -22,7 +22,7 @@ from claudeops.domain.sessions import Session, Status, Trigger
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog
-from claudeops.http_server import ConnectionLimits, Crowd, listen
+from claudeops.http_server import ConnectionLimits, ConnectionPool, listen
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.web.endpoints import EndpointTable
 from claudeops.web.sse import SEND_SECONDS
@@ -63,7 +63,7 @@ class World:
     records: HeldRecords = field(default_factory=HeldRecords)
     hub: Hub = field(default_factory=Hub)
     verdicts: dict[str, CallVerdict] = field(default_factory=dict)
-    crowd: Crowd = field(default_factory=partial(Crowd, ConnectionLimits()))
+    crowd: ConnectionPool = field(default_factory=partial(ConnectionPool, ConnectionLimits()))
     streams: Streams = field(init=False)
     url: str = ""
 

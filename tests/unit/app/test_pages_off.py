@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LISTENER = {"bodies", "connection", "doorkeeper", "endpoints", "listener", "ports", "problems", "table"}
+LISTENER = {"bodies", "connection", "authentication", "endpoints", "listener", "ports", "problems", "table"}
 """What of `claudeops.web` takes alerts and heartbeats."""
 
 ASK = """
@@ -21,7 +21,7 @@ def test_a_daemon_without_pages_imports_nothing_of_theirs() -> None:
     assert "claudeops.app.web" in imported
     ours = {name.removeprefix("claudeops.web.") for name in imported if name.startswith("claudeops.web.")}
     assert ours - LISTENER == set()
-    assert imported & {"claudeops.app.pages", "claudeops.store.acts.asking", "claudeops.store.glance"} == set()
+    assert imported & {"claudeops.app.pages", "claudeops.store.acts.commands", "claudeops.store.glance"} == set()
     assert {name.partition(".")[0] for name in imported} & {"jinja2", "markupsafe", "argon2", "webauthn"} == set()
 
 

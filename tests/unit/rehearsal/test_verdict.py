@@ -10,7 +10,7 @@ import pytest
 
 from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.chains.chain_record import ChainRecord, KnownCall
+from claudeops.domain.chains.chain_record import ChainRecord, JudgedCall
 from claudeops.domain.events import EventLevel
 from claudeops.domain.live import EventRaised
 from claudeops.domain.probes.probe import ProbeState
@@ -42,8 +42,8 @@ def session(tier: int, decision: DecisionReason, outcome: Outcome = Outcome.SUCC
     )
 
 
-def call(redacted_input: str, verdict: VerdictKind = VerdictKind.ALLOW, tool_name: str = "Bash") -> KnownCall:
-    return KnownCall(
+def call(redacted_input: str, verdict: VerdictKind = VerdictKind.ALLOW, tool_name: str = "Bash") -> JudgedCall:
+    return JudgedCall(
         session_id=1,
         tool_name=tool_name,
         redacted_input=redacted_input,

@@ -373,7 +373,7 @@ async def test_two_proofs_are_none(door: Door) -> None:
 
 async def test_the_last_use_is_written_in_the_end_at_the_latest(door: Door) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(door.doorkeeper.keep_uses)
+        tasks.start_soon(door.authenticator.keep_uses)
         await anyio.wait_all_tasks_blocked()
         await door.ask("POST", ALERTS, BODY, headers=bearer(1))
         tasks.cancel_scope.cancel()

@@ -88,7 +88,7 @@ async def test_no_token_and_no_key_opens_it(door: Door) -> None:
 
 async def test_without_a_secret_nothing_is_open_not_even_to_an_empty_one(door: Door) -> None:
     for secrets in ({}, {"team": ""}):
-        door.doorkeeper.slack = secrets
+        door.authenticator.slack = secrets
         body, headers = by_slack(door, secret="")
         assert (await door.ask("POST", ADDRESS, body, headers=headers)).status == 401
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from claudeops.web.authentication import Rate
 from claudeops.web.bodies import MOST_BYTES, UNPROVEN_BYTES, UNPROVEN_SECONDS, UnprovenBodies
-from claudeops.web.doorkeeper import Rate
 from claudeops.web.listener import GUESSES_PER_SECOND
 from support.listening import NOON, SHARED, SIGNING, Door, TestClock, bearer
 from support.loop_time import loop_time

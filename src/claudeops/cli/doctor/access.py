@@ -125,7 +125,7 @@ def _unbound(settings: Settings) -> str | None:
 
 
 @dataclass(slots=True)
-class AskedOnce:
+class SharedRequest:
     """Makes one free request to the model API, however many checks want its answer."""
 
     settings: Settings

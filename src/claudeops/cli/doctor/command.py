@@ -194,7 +194,7 @@ async def _examine(case: DoctorContext, on_finding: Callable[[Check, Finding], N
 
     async with anyio.create_task_group() as tasks:
         if case.settings is not None:
-            case = replace(case, answer=access.AskedOnce(case.settings))
+            case = replace(case, answer=access.SharedRequest(case.settings))
         for check in CHECKS:
             tasks.start_soon(look, check, case)
         for check in CHECKS:

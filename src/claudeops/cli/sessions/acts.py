@@ -21,7 +21,7 @@ from claudeops.domain.listing import Reference
 from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
-from claudeops.store.acts.asking import served_by_another
+from claudeops.store.acts.commands import served_by_another
 from claudeops.store.acts.sessions import MARGIN_SECONDS, stop_session
 from claudeops.store.deletion import Deletion, NotDeleted
 from claudeops.store.reading import session_ids

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.app.limits import tools_by_tier
-from claudeops.cli.doctor.access import AskedOnce
+from claudeops.cli.doctor.access import SharedRequest
 from claudeops.cli.doctor.command import CHECKS, gather, run_check
 from claudeops.cli.probe import declared_probes, look_once
 from claudeops.cli.reply import CommandResult, Exit, not_found, refused
@@ -65,7 +65,7 @@ async def _checked(name: str, payload: str, wanted: str) -> CommandResult:
     case = gather(os.environ, cwd=Path.cwd(), now=datetime.now(UTC))
     redact = Redactor(case.settings.secrets if case.settings else ()).text
     if case.settings is not None:
-        case = replace(case, answer=AskedOnce(case.settings))
+        case = replace(case, answer=SharedRequest(case.settings))
     check = next(one for one in CHECKS if one.name == wanted)
     found = await run_check(check, case)
     message = redact(found.sentence)

@@ -99,17 +99,17 @@ class ApiToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Presented:
+class ParsedToken:
     """A token as somebody presents it."""
 
     id: int
     secret: str = field(repr=False)
 
 
-def presented(text: str) -> Presented | None:
+def presented(text: str) -> ParsedToken | None:
     """Return the token that a text is; ``None`` for a text that is none."""
     found = _WRITTEN.fullmatch(text)
-    return None if found is None else Presented(int(str(found[1])), str(found[2]))
+    return None if found is None else ParsedToken(int(str(found[1])), str(found[2]))
 
 
 def written(token_id: int, secret: str) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 from claudeops.domain.actions import NO_RESULT_SEEN, PastAction
 from claudeops.domain.chains.consequences import proof_of, recordable_checks, settle, stated_events
 from claudeops.domain.events import NewEvent
-from claudeops.domain.memories.learning import Learnt, OnShelf, learn
+from claudeops.domain.memories.learning import LearningResult, OnShelf, learn
 from claudeops.domain.memories.memory import ChangeKind, MemoryChange
 from claudeops.domain.report.evidence import Background
 from claudeops.domain.report.report import ExtractionMethod, ServiceCheck, ServiceStatus
@@ -149,7 +149,9 @@ def backfill_of(ending: Ending, known: BackfillRecord) -> Backfill:
         return Backfill(at=at, parts=frozenset(ends), values={}, settlements=settlements)
     proof = proof_of(ending, known.reservations, known.before, other_names={})
     checks, unproven = recordable_checks(ending, proof) if report else ((), ())
-    learnt = learn(session, ending, known.shelf, proof=proof, before=known.before, at=at) if report else Learnt()
+    learnt = (
+        learn(session, ending, known.shelf, proof=proof, before=known.before, at=at) if report else LearningResult()
+    )
     parts = {
         BackfillPart.FACTS,
         *({BackfillPart.REPORT} if report else ()),
@@ -219,7 +221,7 @@ def _values(
     return values
 
 
-def _dated(learnt: Learnt, known: BackfillRecord, at: datetime) -> Iterable[DatedChange]:
+def _dated(learnt: LearningResult, known: BackfillRecord, at: datetime) -> Iterable[DatedChange]:
     confirmed = {old.id: old.updated_at for old in known.shelf.memories}
     for change in learnt.changes:
         latest = at if change.id is None else max(at, confirmed[change.id])

@@ -17,7 +17,7 @@ from claudeops.domain.sessions import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KnownCall:
+class JudgedCall:
     """A tool call with the gate's verdict."""
 
     session_id: int
@@ -32,7 +32,7 @@ class KnownCall:
 class ChainRecord:
     """A whole chain, in the order in which it was written."""
 
-    calls: tuple[KnownCall, ...] = ()
+    calls: tuple[JudgedCall, ...] = ()
     actions: tuple[PastAction, ...] = ()
     events: tuple[EventRaised, ...] = ()
 
@@ -41,7 +41,7 @@ class ChainRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class TimedVerdict:
     """One answer of the gate. A call that waits for a person has two: the question, and what came of it."""
 
     verdict: Verdict
@@ -52,7 +52,7 @@ class Judged:
 class SessionRecord:
     """What is on record about one session so far."""
 
-    verdicts: Mapping[str, tuple[Judged, ...]]  # by ``tool_use_id``, oldest first
+    verdicts: Mapping[str, tuple[TimedVerdict, ...]]  # by ``tool_use_id``, oldest first
     events: tuple[EventRaised, ...]  # those that the session opened or was the last to raise; oldest first
     actions: tuple[PastAction, ...] = ()  # of the session, oldest first
 

@@ -35,7 +35,7 @@ class OnShelf:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Learnt:
+class LearningResult:
     """What is written of a report's memories."""
 
     changes: tuple[MemoryChange, ...] = ()
@@ -71,11 +71,11 @@ def learn(
     proof: Proof,
     before: Background,
     at: datetime,
-) -> Learnt:
+) -> LearningResult:
     """Return what a session's report changes about the memories."""
     reported = reported_memories(ending.extraction.report)
     if not reported:
-        return Learnt()
+        return LearningResult()
     judged = [(item, refusal_of(item.service or "", item.category, item.observation)) for item in reported]
     refused = [(item, refusal) for item, refusal in judged if refusal is not None]
     kept = [item for item, refusal in judged if refusal is None]
@@ -90,7 +90,7 @@ def learn(
         names=proof.names,
     )
     merged = merge(shelf.memories, [_categorised(item) for item in kept], now=at, by=learner)
-    return Learnt(
+    return LearningResult(
         changes=merged.changes,
         events=tuple(_event(item, refusal) for item, refusal in refused[:_MOST_EVENTS]),
         warnings=(*_about_categories(kept), *merged.notes, *_about_refusals(refused)),

@@ -136,7 +136,7 @@ class Pending:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settled:
+class Settlement:
     """What came of a claimed notice."""
 
     id: int

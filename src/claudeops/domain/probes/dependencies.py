@@ -13,8 +13,8 @@ from typing import Final
 
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.directory import NO_DIRECTORY, Directory, directory_of
-from claudeops.domain.probes.machine import settled
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
+from claudeops.domain.probes.state_machine import settled
 from claudeops.text import casefold_key
 
 

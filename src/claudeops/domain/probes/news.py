@@ -20,8 +20,8 @@ from typing import Final
 
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.dependencies import Dependencies, broken_services, is_broken
-from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind, wavers
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind, wavers
 from claudeops.text import casefold_key, unique
 
 _TOLD: Final = frozenset({ProbeState.DEGRADED, ProbeState.DOWN, ProbeState.FLAPPING})

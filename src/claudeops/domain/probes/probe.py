@@ -1,6 +1,6 @@
 """Probes as values: what is looked at, how often, what one look saw, and how a probe stands.
 
-A probe *looks* (once) and *stands* (over time). One look is an `Observation`; `claudeops.domain.probes.machine` turns
+A probe *looks* (once) and *stands* (over time). One look is an `Observation`; `domain.probes.state_machine` turns
 observations into a `Standing` and says when it has changed.
 """
 
@@ -238,7 +238,7 @@ class Observation:
 class Standing:
     """How a probe stands: the row that is kept.
 
-    ``claudeops.domain.probes.machine`` says what the counters mean. A row without the fields from ``beneath`` on still
+    ``domain.probes.state_machine`` says what the counters mean. A row without the fields from ``beneath`` on still
     works: the probe then needs some looks more.
     """
 

@@ -42,7 +42,7 @@ def ping_line(text: str, redact: Callable[[str], str], *, is_cut: bool = False) 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptProbe:
+class StoredProbe:
     """A probe as it is on record."""
 
     name: str
@@ -139,7 +139,7 @@ def healthy_since(
             return None
 
 
-def has_held(kept: KeptProbe, last_action_at: datetime) -> bool:
+def has_held(kept: StoredProbe, last_action_at: datetime) -> bool:
     """Tell whether a probe has seen its service up twice after an action, and for long enough without a break."""
     standing = kept.standing
     if standing.state is not ProbeState.UP or kept.healthy_since is None or standing.last_checked_at is None:

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain.probes.machine import wavers
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing, kind_of, target_of
+from claudeops.domain.probes.state_machine import wavers
 from claudeops.domain.sessions import DecisionReason
 from claudeops.text import casefold_key, join_names
 

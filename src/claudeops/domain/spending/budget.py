@@ -164,7 +164,7 @@ class Balance:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallBegun:
+class AdmittedCall:
     """A model call may start; its row is written."""
 
     id: int

@@ -79,7 +79,7 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI begins a turn: an earlier result line was not the last one."""
 
 
-class ResultSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ResultRead(msgspec.Struct, frozen=True, kw_only=True):
     """A result line; one process may print several."""
 
     index: int  # from 0, in order of arrival
@@ -150,7 +150,7 @@ StreamEvent = (
     | ToolProgress
     | ToolDenied
     | TurnStarted
-    | ResultSeen
+    | ResultRead
     | ApiRetried
     | RateLimited
     | CliWarned

@@ -13,7 +13,7 @@ from claudeops.domain.spending.tokens import MessageUsage
 from claudeops.domain.stream.events import ApiRetried, McpServer
 
 
-class CallSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call as far as the stream has shown it."""
 
     tool_use_id: str  # "" when the stream named none
@@ -81,7 +81,7 @@ class Transcript:
     structured_calls: tuple[Mapping[str, object] | str, ...] = ()  # inputs of the main agent's report calls, in order
 
     # --- calls
-    tool_calls: Mapping[str, CallSeen] = field(default_factory=dict)  # by id, in order of appearance
+    tool_calls: Mapping[str, ObservedCall] = field(default_factory=dict)  # by id, in order of appearance
     tool_calls_reported: int = 0  # the count of a result line
     permission_denials: tuple[PermissionDenial, ...] = ()
     background_launches: int = 0  # subagents started with ``run_in_background``

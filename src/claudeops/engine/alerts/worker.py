@@ -41,7 +41,7 @@ from claudeops.formats.senders import read, storable
 from claudeops.formats.senders.bodies import is_packed
 from claudeops.formats.senders.common import digest
 from claudeops.logs import LogEvent, Logger
-from claudeops.store.alerts.desk import Alerts
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble, open_tasks
 

@@ -28,7 +28,7 @@ BEAT_SECONDS: Final = 5.0
 
 
 @dataclass(kw_only=True)
-class LeaseKeeper:
+class LeaseRenewal:
     """Renews the lease of one daemon."""
 
     recovery: Recovery

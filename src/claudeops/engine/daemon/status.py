@@ -1,6 +1,6 @@
 """``<state>/daemon.json``: what the running daemon is doing, readable while the database is away.
 
-`StatusKeeper` writes the file; `claudeops.engine.daemon.liveness` reads it.
+`StatusWriter` writes the file; `claudeops.engine.daemon.liveness` reads it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class StatusFile:
 
 
 @dataclass(kw_only=True)
-class StatusKeeper(SessionListener):
+class StatusWriter(SessionListener):
     """Keeps the file up to date while the daemon runs: looks every second, and writes what has changed."""
 
     file: StatusFile

@@ -32,8 +32,8 @@ from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import SessionLooks
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
-from claudeops.formats.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
-from claudeops.harness.protocol import CallRan, GateRequest, Harness, QuestionWay
+from claudeops.formats.stream import ResultRead, ToolDenied, ToolEnded, ToolStarted
+from claudeops.harness.protocol import ExecutedCall, GateRequest, Harness, QuestionWay
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.repetition import Repetition
 from claudeops.store.calls import Calls
@@ -300,7 +300,7 @@ class CallWatch:
             return None
         return f"a tool call failed that the gate was never asked about ({name})"
 
-    def ran_with(self, fact: CallRan) -> str | None:
+    def ran_with(self, fact: ExecutedCall) -> str | None:
         """Take the input with which a call has run; return why the CLI is no longer to be trusted, or ``None``."""
         wanted = self.gate.ran.get(fact.tool_use_id, {})
         # The CLI may add to the input of a tool, but not of one that runs a command.
@@ -310,7 +310,7 @@ class CallWatch:
             return None
         return f"a tool call ran with another {others[0]} than the gate's yes was for ({fact.tool_use_id})"
 
-    def result(self, fact: ResultSeen) -> str | None:
+    def result(self, fact: ResultRead) -> str | None:
         """Take a result line; return why it is not to be believed, or ``None``.
 
         Only result lines that claim success are doubted: the CLI's own limits (turns, budget) may end a turn while a

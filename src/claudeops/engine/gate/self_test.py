@@ -34,7 +34,7 @@ from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
 from claudeops.formats.stream import LineSplitter, StreamFrame, decode
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, QuestionWay, Spec
+from claudeops.harness.protocol import ExecutedCall, GateCancelled, GateRequest, InitMismatch, QuestionWay, Spec
 
 Serve = Callable[[Mapping[str, object]], AbstractAsyncContextManager[str]]
 """Serves a script, given as a document, as a Messages API on loopback; the context's value is its URL."""
@@ -284,7 +284,7 @@ class _Session:
                 await self._answer(request, channel)
             case GateCancelled(request_id=cancelled) if self._late is not None and cancelled == self._late.request_id:
                 await channel.send(self.harness.answer(self._late, _verdict(VerdictKind.ALLOW)))
-            case CallRan() as ran:
+            case ExecutedCall() as ran:
                 self.reported |= {str(ran.input.get("command"))}
                 await channel.send(self.harness.acknowledge(ran))
             case InitMismatch(detail=detail):

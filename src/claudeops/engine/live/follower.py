@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from claudeops.domain.calls import ToolCall
-from claudeops.domain.chains.chain_record import Judged
+from claudeops.domain.chains.chain_record import TimedVerdict
 from claudeops.domain.live import CallJudged, CallStarted, LiveFact
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import Session
@@ -18,7 +18,7 @@ from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast, Hub
 from claudeops.engine.session_log.reader import LogIndexReader
 from claudeops.engine.session_log.tail import GrowingLog
 from claudeops.formats.stream import (
-    ResultSeen,
+    ResultRead,
     SessionStarted,
     StreamEvent,
     ToolEnded,
@@ -70,7 +70,7 @@ class LogFollower:
             self._read(line)
         return more
 
-    def facts(self, verdicts: Mapping[str, Sequence[Judged]], *, ended: bool = False) -> list[LiveFact]:
+    def facts(self, verdicts: Mapping[str, Sequence[TimedVerdict]], *, ended: bool = False) -> list[LiveFact]:
         """Return the facts that are complete by now, in order of time; all of them once the session has ``ended``.
 
         A call comes with its first verdict. Further verdicts, perhaps given by people much later, are placed by their
@@ -101,10 +101,10 @@ class LogFollower:
         at = self._arrivals.next(self._line, self._offset) or self._now()
         self._offset += len(line) + 1
         for fact in self._reader.feed(decode(line)):
-            transcript = self._reader.close() if isinstance(fact, ResultSeen) else None
+            transcript = self._reader.close() if isinstance(fact, ResultRead) else None
             self._pending.append(_Seen(fact=fact, at=at, transcript=transcript))
 
-    def _is_ready(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> bool:
+    def _is_ready(self, seen: _Seen, verdicts: Mapping[str, Sequence[TimedVerdict]]) -> bool:
         fact = seen.fact
         if not self._asks or not isinstance(fact, ToolStarted) or fact.name == STRUCTURED_OUTPUT_TOOL:
             return True
@@ -113,7 +113,7 @@ class LogFollower:
     def _ended(self, tool_use_id: str) -> bool:
         return any(isinstance(seen.fact, ToolEnded) and seen.fact.tool_use_id == tool_use_id for seen in self._pending)
 
-    def _publish(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+    def _publish(self, seen: _Seen, verdicts: Mapping[str, Sequence[TimedVerdict]]) -> None:
         fact = seen.fact
         if isinstance(fact, SessionStarted):
             self._broadcast.view = replace(self._broadcast.view, root=fact.cwd)
@@ -127,14 +127,14 @@ class LogFollower:
         else:
             self._broadcast.note(fact, seen.at)
 
-    def _publish_further(self, tool_use_id: str, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+    def _publish_further(self, tool_use_id: str, verdicts: Mapping[str, Sequence[TimedVerdict]]) -> None:
         """Publish the verdicts on an open call that were not published yet."""
         call = self._open.get(tool_use_id)
         for judged in verdicts.get(tool_use_id, ())[self._verdicts_published[tool_use_id] :]:
             if call is not None:
                 self._judged(call, judged, judged.at)
 
-    def _judged(self, call: ToolStarted, judged: Judged, at: datetime) -> None:
+    def _judged(self, call: ToolStarted, judged: TimedVerdict, at: datetime) -> None:
         self._verdicts_published[call.tool_use_id] += 1
         named = ToolCall(tool_use_id=call.tool_use_id, tool_name=call.name, input=call.input or {})
         self._broadcast.judged(named, judged.verdict, at)

@@ -26,7 +26,7 @@ from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, Met
 from claudeops.engine.meter.upstream import ModelApi, ModelUpstream
 from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.harness.protocol import ModelAccess
-from claudeops.http_server import Crowd, listen
+from claudeops.http_server import ConnectionPool, listen
 from claudeops.logs import Logger, log_context
 from claudeops.store.spend import ModelCalls
 from claudeops.tasks import open_tasks
@@ -62,7 +62,7 @@ class Meter:
 
     def __init__(self, upstream: ModelUpstream, api: ModelApi, deps: MeterDeps, limits: MeterLimits) -> None:
         self.url = ""  # set once connections are accepted
-        self.crowd = Crowd(limits.connections)
+        self.crowd = ConnectionPool(limits.connections)
         self.bodies = Bodies(limits)
         self.ledger = Ledger(deps.spending, deps.log)
         self._upstream = upstream

@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from claudeops.domain.probes.probe import MysqlLook, PostgresLook, RedisLook, Saw
-from claudeops.engine.probes.seen import Attempt, LookFailedError, LookResult, down, quote
+from claudeops.engine.probes.results import Attempt, LookFailedError, LookResult, down, quote
 from claudeops.engine.probes.stream import Means, ProbeStream
 
 _USER: Final = "claudeops_probe"  # stands in the server's log as one that may not log in

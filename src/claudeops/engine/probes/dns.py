@@ -11,7 +11,7 @@ import anyio
 
 from claudeops.domain.network.forbidden_hosts import refuse_host
 from claudeops.domain.probes.probe import DnsLook, Saw
-from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
+from claudeops.engine.probes.results import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 
 if TYPE_CHECKING:  # dnspython is slow to import, and one kind needs it

@@ -12,7 +12,7 @@ from urllib.parse import quote as percent
 
 from claudeops.domain.probes.probe import DockerLook, Saw
 from claudeops.engine.probes.exchange import ProbeQuestion, exchange
-from claudeops.engine.probes.seen import Attempt, LookFailedError, LookResult, blind, quote
+from claudeops.engine.probes.results import Attempt, LookFailedError, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
 
 _FOUND, _UNKNOWN = 200, 404

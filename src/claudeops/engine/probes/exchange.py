@@ -16,7 +16,7 @@ import anyio.lowlevel
 import h11
 import orjson
 
-from claudeops.engine.probes.seen import Attempt, blind, quote
+from claudeops.engine.probes.results import Attempt, blind, quote
 from claudeops.engine.probes.stream import Certificate, Means, ProbeStream, certificate_of
 
 MOST_BODY: Final = 256 * 1024

@@ -26,7 +26,7 @@ from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.own_network import NameLookup
 from claudeops.engine.cell.reach import Needs, open_reach
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.probes.programs import NotRun, Ran, run_to_end
+from claudeops.engine.probes.programs import NotRun, ProgramRun, run_to_end
 from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
 from claudeops.engine.process.looks import open_looks
@@ -73,7 +73,7 @@ class CellCommands:
     looks: Mapping[str, LookCell] = field(default_factory=dict)  # what the daemon runs for commands, by program
     slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
 
-    async def run(self, command: str, timeout: float) -> Ran | NotRun:  # noqa: ASYNC109 - a `RunCommand` is told
+    async def run(self, command: str, timeout: float) -> ProgramRun | NotRun:  # noqa: ASYNC109 - a `RunCommand` is told
         """Run a command for at most ``timeout`` seconds, and return what it did, or why it was not run."""
         began = anyio.Event()
         with anyio.move_on_after(timeout):
@@ -83,10 +83,10 @@ class CellCommands:
                 except (OSError, HarnessError) as error:
                     return NotRun(f"the command could not be run: {error}")
         if began.is_set():
-            return Ran(None, "", f"it did not end within {timeout:.3g} s")
+            return ProgramRun(None, "", f"it did not end within {timeout:.3g} s")
         return NotRun(f"the command could not be started within {timeout:.3g} s")
 
-    async def _run(self, command: str, began: anyio.Event) -> Ran | NotRun:
+    async def _run(self, command: str, began: anyio.Event) -> ProgramRun | NotRun:
         name = f"probe-{next(_NUMBERS)}"
         root = self.cell.workspaces(self.root) / name
         with contextlib.ExitStack() as held:

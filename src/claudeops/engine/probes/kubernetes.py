@@ -19,7 +19,7 @@ from urllib.parse import quote as percent
 
 from claudeops.domain.probes.probe import KubernetesLook, Saw
 from claudeops.engine.probes.exchange import ExchangeAnswer, ProbeQuestion, Url, exchange, url_of
-from claudeops.engine.probes.seen import Attempt, LookResult, blind, quote
+from claudeops.engine.probes.results import Attempt, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.tasks import Threads
 

@@ -36,7 +36,7 @@ from claudeops.engine.probes.kubernetes import look_kubernetes
 from claudeops.engine.probes.network import look_icmp, look_tcp, look_tls
 from claudeops.engine.probes.programs import RunCommand, look_command, look_systemd
 from claudeops.engine.probes.prometheus import look_prometheus
-from claudeops.engine.probes.seen import Attempt, LookFailedError, LookResult, blind, cleaned
+from claudeops.engine.probes.results import Attempt, LookFailedError, LookResult, blind, cleaned
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.web import look_http
 from claudeops.logs import LogEvent, Logger

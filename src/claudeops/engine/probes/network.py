@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from claudeops.domain.probes.probe import IcmpLook, Saw, TcpLook, TlsLook
-from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
+from claudeops.engine.probes.results import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means, certificate_of
 
 _MOST_BANNER: Final = 4096  # bytes in which a banner is looked for

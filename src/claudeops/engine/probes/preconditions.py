@@ -26,7 +26,7 @@ from claudeops.engine.probes.docker import reach_engine
 from claudeops.engine.probes.kubernetes import cluster_of
 from claudeops.engine.probes.network import PINGS_FORBIDDEN
 from claudeops.engine.probes.programs import ask_systemd
-from claudeops.engine.probes.seen import Attempt, LookFailedError, cleaned
+from claudeops.engine.probes.results import Attempt, LookFailedError, cleaned
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.web import filled
 

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import ByteReceiveStream
 
 from claudeops.domain.probes.probe import CommandLook, Saw, SystemdLook
-from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
+from claudeops.engine.probes.results import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
@@ -32,7 +32,7 @@ _NUMBERS: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramRun:
     """A program that was run."""
 
     exit_code: int | None  # None: it was ended, as ``cut`` says
@@ -47,7 +47,7 @@ class NotRun:
     why: str
 
 
-RunCommand = Callable[[str, float], Awaitable[Ran | NotRun]]
+RunCommand = Callable[[str, float], Awaitable[ProgramRun | NotRun]]
 """Runs the text of a command in the cell, for at most so many seconds; cancelled, it leaves nothing running."""
 
 
@@ -119,7 +119,7 @@ def judged(unit: str, states: Mapping[str, str]) -> LookResult:
 # --- a program, to its end -----------------------------------------------------------------------------------
 
 
-async def run_program(argv: tuple[str, ...], *, env: Mapping[str, str]) -> Ran | NotRun:
+async def run_program(argv: tuple[str, ...], *, env: Mapping[str, str]) -> ProgramRun | NotRun:
     """Run a program of the machine outside of the cell; one of ours, never one that somebody else names."""
     mark = f"claudeops-probe#{os.getpid()}.{next(_NUMBERS)};"
     try:
@@ -129,7 +129,7 @@ async def run_program(argv: tuple[str, ...], *, env: Mapping[str, str]) -> Ran |
     return await run_to_end(child)
 
 
-async def run_to_end(child: Child) -> Ran:
+async def run_to_end(child: Child) -> ProgramRun:
     """Return what a program says until it ends or has said too much; its whole tree ends with this call."""
     output = _Output()
     try:
@@ -149,8 +149,8 @@ async def run_to_end(child: Child) -> Ran:
             await child.aclose()
     text = bytes(output.content[:MOST_OUTPUT]).decode("utf-8", "replace")
     if len(output.content) > MOST_OUTPUT:
-        return Ran(None, text, f"it wrote more than {MOST_OUTPUT // 1024} KiB")
-    return Ran(child.process.returncode, text)
+        return ProgramRun(None, text, f"it wrote more than {MOST_OUTPUT // 1024} KiB")
+    return ProgramRun(child.process.returncode, text)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from urllib.parse import quote as percent
 
 from claudeops.domain.probes.probe import ProbeState, PrometheusLook, Saw
 from claudeops.engine.probes.exchange import ProbeQuestion, ask, url_of
-from claudeops.engine.probes.seen import Attempt, LookResult, blind, quote
+from claudeops.engine.probes.results import Attempt, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
 
 _MOST_LABELS: Final = 4  # of a series that a detail names

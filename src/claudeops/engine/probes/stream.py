@@ -25,7 +25,7 @@ import anyio.lowlevel
 
 from claudeops.clock import Clock
 from claudeops.domain.network.forbidden_hosts import refuse_host
-from claudeops.engine.probes.seen import Attempt, LookFailedError, blind, quote
+from claudeops.engine.probes.results import Attempt, LookFailedError, blind, quote
 from claudeops.tasks import Threads
 
 MOST_BYTES: Final = 512 * 1024

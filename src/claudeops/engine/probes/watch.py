@@ -24,10 +24,10 @@ from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import Owner
-from claudeops.domain.probes.machine import due
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
-from claudeops.domain.probes.record import KeptProbe
+from claudeops.domain.probes.record import StoredProbe
+from claudeops.domain.probes.state_machine import due
 from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
 from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes, spread
 from claudeops.engine.probes.writer import Pause, ProbeWriter, pause
@@ -254,7 +254,7 @@ class ProbeWatch:
         self._writer.stir()  # a failure on record may have no chain yet
         self.log.info(LogEvent.PROBES_WATCHED, probes=len(probes), new=len(new))
 
-    async def _kept(self, declared: DeclaredNow, now: datetime) -> Mapping[str, KeptProbe]:
+    async def _kept(self, declared: DeclaredNow, now: datetime) -> Mapping[str, StoredProbe]:
         """Return how the declared probes stand on record.
 
         As long as a manifest may still declare what is on record nothing is taken from there, or its failure would be

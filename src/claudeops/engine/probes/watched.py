@@ -10,10 +10,10 @@ from typing import Final
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
 from claudeops.domain.probes.history import Bucket, start_of
-from claudeops.domain.probes.machine import FLAPPING, ProbeChange, ProbeChangeKind, step
 from claudeops.domain.probes.news import note_of
 from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Standing, kind_of
-from claudeops.domain.probes.record import KeptProbe, Observed, Stretch, Telling, fingerprint_of, healthy_since
+from claudeops.domain.probes.record import Observed, StoredProbe, Stretch, Telling, fingerprint_of, healthy_since
+from claudeops.domain.probes.state_machine import FLAPPING, ProbeChange, ProbeChangeKind, step
 
 MOST_TELLINGS: Final = 20
 """Changes of one probe that are kept while the database is away; before that many it flaps."""
@@ -83,7 +83,7 @@ class WatchedProbes:
         return {name: each.standing for name, each in self.by_name.items()}
 
     def enrol(
-        self, probes: Iterable[Probe], kept: Mapping[str, KeptProbe], dependencies: Dependencies
+        self, probes: Iterable[Probe], kept: Mapping[str, StoredProbe], dependencies: Dependencies
     ) -> list[WatchedProbe]:
         """Watch these probes from now on, as they stand in memory, else on record; return those to be looked at anew.
 

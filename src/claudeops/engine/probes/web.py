@@ -11,7 +11,7 @@ import orjson
 
 from claudeops.domain.probes.probe import HttpLook, Saw
 from claudeops.engine.probes.exchange import MOST_BODY, ExchangeAnswer, ProbeQuestion, Url, ask, url_of
-from claudeops.engine.probes.seen import Attempt, LookResult, blind, down, quote
+from claudeops.engine.probes.results import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.policy.reach import refuse_url
 from claudeops.text import regex

@@ -48,7 +48,7 @@ _FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "me
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BoundsSeen:
+class BoundsFindings:
     """The findings of one look."""
 
     tasks: int
@@ -118,18 +118,18 @@ class BoundsWatch:
             if reached.hard:
                 self.control.hurry()
 
-    def _see(self, count: Callable[[], ProcessTally]) -> BoundsSeen:
+    def _see(self, count: Callable[[], ProcessTally]) -> BoundsFindings:
         found = count()
         watches_files = self.bounds.disk_mb is not None or self.bounds.file_mb is not None
         enough = None if self.bounds.disk_bytes is None else int(self.given.used_bytes + self.bounds.disk_bytes * HARD)
-        return BoundsSeen(
+        return BoundsFindings(
             tasks=found.tasks,
             memory_mb=0 if self.memory_mb is None else used_mb(found, self.memory_mb),
             disk=self.premises.measure(found.pids, enough_bytes=enough) if watches_files else DiskUse(),
             refused={} if self.group is None else self.group.refusals(),
         )
 
-    def _reached(self, seen: BoundsSeen) -> Iterator[Reached]:
+    def _reached(self, seen: BoundsFindings) -> Iterator[Reached]:
         """Yield the bounds that were reached, the most urgent first."""
         bounds = self.bounds
         if self.memory_mb is not None and (seen.memory_mb > self.memory_mb or Exceeded.MEMORY in seen.refused):
@@ -162,7 +162,7 @@ class BoundsWatch:
             detail = "it made directories so deep that its files cannot be measured (CLAUDEOPS_SESSION_DISK_MB)"
             yield Reached(cause=StopCause.OUT_OF_DISK, detail=detail)
 
-    def _tell(self, reached: Reached, seen: BoundsSeen) -> None:
+    def _tell(self, reached: Reached, seen: BoundsFindings) -> None:
         if reached.cause is StopCause.OUT_OF_MEMORY:
             self.log.warning(LogEvent.MEMORY_LIMIT_EXCEEDED, used_mb=seen.memory_mb, limit_mb=self.memory_mb)
         else:

@@ -23,7 +23,7 @@ LOOK_SECONDS: Final = 5.0
 
 
 @dataclass(kw_only=True)
-class FollowUpKeeper:
+class FollowUpWorker:
     """Looks for follow-ups that are due, until it is cancelled."""
 
     follow_ups: FollowUps

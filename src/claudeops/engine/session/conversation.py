@@ -34,7 +34,7 @@ from claudeops.formats.stream import (
     CliWarned,
     LineMalformed,
     LineSplitter,
-    ResultSeen,
+    ResultRead,
     SessionStarted,
     StreamEvent,
     StreamFrame,
@@ -43,7 +43,15 @@ from claudeops.formats.stream import (
     ToolStarted,
     Transcript,
 )
-from claudeops.harness.protocol import CallRan, FrameReader, GateCancelled, GateRequest, Harness, InitMismatch, Spec
+from claudeops.harness.protocol import (
+    ExecutedCall,
+    FrameReader,
+    GateCancelled,
+    GateRequest,
+    Harness,
+    InitMismatch,
+    Spec,
+)
 from claudeops.logs import LogEvent, Logger
 from claudeops.text.redact import Redactor
 
@@ -159,7 +167,7 @@ class Conversation:
                 tasks.start_soon(self._identify, fact.session_id)
         if isinstance(line.asked, StreamFrame):
             self._handle(line.asked, tasks)
-        if any(isinstance(fact, ResultSeen) for fact in facts):
+        if any(isinstance(fact, ResultRead) for fact in facts):
             await self._after_result(line.arrived_at)
 
     def _note(self, fact: StreamEvent, now: datetime) -> None:
@@ -172,7 +180,7 @@ class Conversation:
                     # Otherwise (a retry, or a tier that is not repeated) go on: a look that sees less beats none.
                     if has_retry(self.gate.session):
                         self.control.stop(StopCause.SERVERS_AWAY)
-            case ToolStarted() | ToolDenied() | ToolEnded() | ResultSeen():
+            case ToolStarted() | ToolDenied() | ToolEnded() | ResultRead():
                 self._watch(fact, now)
             case ApiRetried() if fact.status in _AUTH_STATUSES:
                 # The CLI would go on for minutes with a key that was refused.
@@ -185,7 +193,7 @@ class Conversation:
             case _:
                 pass
 
-    def _watch(self, fact: ToolStarted | ToolDenied | ToolEnded | ResultSeen, now: datetime) -> None:
+    def _watch(self, fact: ToolStarted | ToolDenied | ToolEnded | ResultRead, now: datetime) -> None:
         match fact:
             case ToolStarted():
                 self.watch.started(fact)
@@ -193,7 +201,7 @@ class Conversation:
                 self.watch.denied(fact, now)
             case ToolEnded():
                 self._note_tool_end(fact, now)
-            case ResultSeen():
+            case ResultRead():
                 self._suspect(self.watch.result(fact))
 
     def _note_tool_end(self, fact: ToolEnded, now: datetime) -> None:
@@ -235,7 +243,7 @@ class Conversation:
             case InitMismatch():
                 self.log.critical(LogEvent.INIT_MISMATCH, detail=signal.detail)
                 self._distrust(f"the CLI started with {signal.detail}")
-            case CallRan():
+            case ExecutedCall():
                 self._suspect(self.watch.ran_with(signal))
                 tasks.start_soon(self.channel.send, self.harness.acknowledge(signal))
             case None:

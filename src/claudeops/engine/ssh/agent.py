@@ -90,7 +90,7 @@ _PUBLIC: Final = "public "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftKey:
+class SkippedKey:
     """A key that the agent does not have."""
 
     name: str
@@ -103,7 +103,7 @@ class SshAgent:
 
     socket: Path | None = None  # None: it has no key, and does not run
     keys: tuple[str, ...] = ()  # in it, by the names under which ssh knows them
-    left: tuple[LeftKey, ...] = ()
+    left: tuple[SkippedKey, ...] = ()
     scope: KeyScope = field(default_factory=KeyScope)
 
 
@@ -152,12 +152,12 @@ async def _started(cell: BubblewrapCell, workspace: Workspace) -> AsyncIterator[
         await _end(process)
 
 
-def _sorted_out(keys: TemplateKeys) -> tuple[tuple[SshKey, ...], tuple[LeftKey, ...]]:
+def _sorted_out(keys: TemplateKeys) -> tuple[tuple[SshKey, ...], tuple[SkippedKey, ...]]:
     """Return which keys can be added, and why not the others."""
     usable = [key for key in keys.found if not key.key.is_locked]
-    left = [LeftKey(name=str(key.name), reason=locked(str(key.name))) for key in keys.found if key.key.is_locked]
-    left += [LeftKey(name=str(key.name), reason=TOO_MANY) for key in usable[MOST_KEYS:]]
-    left += [LeftKey(name=name, reason=ELSEWHERE) for name in keys.outside]
+    left = [SkippedKey(name=str(key.name), reason=locked(str(key.name))) for key in keys.found if key.key.is_locked]
+    left += [SkippedKey(name=str(key.name), reason=TOO_MANY) for key in usable[MOST_KEYS:]]
+    left += [SkippedKey(name=name, reason=ELSEWHERE) for name in keys.outside]
     return tuple(usable[:MOST_KEYS]), tuple(left)
 
 
@@ -270,7 +270,7 @@ def understood(said: Sequence[str], keys: Sequence[SshKey]) -> tuple[SshAgent, d
         return SshAgent(left=_all_left(keys, f"{NO_AGENT} ({said[0]})" if said else NO_AGENT)), {}
     names = [str(key.name) for key in keys]
     left = [
-        LeftKey(name=name, reason=reason_for(reasons.get(number, ""), name))
+        SkippedKey(name=name, reason=reason_for(reasons.get(number, ""), name))
         for number, name in enumerate(names)
         if number not in added
     ]
@@ -291,8 +291,8 @@ def locked(name: str) -> str:
     return f"it has a passphrase, which cannot be typed in here: make one without (ssh-keygen -p -N '' -f {name})"
 
 
-def _all_left(keys: Sequence[SshKey], reason: str) -> tuple[LeftKey, ...]:
-    return tuple(LeftKey(name=str(key.name), reason=reason) for key in keys)
+def _all_left(keys: Sequence[SshKey], reason: str) -> tuple[SkippedKey, ...]:
+    return tuple(SkippedKey(name=str(key.name), reason=reason) for key in keys)
 
 
 def _noted(agent: SshAgent, log: Logger) -> SshAgent:

@@ -17,8 +17,8 @@ import msgspec
 from claudeops.domain.alerts.alert import PROBES, Alert, ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
-from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind
 from claudeops.formats.senders import alertmanager, generic, grafana, healthchecks, pagerduty, uptime_kuma
 from claudeops.formats.senders.bodies import content, text_of, value_of
 from claudeops.formats.senders.common import (

@@ -19,7 +19,7 @@ from claudeops.domain.stream.events import (
     McpServer,
     Other,
     RateLimited,
-    ResultSeen,
+    ResultRead,
     SessionStarted,
     StreamEvent,
     TextStreamed,
@@ -29,7 +29,7 @@ from claudeops.domain.stream.events import (
     ToolStarted,
     TurnStarted,
 )
-from claudeops.domain.stream.transcript import CallSeen, PermissionDenial, Transcript
+from claudeops.domain.stream.transcript import ObservedCall, PermissionDenial, Transcript
 from claudeops.formats.stream.blocks import display_text, tool_results
 from claudeops.formats.stream.builder import TranscriptBuilder
 from claudeops.formats.stream.framing import LINE_BYTES, LineSplitter, Malformed, StreamFrame, decode, dropped_line
@@ -40,7 +40,6 @@ __all__ = [
     "RETAINED_BYTES",
     "ApiRetried",
     "AssistantText",
-    "CallSeen",
     "CliWarned",
     "Control",
     "ControlKind",
@@ -49,10 +48,11 @@ __all__ = [
     "LineTally",
     "Malformed",
     "McpServer",
+    "ObservedCall",
     "Other",
     "PermissionDenial",
     "RateLimited",
-    "ResultSeen",
+    "ResultRead",
     "SessionStarted",
     "StreamEvent",
     "StreamFrame",

@@ -17,7 +17,7 @@ from claudeops.domain.stream.events import (
     ControlKind,
     McpServer,
     RateLimited,
-    ResultSeen,
+    ResultRead,
     SessionStarted,
     ToolProgress,
 )
@@ -54,7 +54,7 @@ class ResultTally:
     structured_outputs: list[Mapping[str, object] | str] = field(default_factory=list)
     denials: dict[str, PermissionDenial] = field(default_factory=dict)
 
-    def read(self, body: Mapping[str, object], *, label: str | None) -> ResultSeen:
+    def read(self, body: Mapping[str, object], *, label: str | None) -> ResultRead:
         """Take one result line; ``label`` is the error label of the preceding assistant frame."""
         subtype = as_text(body.get("subtype"))
         is_error = body.get("is_error") is True
@@ -74,7 +74,7 @@ class ResultTally:
         for denial in as_list(body.get("permission_denials")):
             if isinstance(denial, dict):
                 self.deny(denial)
-        return ResultSeen(
+        return ResultRead(
             index=self.count - 1,
             is_error=is_error,
             subtype=subtype or "",

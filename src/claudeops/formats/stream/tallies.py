@@ -11,7 +11,7 @@ import msgspec
 
 from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from claudeops.domain.stream.events import LineMalformed
-from claudeops.domain.stream.transcript import CallSeen, Transcript
+from claudeops.domain.stream.transcript import ObservedCall, Transcript
 from claudeops.formats.stream.blocks import ToolResult, ToolUse, display_text
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_count, as_object, as_text
 
@@ -133,7 +133,7 @@ _SUBAGENT_TOOLS: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63; 
 class CallTally:
     """Accumulates calls by id, in order of first appearance: one call shows in several frames."""
 
-    calls: dict[str, CallSeen] = field(default_factory=dict)
+    calls: dict[str, ObservedCall] = field(default_factory=dict)
     structured: list[Mapping[str, object] | str] = field(default_factory=list)
     launches: int = 0
     asks_user: bool = False
@@ -145,13 +145,13 @@ class CallTally:
             self.launches += 1
         self.asks_user = self.asks_user or use.name == "AskUserQuestion"
 
-    def start(self, use: ToolUse, *, from_subagent: bool, keep_input: bool) -> CallSeen | None:
+    def start(self, use: ToolUse, *, from_subagent: bool, keep_input: bool) -> ObservedCall | None:
         """Note a call; ``None`` when it was already known. Each call without an id counts separately."""
         key = use.id or f"#{len(self.calls)}"
         known = self.calls.get(key)
         if known is not None and known.name != UNKNOWN_TOOL:
             return None
-        seen = CallSeen(
+        seen = ObservedCall(
             tool_use_id=use.id,
             name=use.name or UNKNOWN_TOOL,
             input=use.input if keep_input else {},
@@ -164,7 +164,7 @@ class CallTally:
         self.calls[key] = seen
         return seen
 
-    def end(self, result: ToolResult, *, from_subagent: bool) -> CallSeen | None:
+    def end(self, result: ToolResult, *, from_subagent: bool) -> ObservedCall | None:
         """Note a result; ``None`` when its call had already ended, or when it names no call.
 
         A result without a known call proves that there was one.
@@ -173,7 +173,9 @@ class CallTally:
         if not result.tool_use_id or (known is not None and known.ended):
             return None
         if known is None:
-            known = CallSeen(tool_use_id=result.tool_use_id, name=UNKNOWN_TOOL, input={}, from_subagent=from_subagent)
+            known = ObservedCall(
+                tool_use_id=result.tool_use_id, name=UNKNOWN_TOOL, input={}, from_subagent=from_subagent
+            )
         ended = msgspec.structs.replace(known, ended=True, is_error=result.is_error)
         self.calls[result.tool_use_id] = ended
         self.results += 1

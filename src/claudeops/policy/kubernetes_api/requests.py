@@ -207,7 +207,7 @@ class Exec(_Act):
 
 
 Act = Restart | Scale | DeletePod | Exec
-Judged = ClusterRefusal | ClusterRead | Act
+TimedVerdict = ClusterRefusal | ClusterRead | Act
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,7 +241,7 @@ class _Request:
     headers: Mapping[str, str]  # lower-case names
 
 
-def read_request(method: str, target: str, headers: Mapping[str, str]) -> Judged:
+def read_request(method: str, target: str, headers: Mapping[str, str]) -> TimedVerdict:
     """Judge a request; ``target`` is what stands in its first line, several headers of a name are joined by commas."""
     lowered = {name.lower(): value for name, value in headers.items()}
     request = _parsed(method, target, lowered)
@@ -313,7 +313,7 @@ def _place(segments: Sequence[str]) -> _Place | ClusterRefusal | None:
     return _Place(group=group, version=version, resource=resource, namespace=namespace, name=name, part=part)
 
 
-def _judged(request: _Request, place: _Place) -> Judged:
+def _judged(request: _Request, place: _Place) -> TimedVerdict:
     """Judge a request for objects."""
     if (place.group, place.resource, place.part) == ("", "pods", "exec"):
         return _exec(request, place)
@@ -331,7 +331,7 @@ def _judged(request: _Request, place: _Place) -> Judged:
     return _act(request, place)
 
 
-def _read_of_server(request: _Request) -> Judged:
+def _read_of_server(request: _Request) -> TimedVerdict:
     """Judge a request for what is no object."""
     first, *rest = request.segments
     if request.method != "GET" or "upgrade" in request.headers:
@@ -351,7 +351,7 @@ def _is_schema(rest: Sequence[str]) -> bool:
     return not rest or rest[0] == "version" or (rest[0] in {"api", "apis"} and len(rest) <= _LONGEST_PATH)
 
 
-def _read_of_objects(request: _Request, place: _Place) -> Judged:
+def _read_of_objects(request: _Request, place: _Place) -> TimedVerdict:
     if (place.group, place.resource, place.part) == ("", "pods", "log") and place.version == "v1":
         read = _read(request, ClusterAnswerKind.LOG, _LOG)
         return read if isinstance(read, ClusterRefusal) else replace(read, accept=f"{_JSON}, */*")
@@ -400,7 +400,7 @@ def _target(path: str, parameters: Sequence[tuple[str, str]]) -> str:
 # --- what changes something ---------------------------------------------------------------------------
 
 
-def _act(request: _Request, place: _Place) -> Judged:
+def _act(request: _Request, place: _Place) -> TimedVerdict:
     if not place.namespace or not place.name or place.version != "v1":
         return ClusterRefusal(status=403, sentence=_NO_WRITE)
     meant = (request.method, place.group, place.part)
@@ -434,7 +434,7 @@ def _refused_parameter(name: str, value: str) -> ClusterRefusal:
     )
 
 
-def _exec(request: _Request, place: _Place) -> Judged:
+def _exec(request: _Request, place: _Place) -> TimedVerdict:
     if request.method not in {"GET", "POST"} or not place.namespace or not place.name or place.version != "v1":
         return ClusterRefusal(status=403, sentence=_NO_WRITE)
     words = tuple(value for name, value in request.parameters if name == "command")

@@ -9,7 +9,7 @@ import msgspec
 
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.store.acts.asking import Served, ShellAnswer, ask_daemon
+from claudeops.store.acts.commands import Served, ShellAnswer, ask_daemon
 from claudeops.store.commands import Commands
 from claudeops.store.holds import Holds
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from claudeops.domain.memories.memory import KnownMemory
-from claudeops.domain.memories.stated import Declined
+from claudeops.domain.memories.operator_changes import Declined
 from claudeops.domain.report.report import ReportedMemory
 from claudeops.store.acts import Refusal, refused
 from claudeops.store.knowledge.memories import Memories

@@ -14,7 +14,7 @@ from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
 from claudeops.errors import StoreError
 from claudeops.store.acts import Refusal, refused
-from claudeops.store.acts.asking import Served, ShellAnswer, ShellRequest, ask_daemon
+from claudeops.store.acts.commands import Served, ShellAnswer, ShellRequest, ask_daemon
 from claudeops.store.holds import start_refusal
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession

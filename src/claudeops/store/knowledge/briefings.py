@@ -15,7 +15,7 @@ from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.store.database import Database
 from claudeops.store.knowledge.history import on_record
-from claudeops.store.tables.learnt import memories, session_memories, session_texts
+from claudeops.store.tables.memories import memories, session_memories, session_texts
 from claudeops.store.tables.sessions import sessions
 from claudeops.wording.prompt.knowledge import KnownFacts
 

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from claudeops.domain.calls import VerdictKind
-from claudeops.domain.memories import stated
+from claudeops.domain.memories import operator_changes
 from claudeops.domain.memories.categories import spellings
 from claudeops.domain.memories.confidence import FADES_AFTER, has_faded
 from claudeops.domain.memories.learning import OnShelf, wanted
@@ -26,12 +26,12 @@ from claudeops.domain.memories.memory import (
     MemoryChange,
     Trust,
 )
-from claudeops.domain.memories.stated import Declined
+from claudeops.domain.memories.operator_changes import Declined
 from claudeops.domain.report.report import Report, ReportedMemory
 from claudeops.domain.sessions import Session
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
-from claudeops.store.tables.learnt import memories, session_memories
+from claudeops.store.tables.memories import memories, session_memories
 from claudeops.store.tables.sessions import tool_calls
 from claudeops.text import json_text
 
@@ -82,23 +82,23 @@ class Memories:
 
         def decide(connection: Connection) -> Decided:
             numbers = () if memory.supersedes is None else (memory.supersedes,)
-            return stated.add(_known(connection, spellings([memory.category]), numbers), memory)
+            return operator_changes.add(_known(connection, spellings([memory.category]), numbers), memory)
 
         return await self._by_hand(decide, by=by, now=now)
 
     async def forget(self, number: int, *, by: str, now: datetime) -> Sequence[KnownMemory] | Declined:
         """Put a memory out of use, for sessions that say it again too, until it is restored."""
-        return await self._of_one(number, lambda _, known: stated.forget(known), by=by, now=now)
+        return await self._of_one(number, lambda _, known: operator_changes.forget(known), by=by, now=now)
 
     async def restore(self, number: int, *, by: str, now: datetime) -> Sequence[KnownMemory] | Declined:
         """Bring a memory back that was forgotten, replaced or given up."""
-        return await self._of_one(number, lambda _, known: stated.restore(known, now), by=by, now=now)
+        return await self._of_one(number, lambda _, known: operator_changes.restore(known, now), by=by, now=now)
 
     async def confirm(self, number: int, *, by: str, now: datetime) -> Sequence[KnownMemory] | Declined:
         """Bring a memory out of quarantine; return it, and those that it weakens or replaces."""
 
         def decide(connection: Connection, known: KnownMemory) -> Decided:
-            return stated.confirm(_known(connection, spellings([known.category]), ()), known, now)
+            return operator_changes.confirm(_known(connection, spellings([known.category]), ()), known, now)
 
         return await self._of_one(number, decide, by=by, now=now)
 

@@ -29,7 +29,7 @@ from claudeops.domain.notices.notice import (
     DeliveryOutcome,
     Notice,
     Pending,
-    Settled,
+    Settlement,
     Target,
     Topic,
     decoded,
@@ -136,7 +136,7 @@ class Outbox:
         )
         return await self._database.read(lambda connection: connection.execute(query).scalars().all())
 
-    async def settle(self, target: str, settled: Sequence[Settled], *, now: datetime) -> None:
+    async def settle(self, target: str, settled: Sequence[Settlement], *, now: datetime) -> None:
         """Write what came of claimed rows, in one transaction.
 
         What is over without having been delivered opens the event ``notification_dead`` of the target and goes to
@@ -304,7 +304,7 @@ def _claim(connection: Connection, target: str, now: datetime, until: datetime, 
         pending = _to_pending(row)
         if pending is None or _is_answered(connection, pending.notice, now=now):
             why = _UNREADABLE if pending is None else _ANSWERED
-            _settle(connection, Settled(id=row.id, result=DeliveryOutcome.SUPPRESSED, error=why), now=now)
+            _settle(connection, Settlement(id=row.id, result=DeliveryOutcome.SUPPRESSED, error=why), now=now)
             continue
         taken = {"lease_until": until, "attempts": row.attempts + 1, "result": None, "payload": encoded(pending.notice)}
         connection.execute(update(outbox).where(outbox.c.id == row.id).values(taken))
@@ -341,7 +341,7 @@ def _to_pending(row: TableRow) -> Pending | None:
     return Pending(id=row.id, target=row.target, notice=again, created_at=row.created_at, attempts=row.attempts)
 
 
-def _settle(connection: Connection, settled: Settled, *, now: datetime) -> bool:
+def _settle(connection: Connection, settled: Settlement, *, now: datetime) -> bool:
     """Write what came of a row; ``False``: it is over already."""
     values: dict[str, object] = {"lease_until": None, "not_before": settled.again_at}
     if settled.result is None:  # not tried: as if it had not been claimed
@@ -360,11 +360,11 @@ def _settle(connection: Connection, settled: Settled, *, now: datetime) -> bool:
     return True
 
 
-def _is_dead(settled: Settled) -> bool:
+def _is_dead(settled: Settlement) -> bool:
     return settled.again_at is None and settled.result in {DeliveryOutcome.FAILED, DeliveryOutcome.UNKNOWN}
 
 
-def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settled], *, now: datetime) -> None:
+def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settlement], *, now: datetime) -> None:
     remedy = f"see what `claudeops notify test {target}` says."
     if all(each.cause == CONTENT for each in dead):
         message = f"{target} refuses some notifications ({_said(dead[0])}), which go another way: {remedy}"
@@ -375,14 +375,14 @@ def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settled],
     raise_event(connection, event, session_id=None, at=now, about=Announcement(besides=target))
 
 
-def _tell_of_refusal(connection: Connection, target: str, refused: Settled, *, now: datetime) -> None:
+def _tell_of_refusal(connection: Connection, target: str, refused: Settlement, *, now: datetime) -> None:
     remedy = refused.cause.remedy if refused.cause is not None else ""
     message = f"{target} takes no notifications until somebody mends it ({_said(refused)}): {remedy}."
     event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=_refused_name(target))
     raise_event(connection, event, session_id=None, at=now, about=Announcement(besides=target))
 
 
-def _said(refused: Settled) -> str:
+def _said(refused: Settlement) -> str:
     return visible(one_line(refused.error))[:_ERROR]
 
 

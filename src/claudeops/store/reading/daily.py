@@ -16,7 +16,7 @@ from claudeops.store.reading.figures import figures
 from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.events import events
-from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.memories import memories
 from claudeops.store.tables.outbox import outbox
 from claudeops.store.tables.sessions import budget_entries, sessions
 from claudeops.wording.notices.digest import DigestFigures, NoisiestAlert

@@ -17,7 +17,7 @@ from claudeops.domain.sessions import Outcome, Status
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.events import events
-from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.memories import memories
 from claudeops.store.tables.sessions import cooldown_actions, sessions
 
 _RECENT: Final = timedelta(hours=24)

@@ -13,7 +13,7 @@ from claudeops.domain.memories.confidence import is_believed, standing
 from claudeops.domain.memories.memory import KnownMemory, Trust
 from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.reading import named, page
-from claudeops.store.tables.learnt import memories, session_memories
+from claudeops.store.tables.memories import memories, session_memories
 
 _MOST: Final = 20  # sessions, and memories in its place, that the story of a memory names
 

@@ -25,7 +25,7 @@ from claudeops.store.spend import spent_since
 from claudeops.store.tables.alerting import incidents
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.memories import memories
 from claudeops.store.tables.outbox import outbox
 from claudeops.store.tables.sessions import sessions
 

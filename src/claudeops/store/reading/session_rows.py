@@ -21,7 +21,7 @@ from claudeops.store.rows import TableRow, to_names, to_warnings
 from claudeops.store.session_columns import LEASE
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.events import events
-from claudeops.store.tables.learnt import memories, session_memories, session_texts
+from claudeops.store.tables.memories import memories, session_memories, session_texts
 from claudeops.store.tables.sessions import cooldown_actions, model_calls, service_checks, sessions, tool_calls
 
 Row = Mapping[str, object]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.store.tables import alerting, base, daemon, learnt, web
+from claudeops.store.tables import alerting, base, daemon, web
+from claudeops.store.tables import memories as learnt
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.events import events
 from claudeops.store.tables.outbox import outbox

@@ -32,8 +32,8 @@ from claudeops.formats.oidc import (
 )
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.access.users import Users
+from claudeops.web.authentication import Rate, RateLimitedWarning
 from claudeops.web.connection import peer_key
-from claudeops.web.doorkeeper import Complaints, Rate
 from claudeops.web.oidc.id_token import challenge_of
 from claudeops.web.oidc.provider import Provider, ProviderError
 from claudeops.web.password_login import TRIES
@@ -80,12 +80,12 @@ class OidcLogin:
     _pending: dict[str, _Pending] = field(default_factory=dict, repr=False)  # by the digest of the state
     _busy: int = 0
     _rate: Rate = field(init=False)
-    _complaints: Complaints = field(init=False)
+    _complaints: RateLimitedWarning = field(init=False)
 
     def __post_init__(self) -> None:
         self.host = self.provider.client.host
         self._rate = Rate(per_second=TRIES / 60, most=TRIES, clock=self.clock)
-        self._complaints = Complaints(event=LogEvent.PROVIDER_LOGIN_FAILED, log=self.log, clock=self.clock)
+        self._complaints = RateLimitedWarning(event=LogEvent.PROVIDER_LOGIN_FAILED, log=self.log, clock=self.clock)
 
     def begins_at(self, host: str) -> str:
         """Return the public address at which a login begins and ends, by the Host header of a request."""

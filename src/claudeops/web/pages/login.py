@@ -23,8 +23,8 @@ from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, NewLo
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.errors import ErrorKind
 from claudeops.formats.oidc import PENDING_TIME, LoginCallback, LoginFailure
+from claudeops.web.authentication import NO_ROW
 from claudeops.web.connection import NOT_ENCRYPTED
-from claudeops.web.doorkeeper import NO_ROW
 from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site

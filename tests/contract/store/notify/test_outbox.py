@@ -8,7 +8,7 @@ import pytest
 
 from claudeops import logs
 from claudeops.domain.events import EventLevel
-from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Notice, Settled, Target, Topic
+from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Notice, Settlement, Target, Topic
 from claudeops.domain.schedules import Cron
 from claudeops.domain.schedules.windows import read_window
 from claudeops.notify.digest import DigestSender
@@ -121,7 +121,7 @@ async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store
     async def claim(most: int) -> list[str]:
         """Claim and have all of it fail."""
         found = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=most)
-        failed = [Settled(id=each.id, result=DeliveryOutcome.FAILED, again_at=NOW) for each in found]
+        failed = [Settlement(id=each.id, result=DeliveryOutcome.FAILED, again_at=NOW) for each in found]
         await store.outbox.settle("phone", failed, now=NOW)
         return [each.notice.key for each in found]
 
@@ -196,7 +196,7 @@ async def test_only_what_may_have_arrived_says_so_when_it_is_tried_again(
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
     later = NOW + timedelta(seconds=5)
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=result, again_at=later)], now=NOW)
+    await store.outbox.settle("phone", [Settlement(id=claimed.id, result=result, again_at=later)], now=NOW)
 
     assert await store.outbox.waiting(NOW) == frozenset()
     (tried,) = await store.outbox.claim("phone", now=later, until=later + LEASE, most=10)
@@ -209,8 +209,8 @@ async def test_what_was_delivered_is_over_and_counts_for_its_hour(store: Store, 
     await to_phone(store, "a", "b")
     one, two = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    with_it = Settled(id=two.id, result=DeliveryOutcome.SUPPRESSED, error="told together")
-    await store.outbox.settle("phone", [Settled(id=one.id, result=DeliveryOutcome.DELIVERED), with_it], now=NOW)
+    with_it = Settlement(id=two.id, result=DeliveryOutcome.SUPPRESSED, error="told together")
+    await store.outbox.settle("phone", [Settlement(id=one.id, result=DeliveryOutcome.DELIVERED), with_it], now=NOW)
 
     assert await store.outbox.waiting(after(days=9)) == frozenset()
     assert list(await store.outbox.sent("phone", NOW - timedelta(hours=1))) == [NOW]
@@ -225,7 +225,7 @@ async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_s
     database.execute("DELETE FROM outbox WHERE target = 'team'")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    dead = Settled(id=claimed.id, result=DeliveryOutcome.FAILED, error="no", instead=("team",))
+    dead = Settlement(id=claimed.id, result=DeliveryOutcome.FAILED, error="no", instead=("team",))
     await store.outbox.settle("phone", [dead], now=NOW)
 
     (event,) = database.rows("events")
@@ -236,7 +236,9 @@ async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_s
 
     await to_phone(store, "later")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=after(hours=1))
+    await store.outbox.settle(
+        "phone", [Settlement(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=after(hours=1)
+    )
     (event,) = database.rows("events")
     assert event["resolved_at"] == after(hours=1)
 
@@ -255,8 +257,10 @@ async def test_of_two_that_settle_the_first_counts(store: Store, database: Datab
     await to_phone(store, "a")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
-    await store.outbox.settle("phone", [Settled(id=claimed.id, result=DeliveryOutcome.FAILED, error="late")], now=NOW)
+    await store.outbox.settle("phone", [Settlement(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
+    await store.outbox.settle(
+        "phone", [Settlement(id=claimed.id, result=DeliveryOutcome.FAILED, error="late")], now=NOW
+    )
 
     (row,) = database.rows("outbox")
     assert (row["result"], row["error"]) == ("delivered", None)

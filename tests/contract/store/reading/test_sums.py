@@ -12,7 +12,7 @@ from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
-from claudeops.domain.spending.budget import Budgets, CallBegun, last_midnight
+from claudeops.domain.spending.budget import AdmittedCall, Budgets, last_midnight
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.store.glance import Glance, glance, noted_of_targets
@@ -124,7 +124,7 @@ async def test_spending_is_told_by_day_tier_chain_and_what_is_under_way(
     begun = await store.spending.begin_model_call(
         running, model="claude-haiku-5-5", worst_usd=0.2, rules=PAID, now=after(minutes=6)
     )
-    assert isinstance(begun, CallBegun)
+    assert isinstance(begun, AdmittedCall)
     done = CallState(
         id=begun.id, http_status=200, usage=USAGE, cost_usd=0.1, charged_usd=0.1, ended_at=after(minutes=7)
     )

@@ -22,7 +22,7 @@ from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
-from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.errors import DatabaseUnavailableError, StoreError
@@ -93,7 +93,7 @@ async def heartbeat(estate: Estate, records: Any) -> None:
 
 
 async def pulse(estate: Estate, recovery: Any) -> None:
-    beat = LeaseKeeper(
+    beat = LeaseRenewal(
         recovery=recovery,
         owner=estate.owner,
         clock=estate.context.clock,

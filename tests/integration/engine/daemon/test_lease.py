@@ -15,7 +15,7 @@ from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
-from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.recovery import Recovery
 from claudeops.store.store import Store
@@ -66,7 +66,7 @@ def logged() -> io.StringIO:
     return stream
 
 
-def pulse(recovery: Recovery, running: dict[int, tuple[Session, StopControl]], **changes: object) -> LeaseKeeper:
+def pulse(recovery: Recovery, running: dict[int, tuple[Session, StopControl]], **changes: object) -> LeaseRenewal:
     given: dict[str, object] = {
         "recovery": recovery,
         "owner": OWNER,
@@ -77,7 +77,7 @@ def pulse(recovery: Recovery, running: dict[int, tuple[Session, StopControl]], *
         "log": logs.get_logger(),
         **changes,
     }
-    return LeaseKeeper(**given)  # type: ignore[arg-type]  # a test names its fields
+    return LeaseRenewal(**given)  # type: ignore[arg-type]  # a test names its fields
 
 
 async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, logged: io.StringIO) -> None:

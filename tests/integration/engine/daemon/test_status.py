@@ -14,7 +14,7 @@ import pytest
 from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import NOW, OWNER, after, running
 
@@ -57,10 +57,10 @@ def holds() -> AbsentHolds:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, clock: StandingClock, holds: AbsentHolds) -> StatusKeeper:
+def keeper(tmp_path: Path, clock: StandingClock, holds: AbsentHolds) -> StatusWriter:
     logs.configure(level="info", fmt="json", stream=io.StringIO(), redact=str)
     file = StatusFile(tmp_path / "daemon.json", OWNER, NOW)
-    return StatusKeeper(
+    return StatusWriter(
         file=file,
         holds=holds,  # type: ignore[arg-type]  # the keeper asks what stands alone
         clock=clock,
@@ -69,11 +69,11 @@ def keeper(tmp_path: Path, clock: StandingClock, holds: AbsentHolds) -> StatusKe
     )
 
 
-def written(keeper: StatusKeeper) -> dict[str, Any]:
+def written(keeper: StatusWriter) -> dict[str, Any]:
     return dict(json.loads(keeper.file.path.read_text()))
 
 
-async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, holds: AbsentHolds) -> None:
+async def test_holds_and_running_sessions_are_shown(keeper: StatusWriter, holds: AbsentHolds) -> None:
     holds.held = [Hold(kind=HoldKind.PAUSED, reason="The disks are changed.", since=NOW, by="ann")]
     await keeper.refresh()
 
@@ -95,7 +95,7 @@ async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, holds:
 
 
 async def test_an_absent_database_makes_the_daemon_not_ready_until_it_is_back(
-    keeper: StatusKeeper, holds: AbsentHolds
+    keeper: StatusWriter, holds: AbsentHolds
 ) -> None:
     holds.away = True
     await keeper.refresh()
@@ -109,7 +109,7 @@ async def test_an_absent_database_makes_the_daemon_not_ready_until_it_is_back(
 
 
 async def test_what_has_not_changed_is_not_written_again_before_it_is_old(
-    keeper: StatusKeeper, clock: StandingClock
+    keeper: StatusWriter, clock: StandingClock
 ) -> None:
     await keeper.refresh()
     clock.seconds = 9.9
@@ -122,7 +122,7 @@ async def test_what_has_not_changed_is_not_written_again_before_it_is_old(
     assert written(keeper)["written_at"] == "2026-03-01T12:00:10+00:00"
 
 
-async def test_a_daemon_that_stops_stays_not_ready(keeper: StatusKeeper, clock: StandingClock) -> None:
+async def test_a_daemon_that_stops_stays_not_ready(keeper: StatusWriter, clock: StandingClock) -> None:
     await keeper.stop()
     clock.seconds = 60.0
     await keeper.refresh()
@@ -130,7 +130,7 @@ async def test_a_daemon_that_stops_stays_not_ready(keeper: StatusKeeper, clock: 
     assert (written(keeper)["ready"], written(keeper)["reason"]) == (False, "the daemon is shutting down")
 
 
-async def test_a_directory_that_cannot_be_written_breaks_nothing(keeper: StatusKeeper) -> None:
+async def test_a_directory_that_cannot_be_written_breaks_nothing(keeper: StatusWriter) -> None:
     keeper.file = StatusFile(Path("/proc/daemon.json"), OWNER, NOW)
 
     await keeper.refresh()

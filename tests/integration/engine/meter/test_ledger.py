@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from claudeops.clock import Clock
-from claudeops.domain.spending.budget import CallBegun
+from claudeops.domain.spending.budget import AdmittedCall
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.store import open_store
 from support.booked import Tokens
@@ -96,4 +96,4 @@ async def test_a_call_that_is_on_record_too_late_is_not_reserved_for_ever(sqlite
     finally:
         await store.close()
     async with opened(sqlite) as patient:
-        assert isinstance(await patient.spending.begin_model_call(session, **begin), CallBegun)  # type: ignore[arg-type]
+        assert isinstance(await patient.spending.begin_model_call(session, **begin), AdmittedCall)  # type: ignore[arg-type]

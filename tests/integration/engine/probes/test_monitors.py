@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 
 from claudeops.domain.probes.probe import DockerLook, KubernetesLook, Observation, ProbeState, PrometheusLook, Saw
 from claudeops.engine.probes.kubernetes import cluster_of
-from claudeops.engine.probes.seen import LookFailedError
+from claudeops.engine.probes.results import LookFailedError
 from support.certificates import Authority, serving_with
 from support.looking import Handler, answers, head, look, never, serving
 

@@ -17,8 +17,8 @@ from claudeops.engine.cell.cell import Cell, IsolationLevel
 from claudeops.engine.cell.levels import HostContext, choose
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
-from claudeops.engine.probes.programs import NotRun, Ran, judged
-from claudeops.engine.probes.seen import LookFailedError
+from claudeops.engine.probes.programs import NotRun, ProgramRun, judged
+from claudeops.engine.probes.results import LookFailedError
 from claudeops.logs import get_logger
 from claudeops.policy.tiers import NodeScope, tier_policy
 from support.levels import PATH, needs
@@ -29,8 +29,8 @@ from support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.anyio
 
 
-async def ran(result: Ran | NotRun, **asked: object) -> Observation:
-    async def run(_command: str, _seconds: float) -> Ran | NotRun:
+async def ran(result: ProgramRun | NotRun, **asked: object) -> Observation:
+    async def run(_command: str, _seconds: float) -> ProgramRun | NotRun:
         return result
 
     return await look(CommandLook(command="true", **asked), looker=Looker(means=means(), log=QUIET, run_command=run))  # type: ignore[arg-type]
@@ -39,18 +39,25 @@ async def ran(result: Ran | NotRun, **asked: object) -> Observation:
 @pytest.mark.parametrize(
     ("result", "asked", "saw", "told"),
     [
-        (Ran(0, "12 ok\n"), {}, Saw.UP, 'it said "12 ok"'),
-        (Ran(0, ""), {}, Saw.UP, "it said nothing"),
-        (Ran(1, "a\nfailed"), {}, Saw.DOWN, 'exit code 1, and said "failed"'),
-        (Ran(3, "warn"), {"degraded": (3,)}, Saw.DEGRADED, "exit code 3"),
-        (Ran(0, "12 ok"), {"text": "13 ok"}, Saw.DOWN, 'without "13 ok"'),
-        (Ran(0, "12 ok"), {"text": "12 ok"}, Saw.UP, "12 ok"),
-        (Ran(None, "x", "it wrote more than 256 KiB"), {}, Saw.DOWN, "it wrote more than 256 KiB, and was ended"),
+        (ProgramRun(0, "12 ok\n"), {}, Saw.UP, 'it said "12 ok"'),
+        (ProgramRun(0, ""), {}, Saw.UP, "it said nothing"),
+        (ProgramRun(1, "a\nfailed"), {}, Saw.DOWN, 'exit code 1, and said "failed"'),
+        (ProgramRun(3, "warn"), {"degraded": (3,)}, Saw.DEGRADED, "exit code 3"),
+        (ProgramRun(0, "12 ok"), {"text": "13 ok"}, Saw.DOWN, 'without "13 ok"'),
+        (ProgramRun(0, "12 ok"), {"text": "12 ok"}, Saw.UP, "12 ok"),
+        (
+            ProgramRun(None, "x", "it wrote more than 256 KiB"),
+            {},
+            Saw.DOWN,
+            "it wrote more than 256 KiB, and was ended",
+        ),
         (NotRun("tier 1's policy does not let it run: rm"), {}, Saw.NOTHING, "policy"),
-        (Ran(0, "\x1b[2Jcleared"), {}, Saw.UP, "cleared"),
+        (ProgramRun(0, "\x1b[2Jcleared"), {}, Saw.UP, "cleared"),
     ],
 )
-async def test_exit_code_and_output_decide(result: Ran | NotRun, asked: dict[str, object], saw: Saw, told: str) -> None:
+async def test_exit_code_and_output_decide(
+    result: ProgramRun | NotRun, asked: dict[str, object], saw: Saw, told: str
+) -> None:
     found = await ran(result, **asked)
     assert found.saw is saw
     assert told in found.detail

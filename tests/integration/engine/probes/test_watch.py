@@ -14,12 +14,12 @@ import pytest
 from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HttpLook, Observation, PingVerb, Probe, ProbeState, Saw
-from claudeops.domain.probes.record import KeptProbe, Stretch, Telling
+from claudeops.domain.probes.record import StoredProbe, Stretch, Telling
 from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
-from claudeops.store.alerts.desk import Alerts
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.store import Store
 from support.probe_values import heartbeat, probe
 from support.store_values import OTHER_OWNER, OWNER, RULES, claimed, ending, report
@@ -96,7 +96,7 @@ class Node:
         while (session := await claimed(self.store, at=self.clock.now())) is not None:
             await self.store.queue.finish(ending(session, report(), ended_at=self.clock.now()), rules=RULES)
 
-    async def kept(self, name: str) -> KeptProbe:
+    async def kept(self, name: str) -> StoredProbe:
         return (await self.store.probes.kept())[name]
 
     async def state(self, name: str) -> ProbeState:

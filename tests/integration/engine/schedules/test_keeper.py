@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.probes import machine
+from claudeops.domain.probes import state_machine
 from claudeops.domain.probes.probe import HttpLook, Observation, Probe, ProbeState, Saw, Standing
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules import Cron, Interval, Schedule, next_due
@@ -23,7 +23,7 @@ from claudeops.domain.schedules.windows import read_window
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import UNCOUNTED, Counting, Uncounted
-from claudeops.engine.schedules.keeper import Plans, ScheduleKeeper
+from claudeops.engine.schedules.runner import Plans, ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, get_logger
@@ -49,8 +49,8 @@ class Desk:
     file: Callable[[], Plans] | None = None
     counts: Counting = UNCOUNTED
 
-    def keeper(self, *plans: SchedulePlan) -> ScheduleKeeper:
-        return ScheduleKeeper(
+    def keeper(self, *plans: SchedulePlan) -> ScheduleRunner:
+        return ScheduleRunner(
             plans=plans,
             schedules=self.store.schedules,
             clock=self.clock,
@@ -79,7 +79,7 @@ class Desk:
         )
 
     @asynccontextmanager
-    async def running(self, *plans: SchedulePlan) -> AsyncIterator[ScheduleKeeper]:
+    async def running(self, *plans: SchedulePlan) -> AsyncIterator[ScheduleRunner]:
         """Run a daemon's schedules for the length of a block."""
         keeper = self.keeper(*plans)
         with anyio.fail_after(DEADLINE_SECONDS):
@@ -326,7 +326,7 @@ def looks_of_a_day(until: datetime) -> tuple[Mapping[datetime, Standing], dateti
     standings: dict[datetime, Standing] = {}
     while at <= until:
         saw = Saw.DOWN if DIES_AT <= at < MENDED_AT else Saw.UP
-        step = machine.step(standing, Observation(saw=saw, at=at), SHOP)
+        step = state_machine.step(standing, Observation(saw=saw, at=at), SHOP)
         standing = standings[at] = step.standing
         at += timedelta(seconds=step.wait_seconds)
     return standings, next(at for at, each in standings.items() if each.state is ProbeState.DOWN)

@@ -26,11 +26,11 @@ from claudeops.domain.schedules.plan import Saved
 from claudeops.domain.sessions import NewSession, Session, Trigger
 from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.watch import ProbeWatch
-from claudeops.engine.schedules.keeper import ScheduleKeeper
+from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.logs import get_logger
 from claudeops.settings import Settings
-from claudeops.store.alerts.desk import Alerts
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
 from claudeops.store.store import Store
 from support.probe_values import probe
@@ -66,7 +66,7 @@ class Node:
     alerts: Alerts = field(init=False)
     looker: Scripted = field(init=False)
     watch: ProbeWatch = field(init=False)
-    keeper: ScheduleKeeper = field(init=False)
+    keeper: ScheduleRunner = field(init=False)
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.day)
@@ -82,7 +82,7 @@ class Node:
             log=get_logger(),
             pause=self.day.pause,
         )
-        self.keeper = ScheduleKeeper(
+        self.keeper = ScheduleRunner(
             plans=plans(self.settings),
             schedules=self.store.schedules,
             clock=self.day,

@@ -13,8 +13,8 @@ import pytest
 
 from claudeops.domain.sessions import Ending, Outcome
 from claudeops.engine.control import StopControl
-from claudeops.engine.daemon.lease import LeaseKeeper
-from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.daemon.lease import LeaseRenewal
+from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.session.completion import commit_result
 from claudeops.store.store import open_store
 from support.estate import Estate, deliver, look, report
@@ -101,7 +101,7 @@ async def test_a_session_streams_on_under_a_locked_database_and_its_result_waits
 
 async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(estate: Estate) -> None:
     await impatient(estate)
-    pulse = LeaseKeeper(
+    pulse = LeaseRenewal(
         recovery=estate.store.recovery,
         owner=estate.owner,
         clock=estate.context.clock,
@@ -110,7 +110,7 @@ async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(est
         lost=lambda: None,
         log=estate.context.log,
     )
-    keeper = StatusKeeper(
+    keeper = StatusWriter(
         file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
         holds=estate.store.holds,
         clock=estate.context.clock,

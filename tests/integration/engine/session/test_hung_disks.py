@@ -23,7 +23,7 @@ from claudeops.engine.cell.cell import lease_user
 from claudeops.engine.cell.workspace import create, enter, remove
 from claudeops.engine.control import CliTranscript, StopControl
 from claudeops.engine.daemon.housekeeping import Housekeeping
-from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError
@@ -174,7 +174,7 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
 ) -> None:
     path = estate.root / "state" / "daemon.json"
     file = StatusFile(path, estate.owner, estate.context.clock.now(), write_seconds=0.2)
-    keeper = StatusKeeper(
+    keeper = StatusWriter(
         file=file, holds=estate.store.holds, clock=estate.context.clock, running=list, log=estate.context.log
     )
     await keeper.refresh()

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from claudeops.domain.probes.machine import TURNS, ProbeChange, ProbeChangeKind, due, heard, step, wavers
 from claudeops.domain.probes.probe import JobRun, Pings, PingVerb, ProbeState, Saw, Standing
+from claudeops.domain.probes.state_machine import TURNS, ProbeChange, ProbeChangeKind, due, heard, step, wavers
 from support.probes import NOON, after, looked, probe, saw, seconds
 
 SHORT = {"unknown": "-", "up": "up", "degraded": "poor", "down": "DOWN", "flapping": "flap", "silenced": "mute"}

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.probes.machine import step
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
+from claudeops.domain.probes.state_machine import step
 from support.probes import NOON, probe, saw
 
 EXAMPLES, LOOKS = 200, 500

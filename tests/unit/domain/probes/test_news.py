@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, connected
-from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.news import SETTLING, ChainRequest, ProbeNews, collect, note_of
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind
 from support.probes import NOON, after, looked, probe, seconds, standing
 
 SHOP, DB = probe("shop"), probe("db")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from claudeops.domain.probes.probe import MOST_DETAIL, Saw, TcpLook
 from claudeops.engine.probes.exchange import url_of
 from claudeops.engine.probes.looker import Looker
-from claudeops.engine.probes.seen import cleaned, quote
+from claudeops.engine.probes.results import cleaned, quote
 from claudeops.engine.probes.web import resolve
 from claudeops.text.redact import MASK
 from support.looking import QUIET, look, means, resolving

@@ -7,9 +7,9 @@ import re
 import msgspec
 import pytest
 
-from claudeops.domain.probes.machine import FLAPPING
 from claudeops.domain.probes.news import SETTLING
 from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.probes.state_machine import FLAPPING
 from claudeops.formats.probes.declaration import MOST_PROBES, read_probes
 from claudeops.formats.probes.from_manifests import MOST_OF_REPOSITORY, MOST_PORTS
 from claudeops.formats.probes.keys import DAYS, KINDS, SECONDS, Defaults, ProbeKeys

@@ -16,8 +16,8 @@ import pytest
 from claudeops.domain.alerts.alert import PROBES, Alert, ReportedState, SenderBody, Unparsed
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
-from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind
 from claudeops.formats.senders import of_probe, read
 from claudeops.formats.senders.common import MOST_ALERTS, MOST_BYTES, MOST_TEXT
 from support.alerts import World, minutes

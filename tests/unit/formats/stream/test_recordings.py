@@ -6,7 +6,7 @@ import pytest
 
 from claudeops.domain.chains.outcome import ProcessExit
 from claudeops.domain.sessions import FailureKind, Outcome
-from claudeops.formats.stream import Other, ResultSeen, ToolDenied, ToolEnded, ToolStarted
+from claudeops.formats.stream import Other, ResultRead, ToolDenied, ToolEnded, ToolStarted
 from support.recorded import GOLDEN, Golden
 from support.streams import DATA, RECORDINGS, Reading, judged, read_bytes
 
@@ -62,11 +62,11 @@ def test_events_come_in_the_streams_order() -> None:
         "ToolEnded",
         "ToolStarted",
         "ToolEnded",
-        "ResultSeen",
+        "ResultRead",
         "Other",  # task_updated
         "Other",  # task_notification
     ]
-    assert events[7] == ResultSeen(index=0, is_error=False, subtype="success")
+    assert events[7] == ResultRead(index=0, is_error=False, subtype="success")
     assert events[-1] == Other(type="system", subtype="task_notification")
 
 

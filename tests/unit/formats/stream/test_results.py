@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claudeops.formats.stream import ResultSeen
+from claudeops.formats.stream import ResultRead
 from support.streams import read, result, said
 
 SUBAGENT = {"parent_tool_use_id": "toolu_parent"}
@@ -22,7 +22,7 @@ def test_repair_turn_adds_a_result_and_keeps_the_first_report() -> None:
     assert (transcript.results, transcript.cost_usd, transcript.num_turns) == (3, 0.15, 3)
     assert transcript.structured_outputs == ({"a": 1},)
     assert (transcript.input_tokens, transcript.output_tokens) == (0, 0)
-    assert reading.events[1] == ResultSeen(index=1, is_error=False, subtype="success")
+    assert reading.events[1] == ResultRead(index=1, is_error=False, subtype="success")
 
 
 def test_error_sticks_with_its_own_subtype_label_and_status() -> None:

@@ -17,10 +17,10 @@ from claudeops.policy.kubernetes_api.requests import (
     ClusterRefusal,
     DeletePod,
     Exec,
-    Judged,
     ObjectName,
     Restart,
     Scale,
+    TimedVerdict,
     accepted,
     read_request,
 )
@@ -51,11 +51,11 @@ WEBSOCKET: Final = {
 SPDY: Final = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v5.channel.k8s.io, v4"}
 
 
-def judged(method: str, target: str, headers: dict[str, str] | None = None) -> Judged:
+def judged(method: str, target: str, headers: dict[str, str] | None = None) -> TimedVerdict:
     return read_request(method, target, headers or {})
 
 
-def of_recorded(call: dict[str, Any]) -> Judged:
+def of_recorded(call: dict[str, Any]) -> TimedVerdict:
     upgrade = {"websocket": WEBSOCKET, "SPDY/3.1": SPDY}.get(call.get("upgrade", ""), {})
     return judged(call["method"], call["path"], {"Accept": call.get("accept", ""), **upgrade})
 
@@ -100,7 +100,7 @@ def test_every_other_recorded_call_is_a_change_that_was_meant_or_refused(call: d
         assert isinstance(found, ClusterRefusal) or isinstance(whole(found, call), ClusterRefusal)
 
 
-def whole(found: Judged, call: dict[str, Any]) -> object:
+def whole(found: TimedVerdict, call: dict[str, Any]) -> object:
     """Return what the body of a change makes of it."""
     assert isinstance(found, Restart | Scale | DeletePod)
     media = "application/strategic-merge-patch+json" if call["method"] == "PATCH" else "application/json"

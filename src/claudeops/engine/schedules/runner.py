@@ -49,7 +49,7 @@ async def always(_plan: SchedulePlan, _now: datetime) -> Tier0Gate:
 
 
 @dataclass(kw_only=True)
-class ScheduleKeeper:
+class ScheduleRunner:
     """Keeps the schedules until it is cancelled; starts nothing any more once it is paused."""
 
     plans: Plans

@@ -28,9 +28,9 @@ from claudeops.errors import StoreError
 from claudeops.store.alerts import deliveries
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import sources as of_sources
-from claudeops.store.alerts.round import AlertTransaction, Written, on_record
 from claudeops.store.alerts.rows import to_incident
 from claudeops.store.alerts.situation import situation
+from claudeops.store.alerts.transaction import AlertTransaction, Written, on_record
 from claudeops.store.database import Database
 from claudeops.store.probes import claim_untold
 from claudeops.store.tables.alerting import alerts, incidents

@@ -39,7 +39,7 @@ from claudeops.store.database import Database
 from claudeops.store.session_columns import queued_values
 from claudeops.store.tables.daemon import commands
 from claudeops.store.tables.events import events
-from claudeops.store.tables.learnt import memories
+from claudeops.store.tables.memories import memories
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 
 COMMAND: Final = "migrate_from"
@@ -52,7 +52,7 @@ _DASHBOARD: Final = {"interval": "CLAUDEOPS_INTERVAL"} | {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TakenOver:
+class TakeoverResult:
     """What came of it."""
 
     taken: Mapping[str, int]  # rows by our tables
@@ -68,15 +68,15 @@ class Takeover:
 
     async def take(
         self, source: ClaudeOpsFile, *, by: str, path: str, redact: Callable[[str], str], now: datetime
-    ) -> TakenOver:
+    ) -> TakeoverResult:
         """Take everything over, unless this source was taken over before."""
         origin = source.origin
         # Read whole before the transaction: a connection of SQLite belongs to the thread that opened it.
         found = {name: tuple(source.rows(name)) for name in _READ}
 
-        def work(connection: Connection) -> TakenOver:
+        def work(connection: Connection) -> TakeoverResult:
             if (before := _done_before(connection, origin)) is not None:
-                return TakenOver(taken={}, done_at=before)
+                return TakeoverResult(taken={}, done_at=before)
             done = _Taking(connection, found, redact, now).all()
             result = msgspec.json.encode({"taken": done.taken, "left": done.left}).decode()
             arguments = msgspec.json.encode({"origin": origin, "path": path}).decode()
@@ -108,7 +108,7 @@ class _Taking:
     _taken: Counter[str] = field(default_factory=Counter)
     _left: Counter[str] = field(default_factory=Counter)
 
-    def all(self) -> TakenOver:
+    def all(self) -> TakeoverResult:
         """Take everything, sessions first: the rest belongs to them."""
         for row in self.found["sessions"]:
             self._session(row)
@@ -120,7 +120,7 @@ class _Taking:
         ):
             self._insert(table, rows)
         self._count_what_stays()
-        return TakenOver(taken=dict(self._taken), left=dict(self._left))
+        return TakeoverResult(taken=dict(self._taken), left=dict(self._left))
 
     def _session(self, row: Row) -> None:
         started, tier = moment(row["started_at"]), whole(row["tier"])

@@ -17,8 +17,8 @@ from claudeops.domain.alerts.incidents import IncidentNews
 from claudeops.domain.alerts.register import AlertChanges, AlertResult, NewChain, ReceivedBody, Ruling, Start
 from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.notices.notice import Announcement
-from claudeops.domain.probes.machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind
 from claudeops.domain.sessions import Session
 from claudeops.formats.senders import of_probe
 from claudeops.store.alerts import announcements

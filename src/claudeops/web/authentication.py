@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 
 from claudeops.clock import Clock
 from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, Login, Role, secret_of
-from claudeops.domain.access.tokens import ApiToken, Presented, ScopeKind, TokenState, digest_of, presented, scope_of
+from claudeops.domain.access.tokens import ApiToken, ParsedToken, ScopeKind, TokenState, digest_of, presented, scope_of
 from claudeops.domain.access.users import User, name_key
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.formats.senders import is_signed, may_be_signed
@@ -100,7 +100,7 @@ class Cached(Generic[K, R]):
 
 
 @dataclass(kw_only=True)
-class Doorkeeper:
+class Authenticator:
     """Knows who may come in."""
 
     tokens: Tokens
@@ -237,7 +237,7 @@ class Doorkeeper:
         else:
             trouble.over()
 
-    async def _proven(self, shown: Presented) -> ApiToken | None:
+    async def _proven(self, shown: ParsedToken) -> ApiToken | None:
         token = await self._known_tokens.get(shown.id)
         if token is None or not token.is_proven_by(shown.secret):
             return None
@@ -267,7 +267,7 @@ class Rate:
 
 
 @dataclass(kw_only=True)
-class Complaints:
+class RateLimitedWarning:
     """Tells the log of what callers may repeat as often as they like: at once, then once a minute, with its number."""
 
     event: LogEvent
