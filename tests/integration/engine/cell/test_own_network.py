@@ -188,8 +188,10 @@ def echoing(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
                     connection.sendall(reading.read())
 
         threading.Thread(target=answer, daemon=True).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
@@ -208,10 +210,12 @@ def echoing_datagrams() -> Iterator[int]:
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         port = own.getsockname()[1]
-        yield port
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-            other.sendto(b"stop", ("127.0.0.1", port))
-        thread.join(PATIENCE_SECONDS)
+        try:
+            yield port
+        finally:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                other.sendto(b"stop", ("127.0.0.1", port))
+            thread.join(PATIENCE_SECONDS)
 
 
 @asynccontextmanager
