@@ -45,9 +45,11 @@ def site() -> Iterator[int]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join(PATIENCE_SECONDS)
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join(PATIENCE_SECONDS)
 
 
 def ask(*urls: str) -> str:

@@ -133,6 +133,8 @@ def echoing_site(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
         site, Handler.site.port = Handler.site, server.server_port
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield site
-        server.shutdown()
-        thread.join(PATIENCE_SECONDS)
+        try:
+            yield site
+        finally:
+            server.shutdown()
+            thread.join(PATIENCE_SECONDS)
