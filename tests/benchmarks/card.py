@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks import (
     alerting,
+    beside,
     burst,
     cell,
     cell_doors,
@@ -35,6 +36,7 @@ from benchmarks import (
     watched_gate,
     watching,
 )
+from benchmarks.pictures import draw_latencies
 from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
@@ -62,6 +64,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "pages-stop": stopping.stopped,
     "pages-memory": pages.memory,
     "lists": lists.paged,
+    "beside": beside.compared,
 }
 
 
@@ -78,11 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             probes=chosen.probes,
             probe_minutes=chosen.probe_minutes,
             alert_seconds=chosen.alert_seconds,
+            beside=chosen.beside and chosen.beside.absolute(),
         )
         for name, value in machine.facts(setup.directory):
             _say(f"{name:>10}  {value}")
+        samples: dict[str, Sequence[float]] = {}
         for name in chosen.line or LINES:
-            _say(f"\n{LINES[name](setup)}")
+            table = LINES[name](setup)
+            samples |= table.samples
+            _say(f"\n{table}")
+        if chosen.pictures is not None and samples:
+            draw_latencies(chosen.pictures / "latencies.svg", samples)
         _say(f"\nWhen it was done: {machine.load()}.")
 
 
@@ -95,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--probes", type=int, default=1000, help="how many are watched")
     parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long they are watched")
     parser.add_argument("--alert-seconds", type=float, default=60.0, help="how long bodies of alerts come in")
+    parser.add_argument("--beside", type=Path, metavar="BINARY", help="a Claude Ops, for the line `beside`")
+    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="where a picture of the latencies is drawn")
     parser.add_argument("--directory", help="where files are written; choose the disk that matters")
     return parser
 

@@ -42,6 +42,7 @@ def punctuality(setup: Setup) -> Table:
             ),
         ],
         notes=("The installed daemon as a process, its cell and its database; the stand-in is the CLI.",),
+        samples={"due → spawned": spawned},
     )
 
 
@@ -61,6 +62,7 @@ def next_tier(setup: Setup) -> Table:
             )
         ],
         notes=("As above. The exit of the stand-in, a Python program in a cell, is part of it.",),
+        samples={"result → next tier": taken},
     )
 
 

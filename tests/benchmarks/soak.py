@@ -1,7 +1,7 @@
 """``make soak``: many sessions in a row on one daemon, and what it holds after each part of them.
 
 ``SESSIONS`` sessions run back to back, two at a time, each a process of its own in its cell. A run of a thousand or
-more adds its figures to ``docs/reference/long-runs.md``.
+more adds its figures to ``docs/reference/long-runs.md``, and draws the picture that stands there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 import anyio
 
 from benchmarks import machine
+from benchmarks.pictures import draw_growth
 from support.growth import Growth
 from support.held import Held
 from support.long_run import SESSION, long_run, ran_well
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _say(f"\n{chosen.sessions} sessions in {seconds:.0f} s, {unwell} of them not as they should be. {growth}")
     if chosen.sessions >= ENOUGH_SESSIONS:
         _add(held, growth, unwell=unwell, seconds=seconds)
+        _draw(held)
         _say(f"Added to {REFERENCE}.")
     return 1 if unwell or growth.faults else 0
 
@@ -80,6 +82,19 @@ def _add(held: Sequence[Held], growth: Growth, *, unwell: int, seconds: float) -
     )
     text = REFERENCE.read_text(encoding="utf-8").rstrip("\n")
     REFERENCE.write_text(f"{text}\n| {' | '.join(cells)} |\n", encoding="utf-8")
+
+
+def _draw(held: Sequence[Held]) -> None:
+    draw_growth(
+        REFERENCE.with_name("growth-sessions.svg"),
+        title="What a daemon holds while sessions run",
+        along="sessions",
+        unit="MiB",
+        curves={
+            "resident": [(each.sessions, each.resident_mib) for each in held],
+            "its own": [(each.sessions, each.own_mib) for each in held],
+        },
+    )
 
 
 def _say(text: str) -> None:

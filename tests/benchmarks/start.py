@@ -39,6 +39,7 @@ def ready(setup: Setup) -> Table:
             "The CLI of the first two is the stand-in; asking the bundled one for its version takes most of what is",
             "more. Its self-test, two seconds once for each version of it, is not in here.",
         ),
+        samples={"start → ready": again},
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -19,6 +19,7 @@ class Setup:
     probes: int = 1000  # watched at once
     probe_minutes: float = 2.0  # for which they are watched
     alert_seconds: float = 60.0  # for which bodies of alerts come in
+    beside: Path | None = None  # a binary of Claude Ops, which does the same things
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,7 @@ class Table:
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     notes: tuple[str, ...] = ()  # what was measured, and what the target is
+    samples: Mapping[str, Sequence[float]] = field(default_factory=dict)  # milliseconds, by what took them
 
     def __str__(self) -> str:
         """Return it as text with aligned columns."""
