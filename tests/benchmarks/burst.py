@@ -1,7 +1,8 @@
-"""A burst of sessions that are due at once: how much of a slot's time is work."""
+"""A burst of sessions that are due at once, beside as many tasks as slots that only sleep in the same process."""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -21,8 +22,8 @@ from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from support.estate import Estate, open_estate
 
-SHARE: Final = 0.95
-"""Of the ideal, where a slot does nothing but work."""
+SHARE: Final = 0.7
+"""Of what tasks that only sleep reach in the same run."""
 
 SLOTS: Final = 2
 WORK_SECONDS: Final = 0.01
@@ -30,45 +31,65 @@ _RUNS: Final = 3  # at most: each takes several seconds
 
 
 def rate(setup: Setup) -> Table:
-    """Measure with the real queue, claims, ends and wake-ups; only the session itself is replaced by a wait."""
-    rates = [anyio.run(_burst, setup) for _ in range(min(setup.repeats, _RUNS))]
-    ideal = SLOTS / WORK_SECONDS
-    median = sorted(rates)[len(rates) // 2]
+    """Measure with the real queue, claims, ends and wake-ups; only the session itself is replaced by a wait.
+
+    Runs of sessions and runs of the baseline take turns, so that both meet the same machine.
+    """
+    pairs = [(anyio.run(_asleep, setup.burst), anyio.run(_burst, setup)) for _ in range(min(setup.repeats, _RUNS))]
+    asleep, burst = [pair[0] for pair in pairs], [pair[1][0] for pair in pairs]
+    share = statistics.median(run[0] / baseline for baseline, run in pairs)
+    processor = [run[1] * 1000 for _, run in pairs]
     return Table(
         title=f"Burst: {setup.burst} sessions due at once, {SLOTS} slots, {WORK_SECONDS * 1000:g} ms of work each",
-        columns=("", "runs", "sessions/s", "of the ideal", "target"),
+        columns=("", "runs", "a second", "of the baseline", "target", "processor ms each"),
         rows=[
+            ("baseline: only sleep", str(len(pairs)), shown(asleep), "", "", ""),
             (
                 "claimed, run, ended",
-                str(len(rates)),
-                shown(rates),
-                f"{median / ideal:.0%}",
-                f"{ideal * SHARE:.0f} ({verdict(met=median >= ideal * SHARE)})",
-            )
+                str(len(pairs)),
+                shown(burst),
+                f"{share:.0%}",
+                f"{SHARE:.0%} ({verdict(met=share >= SHARE)})",
+                shown(processor, 1),
+            ),
         ],
         notes=(
-            f"Ideal: {ideal:g} a second. SQLite with WAL and synchronous=FULL; a healthy report with one check each.",
-            "95 % leaves half a millisecond between two sessions. A claim's statements and its commit, which must be",
-            "on the disk before anything is started, take longer than that; ends are written beside the work.",
+            f"Baseline: {SLOTS} asyncio tasks that sleep {WORK_SECONDS * 1000:g} ms at a time. SQLite with WAL and",
+            "synchronous=FULL; a healthy report with one check each. In the process that measures, without a CLI.",
         ),
     )
 
 
-async def _burst(setup: Setup) -> float:
-    """Return sessions a second, from the first claim to the last end."""
+async def _asleep(times: int) -> float:
+    """Return sleeps a second of as many tasks as there are slots."""
+    left = iter(range(times))
+
+    async def sleep() -> None:
+        for _ in left:
+            await anyio.sleep(WORK_SECONDS)
+
+    started = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(SLOTS):
+            tasks.start_soon(sleep)
+    return times / (time.perf_counter() - started)
+
+
+async def _burst(setup: Setup) -> tuple[float, float]:
+    """Return sessions a second, from the first claim to the last end, and the processor seconds of each."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         async with open_estate(Path(name)) as estate:
             for _ in range(setup.burst):
                 await estate.queue()
             work = _Work(estate, setup.burst)
             async with _supervised(estate, work) as run:
-                started = time.perf_counter()
+                started, used = time.perf_counter(), time.process_time()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(run.run)
                     await work.done.wait()
-                    taken = time.perf_counter() - started
+                    taken, used = time.perf_counter() - started, time.process_time() - used
                     await run.drain(0)
-            return setup.burst / taken
+            return setup.burst / taken, used / setup.burst
 
 
 @asynccontextmanager
