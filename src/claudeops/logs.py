@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal
 
 from claudeops.closed_set import ClosedSet
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
@@ -21,8 +20,6 @@ if TYPE_CHECKING:  # see `configure`
 
     from claudeops.domain.sessions import Session
 
-EventDict: TypeAlias = MutableMapping[str, object]
-
 FLUSH_SECONDS: Final = 2.0
 """How long the exit of the process waits, at most, for the log to be written."""
 
@@ -30,8 +27,6 @@ MethodName = Literal["debug", "info", "warning", "error", "critical"]
 
 _LEVELS: Final[Mapping[str, int]] = logging.getLevelNamesMapping()
 _OWN_FIELDS: Final = frozenset({"event", "level", "timestamp", "self"})  # "self": structlog's first parameter
-_DEEPEST: Final = 8  # levels of nested values
-_GREATEST_INT: Final = 2**63  # orjson writes 64 bits
 _CONTROL_CHARACTERS: Final = dict.fromkeys(
     set(range(0x20)) - {0x09, 0x0A} | set(range(0x7F, 0xA0)), "\N{REPLACEMENT CHARACTER}"
 )
@@ -326,12 +321,19 @@ def get_logger(**fields: object) -> Logger:
 
 
 def configure(
-    *, level: str, fmt: str, stream: Stream | None, redact: Callable[[str], str], line_start: str = ""
+    *,
+    level: str,
+    fmt: str,
+    stream: Stream | None,
+    redact: Callable[[str], str],
+    redact_line: Callable[[bytes], bytes] | None = None,
+    line_start: str = "",
 ) -> None:
     """Write events of ``level`` and above to ``stream``; may be called again, and the last call counts.
 
     ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` is applied to
-    every text: names, values, nested values, tracebacks. What libraries log through ``logging`` arrives as
+    every text: names, values, nested values, tracebacks. ``redact_line`` does the same to a whole line of JSON: where
+    it changes nothing, no text of the line is looked at by itself. What libraries log through ``logging`` arrives as
     `LogEvent.LIBRARY_MESSAGE`, from level warning up. ``line_start`` is put before each line. Nothing is written to a
     ``stream`` that was closed before the start, which is ``None``.
     """
@@ -341,9 +343,11 @@ def configure(
     def bound(sink: object, least: int) -> FilteringBoundLogger:
         import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
 
-        steps = _processors(redact, console=console, colours=is_terminal)
+        last = _for_people(redact, colours=is_terminal) if console else _for_machines(redact, redact_line)
         threshold = structlog.make_filtering_bound_logger(least)
-        logger: FilteringBoundLogger = structlog.wrap_logger(sink, processors=steps, wrapper_class=threshold)
+        logger: FilteringBoundLogger = structlog.wrap_logger(
+            sink, processors=[*_first_steps(), *last], wrapper_class=threshold
+        )
         return logger
 
     def lost(count: int) -> str:
@@ -369,17 +373,34 @@ def flush(seconds: float = FLUSH_SECONDS) -> bool:
     return _Target.writer is None or _Target.writer.flush(seconds)
 
 
-def _processors(redact: Callable[[str], str], *, console: bool, colours: bool) -> list[Processor]:
+def _first_steps() -> list[Processor]:
     import structlog  # noqa: PLC0415 - see `configure`
 
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        # After everything that adds text, above all the traceback; before the renderer, which escapes.
-        _Redaction(redact, terminal=console),
-        _console_renderer(colours=colours) if console else structlog.processors.JSONRenderer(_to_json),
     ]
+
+
+def _for_machines(redact: Callable[[str], str], redact_line: Callable[[bytes], bytes] | None) -> list[Processor]:
+    from claudeops.log_values import JsonLine  # noqa: PLC0415 - see `configure`
+
+    return [JsonLine(redact, redact_line)]
+
+
+def _for_people(redact: Callable[[str], str], *, colours: bool) -> list[Processor]:
+    import structlog  # noqa: PLC0415 - see `configure`
+
+    from claudeops.log_values import PlainValues  # noqa: PLC0415 - see `configure`
+
+    def shown(text: str) -> str:
+        # A model's text must not move the cursor of a terminal; in JSON the renderer escapes control characters.
+        return redact(text).translate(_CONTROL_CHARACTERS)
+
+    renderer = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
+    # After everything that adds text, above all the traceback; before the renderer, which escapes.
+    return [PlainValues(shown), renderer]
 
 
 class _Sink:
@@ -401,58 +422,6 @@ class _Rendered:
         return line
 
     debug = info = warning = error = critical = msg
-
-
-class _Redaction:
-    """Turns every value into plain data and redacts every text in it."""
-
-    def __init__(self, redact: Callable[[str], str], *, terminal: bool) -> None:
-        self._redact = redact
-        self._terminal = terminal
-
-    def __call__(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:
-        return {self._text(name): self._plain(value, 0) for name, value in event_dict.items()}
-
-    def _plain(self, value: object, depth: int) -> object:
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, float):
-            return float(value)
-        if isinstance(value, int):
-            return int(value) if -_GREATEST_INT <= value < _GREATEST_INT else str(value)
-        return self._plain_object(value, depth)
-
-    def _plain_object(self, value: object, depth: int) -> object:
-        if isinstance(value, str):
-            return self._text(value)
-        if isinstance(value, bytes | bytearray):
-            return self._text(value.decode(errors="replace"))
-        if isinstance(value, Mapping | Sequence | AbstractSet) and depth == _DEEPEST:
-            return "(nested too deeply)"  # as one text, its quotes and escapes could hide a secret
-        if isinstance(value, Mapping):
-            return {self._text(str(name)): self._plain(entry, depth + 1) for name, entry in value.items()}
-        if isinstance(value, Sequence | AbstractSet):
-            return [self._plain(entry, depth + 1) for entry in value]
-        return self._text(str(value))
-
-    def _text(self, text: str) -> str:
-        # Lone surrogates (undecodable file names) have no JSON form.
-        clean = self._redact(text.encode(errors="backslashreplace").decode())
-        # A model's text must not move the cursor of a terminal; in JSON the renderer escapes control characters.
-        return clean.translate(_CONTROL_CHARACTERS) if self._terminal else clean
-
-
-def _to_json(event_dict: EventDict, **_options: object) -> str:
-    import orjson  # noqa: PLC0415 - with structlog, see `configure`
-
-    first = {name: event_dict[name] for name in ("timestamp", "level", "event")}
-    return orjson.dumps({**first, **event_dict}).decode()
-
-
-def _console_renderer(*, colours: bool) -> Processor:
-    import structlog  # noqa: PLC0415 - see `configure`
-
-    return structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
 
 
 class _Bridge(logging.Handler):

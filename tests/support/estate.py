@@ -229,7 +229,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
     write_migrated(root / "state" / "claudeops.db")
     logged = io.StringIO()
     redactor = Redactor(["planted-secret-value"])
-    logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text)
+    logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text, redact_line=redactor.line)
     store = open_store(url)
     owner = this_owner()
     await store.recovery.reconcile(owner, now=Clock().now(), alive=lambda _: True)

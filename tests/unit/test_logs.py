@@ -16,7 +16,9 @@ import pytest
 
 from claudeops import logs
 from claudeops.logs import LogEvent, configure, get_logger
+from claudeops.text.redact import MASK, Redactor
 from support.checkout import ROOT
+from support.secret_texts import FORMS, SECRETS
 
 REFERENCE = ROOT / "docs" / "reference" / "logs.md"
 
@@ -129,6 +131,43 @@ def test_traceback_is_kept_and_redacted(fmt: str) -> None:
     assert "Traceback (most recent call last)" in stream.getvalue()
     assert "ValueError: invalid literal for int() with base 10: '[redacted]'" in stream.getvalue()
     assert "hunter22" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_line_redacted_at_once_loses_what_its_texts_lose(name: str, form: str) -> None:
+    written = FORMS[form](SECRETS[name].strip())
+    redactor = Redactor(SECRETS.values())
+    at_once, by_texts = io.StringIO(), io.StringIO()
+    for stream, redact_line in ((at_once, redactor.line), (by_texts, None)):
+        configure(level="info", fmt="json", stream=stream, redact=redactor.text, redact_line=redact_line)
+        get_logger().info(LogEvent.DAEMON_READY, **{written: 1}, value=written, deep=[{"a": f"b{written}c"}, written])
+        get_logger().info(LogEvent.DAEMON_READY, nothing="to see", at="password=hunter22 and more")
+
+    first, second = (
+        [{**line, "timestamp": "", "redacted": MASK in json.dumps(line)} for line in lines(stream)]
+        for stream in (at_once, by_texts)
+    )
+    assert first == second
+    assert [line["redacted"] for line in first] == [True, True]
+
+
+def test_a_line_without_a_secret_is_searched_once() -> None:
+    searched: list[object] = []
+    stream = io.StringIO()
+
+    def line(raw: bytes) -> bytes:
+        searched.append(raw)
+        return raw
+
+    def text(text: str) -> str:
+        searched.append(text)
+        return text
+
+    configure(level="info", fmt="json", stream=stream, redact=text, redact_line=line)
+    get_logger(component="engine").info(LogEvent.SESSION_ENDED, outcome="success", checks=["web", "db"], id=7)
+
+    assert searched == [stream.getvalue().rstrip().encode()]
 
 
 @pytest.mark.parametrize(

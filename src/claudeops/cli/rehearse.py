@@ -234,8 +234,11 @@ def _new_directory(parent: Path, name: str) -> Path:
 @contextmanager
 def _log_to(path: Path, settings: Settings) -> Iterator[Logger]:
     """Write the daemon's log to a file, redacted as always."""
+    redactor = Redactor(settings.secrets)
     with path.open("w", encoding="utf-8") as file:
-        logs.configure(level=settings.log.level, fmt="json", stream=file, redact=Redactor(settings.secrets).text)
+        logs.configure(
+            level=settings.log.level, fmt="json", stream=file, redact=redactor.text, redact_line=redactor.line
+        )
         try:
             yield logs.get_logger()
         finally:

@@ -33,11 +33,13 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
     check_prompts(settings)
     check_harnesses(settings)
     check_probes(settings)
+    redactor = Redactor(settings.secrets)
     logs.configure(
         level="warning" if quiet and settings.log.level == "info" else settings.log.level,
         fmt=settings.log.format,
         stream=stream,
-        redact=Redactor(settings.secrets).text,
+        redact=redactor.text,
+        redact_line=redactor.line,
         line_start=line_start,
     )
     log = logs.get_logger()

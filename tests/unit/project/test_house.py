@@ -24,6 +24,7 @@ from support.house import (
 SMALL: Final = {
     "claudeops.engine.last_good": "what three readers share of a file that is read again",
     "claudeops.__main__": "`python -m claudeops` asks for it",
+    "claudeops.log_values": "loaded with the first event: most commands of the CLI log none",
     "claudeops.app.oidc": "imports an extra, so only where a provider is configured",
     "claudeops.cli.doctor.login_provider": "one check, which asks another server than those beside it",
     "claudeops.settings.oidc": "variables that mean something only together",
