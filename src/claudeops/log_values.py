@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, TypeAlias
-
-EventDict: TypeAlias = MutableMapping[str, object]
+from typing import Final
 
 _DEEPEST: Final = 8  # levels of nested values
 _GREATEST_INT: Final = 2**63  # orjson writes 64 bits
@@ -24,13 +22,13 @@ class JsonLine:
         self._plain = PlainValues(_as_it_is)
         self._redact_line = redact_line
 
-    def __call__(self, logger: object, method: str, event_dict: EventDict) -> str:
+    def __call__(self, fields: Mapping[str, object]) -> str:
         """Return the line of an event."""
         if self._redact_line is not None:
-            line = _to_json(self._plain(logger, method, event_dict))
+            line = _to_json(self._plain(fields))
             if self._redact_line(line) == line:
                 return line.decode()
-        return _to_json(self._redacted(logger, method, event_dict)).decode()
+        return _to_json(self._redacted(fields)).decode()
 
 
 class PlainValues:
@@ -39,9 +37,9 @@ class PlainValues:
     def __init__(self, text: Callable[[str], str]) -> None:
         self._of_text = text
 
-    def __call__(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:
+    def __call__(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Return an event's fields."""
-        return {self._text(name): self._plain(value, 0) for name, value in event_dict.items()}
+        return {self._text(name): self._plain(value, 0) for name, value in fields.items()}
 
     def _plain(self, value: object, depth: int) -> object:
         if value is None or isinstance(value, bool):
@@ -74,8 +72,7 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _to_json(event_dict: EventDict) -> bytes:
-    import orjson  # noqa: PLC0415 - as structlog: most commands of the CLI never log
+def _to_json(fields: Mapping[str, object]) -> bytes:
+    import orjson  # noqa: PLC0415 - most commands of the CLI never log
 
-    first = {name: event_dict[name] for name in ("timestamp", "level", "event")}
-    return orjson.dumps({**first, **event_dict})
+    return orjson.dumps(fields)

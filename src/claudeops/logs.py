@@ -1,6 +1,6 @@
 """The daemon's own log: a closed vocabulary of events, one JSON object a line, every text redacted.
 
-structlog renders with orjson, or for people on a terminal. Nothing is written before `configure`, because there is no
+orjson renders, or structlog for people on a terminal. Nothing is written before `configure`, because there is no
 redactor yet. Logging never waits for the log's reader; see `log_writer`.
 """
 
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
+import traceback
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from claudeops.closed_set import ClosedSet
+from claudeops.log_values import JsonLine, PlainValues
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
 
-if TYPE_CHECKING:  # see `configure`
-    from structlog.typing import FilteringBoundLogger, Processor
-
+if TYPE_CHECKING:  # most commands never log a session
     from claudeops.domain.sessions import Session
 
 FLUSH_SECONDS: Final = 2.0
@@ -26,7 +28,7 @@ FLUSH_SECONDS: Final = 2.0
 MethodName = Literal["debug", "info", "warning", "error", "critical"]
 
 _LEVELS: Final[Mapping[str, int]] = logging.getLevelNamesMapping()
-_OWN_FIELDS: Final = frozenset({"event", "level", "timestamp", "self"})  # "self": structlog's first parameter
+_OWN_FIELDS: Final = frozenset({"event", "level", "timestamp", "self"})  # "self": of lines that are there already
 _CONTROL_CHARACTERS: Final = dict.fromkeys(
     set(range(0x20)) - {0x09, 0x0A} | set(range(0x7F, 0xA0)), "\N{REPLACEMENT CHARACTER}"
 )
@@ -298,18 +300,18 @@ class Logger:
         self._log("critical", event, fields)
 
     def _log(self, method: MethodName, event: LogEvent, fields: Mapping[str, object]) -> None:
-        if (make := _Target.current) is None or _LEVELS[method.upper()] < _Target.least:
+        if (write := _Target.current) is None or _LEVELS[method.upper()] < _Target.least:
             return
         named = {
             f"{name}_" if name in _OWN_FIELDS else name: value for name, value in {**self._fields, **fields}.items()
         }
-        getattr(make(), method)(event.value, **named)
+        write(method, event, named)
 
 
 class _Target:
     """Where every `Logger` writes: one for the whole process, as the stream is. ``None`` until `configure`."""
 
-    current: Callable[[], FilteringBoundLogger] | None = None
+    current: Callable[[MethodName, LogEvent, Mapping[str, object]], None] | None = None
     least: int = logging.NOTSET  # the level below which nothing is written
     writer: FileWriter | StreamWriter | None = None
     flushed_at_exit = False
@@ -339,27 +341,18 @@ def configure(
     """
     is_terminal = stream is not None and stream.isatty()
     console = fmt == "console" or (fmt == "auto" and is_terminal)
-
-    def bound(sink: object, least: int) -> FilteringBoundLogger:
-        import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
-
-        last = _for_people(redact, colours=is_terminal) if console else _for_machines(redact, redact_line)
-        threshold = structlog.make_filtering_bound_logger(least)
-        logger: FilteringBoundLogger = structlog.wrap_logger(
-            sink, processors=[*_first_steps(), *last], wrapper_class=threshold
-        )
-        return logger
+    renderer = _Renderer(_for_people(redact, colours=is_terminal) if console else JsonLine(redact, redact_line))
 
     def lost(count: int) -> str:
-        return str(bound(_Rendered(), logging.DEBUG).warning(LogEvent.LOG_LINES_LOST.value, count=count))
+        return renderer.line("warning", LogEvent.LOG_LINES_LOST, {"count": count})
 
     encoding = (getattr(stream, "encoding", None) if console else None) or "utf-8"
     before, descriptor = _Target.writer, descriptor_of(stream)
-    _Target.writer = (
+    writer: FileWriter | StreamWriter = (
         StreamWriter(stream, line_start) if descriptor is None else FileWriter(descriptor, encoding, line_start, lost)
     )
-    _Target.least, sink = _LEVELS[level.upper()], _Sink(_Target.writer)
-    _Target.current = cache(partial(bound, sink, _Target.least))  # made for the first event
+    _Target.writer, _Target.least = writer, _LEVELS[level.upper()]
+    _Target.current = lambda *event: writer.write(renderer.line(*event))
     if before is not None:
         before.close()
     if not _Target.flushed_at_exit:
@@ -373,55 +366,48 @@ def flush(seconds: float = FLUSH_SECONDS) -> bool:
     return _Target.writer is None or _Target.writer.flush(seconds)
 
 
-def _first_steps() -> list[Processor]:
-    import structlog  # noqa: PLC0415 - see `configure`
+class _Renderer:
+    """Makes a line of an event."""
 
-    return [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
+    def __init__(self, render: Callable[[dict[str, object]], str]) -> None:
+        self._render = render  # and redacts: after everything that adds text, above all the traceback
 
-
-def _for_machines(redact: Callable[[str], str], redact_line: Callable[[bytes], bytes] | None) -> list[Processor]:
-    from claudeops.log_values import JsonLine  # noqa: PLC0415 - see `configure`
-
-    return [JsonLine(redact, redact_line)]
+    def line(self, level: MethodName, event: LogEvent, fields: Mapping[str, object]) -> str:
+        moment = f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
+        complete = {"timestamp": moment, "level": level, "event": event.value, **fields}
+        if error := complete.pop("exc_info", None):
+            complete["exception"] = _trace(error)
+        return self._render(complete)
 
 
-def _for_people(redact: Callable[[str], str], *, colours: bool) -> list[Processor]:
-    import structlog  # noqa: PLC0415 - see `configure`
+def _trace(error: object) -> str:
+    """Return the traceback of an exception, of what `sys.exc_info` returned, or of the current exception."""
+    if isinstance(error, BaseException):
+        lines = traceback.format_exception(error)
+    else:
+        lines = traceback.format_exception(*(error if isinstance(error, tuple) else sys.exc_info()))
+    return "".join(lines).removesuffix("\n")
 
-    from claudeops.log_values import PlainValues  # noqa: PLC0415 - see `configure`
 
+def _for_people(redact: Callable[[str], str], *, colours: bool) -> Callable[[dict[str, object]], str]:
     def shown(text: str) -> str:
         # A model's text must not move the cursor of a terminal; in JSON the renderer escapes control characters.
         return redact(text).translate(_CONTROL_CHARACTERS)
 
-    renderer = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
-    # After everything that adds text, above all the traceback; before the renderer, which escapes.
-    return [PlainValues(shown), renderer]
+    values = PlainValues(shown)
+
+    def render(fields: dict[str, object]) -> str:
+        return _console(colours=colours)(None, str(fields["level"]), values(fields))
+
+    return render
 
 
-class _Sink:
-    """Passes rendered lines to a writer."""
+@cache
+def _console(*, colours: bool) -> Callable[[None, str, dict[str, object]], str]:
+    # It takes rich along: a tenth of a second and 9 MiB, which a log that no person reads does without.
+    import structlog.dev  # noqa: PLC0415 - see above
 
-    def __init__(self, writer: FileWriter | StreamWriter) -> None:
-        self._writer = writer
-
-    def msg(self, line: str) -> None:
-        self._writer.write(line)
-
-    debug = info = warning = error = critical = msg
-
-
-class _Rendered:
-    """Returns the rendered line to the caller."""
-
-    def msg(self, line: str) -> str:
-        return line
-
-    debug = info = warning = error = critical = msg
+    return structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
 
 
 class _Bridge(logging.Handler):

@@ -169,7 +169,7 @@ TYPE_BLOCKS: Final = {
     "claudeops.cli.text.terminal": "rich: only terminals need it",
     "claudeops.engine.probes.dns": "dnspython: one kind of probe needs it",
     "claudeops.engine.session.context": "a web server, an HTTP client and SQL: commands that run no session do without",
-    "claudeops.logs": "structlog pulls in rich, and most commands never log; nor do they need the model",
+    "claudeops.logs": "the model: most commands never log a session",
     "claudeops.store.migrate": "alembic: needed after updates only",
 }
 """Modules with imports for the type checker alone."""
