@@ -33,6 +33,7 @@ from benchmarks import (
     start,
     stopping,
     stream,
+    stream_daemon,
     watched_gate,
     watching,
 )
@@ -41,7 +42,8 @@ from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
 LINES: Final[dict[str, Callable[[Setup], Table]]] = {
-    "stream": stream.throughput,
+    "stream": stream_daemon.through_daemon,
+    "intake": stream.throughput,
     "meter": meter.added,
     "gate": gate.latency,
     "punctuality": sessions.punctuality,
@@ -99,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make card", description="Measure what this machine can do.")
     parser.add_argument("--line", action="append", choices=list(LINES), help="only this line of the card (repeatable)")
     parser.add_argument("--repeats", type=int, default=7, help="runs of everything")
-    parser.add_argument("--stream-mib", type=float, default=64.0, help="size of the streams that are read")
+    parser.add_argument("--stream-mib", type=float, default=190.7, help="size of the streams that are read")
     parser.add_argument("--burst", type=int, default=1000, help="sessions that are due at once; a tenth of it recovers")
     parser.add_argument("--probes", type=int, default=1000, help="how many are watched")
     parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long they are watched")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 Body = dict[str, object]
@@ -24,14 +24,22 @@ _WORDS: Final = (
 _POOL_LINES: Final = 4000
 
 
-def stream(line_bytes: int, total_bytes: int) -> bytes:
-    """Return about ``total_bytes`` of NDJSON, each line of about ``line_bytes``, as whole rounds of a session."""
+FIRST_CALL: Final = "toolu_000000"
+"""The call whose result all results of `stream` repeat, if there are no calls in it."""
+
+
+def stream(line_bytes: int, total_bytes: int, *, calls: bool = True) -> bytes:
+    """Return about ``total_bytes`` of NDJSON, each line of about ``line_bytes``, as whole rounds of a session.
+
+    Without ``calls``, which a daemon expects its gate to have been asked about, results repeat that of `FIRST_CALL`.
+    """
     texts = _Texts(random.Random(line_bytes))  # noqa: S311 - the same stream every time, nothing secret
+    kinds = (_SHORT if line_bytes < _LONG_FRAME else _LONG) if calls else _without_calls(line_bytes)
     lines: list[bytes] = []
     size = number = 0
     while size < total_bytes:
-        make = _SHORT if line_bytes < _LONG_FRAME else _LONG
-        line = _filled(make[number % len(make)], number, line_bytes, texts)
+        make = kinds[number % len(kinds)]
+        line = _filled(make, number, line_bytes, texts)
         lines.append(line)
         size += len(line) + 1
         number += 1
@@ -98,13 +106,16 @@ def _streamed(_: int, text: str) -> Body:
 
 def _whole(frame: Body, number: int) -> Body:
     """Add what the CLI prints around a message, as it does on every frame."""
-    about: Body = {"parent_tool_use_id": None, "uuid": f"00000000-0000-4000-8000-{number:012d}"}
     message = frame["message"]
     if isinstance(message, dict) and frame["type"] == "assistant":
         usage = {"input_tokens": 1000, "output_tokens": 50, "cache_read_input_tokens": 0}
         message |= {"id": f"msg_{number:06d}", "type": "message", "model": "claude-haiku-5-5", "usage": usage}
         message |= {"stop_reason": None, "stop_sequence": None}
-    return frame | about | {"timestamp": "2026-11-21T08:48:33.098Z"}
+    return frame | _about(number) | {"timestamp": "2026-11-21T08:48:33.098Z"}
+
+
+def _about(number: int) -> Body:
+    return {"parent_tool_use_id": None, "uuid": f"00000000-0000-4000-8000-{number:012d}"}
 
 
 def _said_whole(number: int, text: str) -> Body:
@@ -125,6 +136,12 @@ def _answered_whole(number: int, text: str) -> Body:
 _LONG_FRAME: Final = 1000
 _SHORT: Final = (_said, _called, _answered, _streamed)
 _LONG: Final = (_said_whole, _called_whole, _answered_whole)
+
+
+def _without_calls(line_bytes: int) -> Sequence[Callable[[int, str], Body]]:
+    if line_bytes < _LONG_FRAME:
+        return (_said, lambda _, text: _answered(1, text), _streamed)
+    return (_said_whole, lambda number, text: _answered_whole(1, text) | _about(number))
 
 
 def _filled(make: Callable[[int, str], Body], number: int, line_bytes: int, texts: _Texts) -> bytes:

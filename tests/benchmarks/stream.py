@@ -1,4 +1,7 @@
-"""How fast a session's output is taken in, on the product's own way, beside ``tee`` on the same bytes."""
+"""How fast a session's output is read, redacted, logged and taken apart, beside ``tee`` on the same bytes.
+
+A part of what a session does with a line; `stream_daemon` measures the whole.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class _Run:
 def throughput(setup: Setup) -> Table:
     """Measure; each run of ours stands beside one of ``tee``, because machines have better and worse moments."""
     return Table(
-        title="Stream: a CLI's output → lines → redacted → log and index on the disk → frames → transcript",
+        title="Intake, a part of a stream: a CLI's output → lines → redacted → log and index → frames → transcript",
         columns=("line", "MB/s", "lines/s", "tee MB/s", "of tee", "fsynced MB/s", "of tee fsynced", "target"),
         rows=[_row(name, line_bytes, setup) for name, line_bytes in _LINES.items()],
         notes=(
@@ -105,7 +108,7 @@ def _run(path: Path, content: bytes) -> _Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Producer:
+class Producer:
     """A process that is ready to print a stream."""
 
     process: subprocess.Popen[bytes]
@@ -122,7 +125,7 @@ class _Producer:
 
 
 @contextmanager
-def _producer(path: Path) -> Iterator[_Producer]:
+def playing(path: Path) -> Iterator[Producer]:
     """Start a producer and wait until it is ready."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("producer.py")), str(path)]
@@ -131,13 +134,13 @@ def _producer(path: Path) -> Iterator[_Producer]:
         theirs.close()
         if process.stderr is None or process.stderr.readline() != b"ready\n":
             raise AssertionError("the producer did not start")
-        yield _Producer(process=process, output=ours)
+        yield Producer(process=process, output=ours)
 
 
 def _tee(path: Path) -> _Times:
     """Return how long ``tee`` takes, and then its file to the disk."""
     copy = path.with_name("copy")
-    with _producer(path) as producer:
+    with playing(path) as producer:
         with subprocess.Popen(["tee", str(copy)], stdin=producer.output.fileno(), stdout=subprocess.DEVNULL) as tee:
             started = producer.begin()
             tee.wait()
@@ -153,7 +156,7 @@ async def _taken_in(path: Path) -> tuple[int, _Times]:
     """Return how many lines came, and how long it took."""
     log = path.with_name("session-000001.ndjson")
     reader = TranscriptBuilder()
-    with _producer(path) as producer:
+    with playing(path) as producer:
         async with SessionLog(log) as sink, await UNIXSocketStream.from_socket(producer.output) as stdout:
             with OutputReader(redactor=Redactor(_SECRETS), sink=sink, clock=Clock()) as intake:
                 started = producer.begin()

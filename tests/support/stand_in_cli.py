@@ -8,6 +8,7 @@ from stdin like the real one, and then does one step after the other:
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
 ``{"raw": "...", "times": n}`` print text as it is, n times
 ``{"line_of": n}``            print one assistant frame of n bytes of text
+``{"play": name}``            print the file that a variable names: a write for each line, as fast as it is read
 ``{"count_to": n, "every": s}``    say the numbers from 1 on, a line each
 ``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open", "ran"}}``  ask the gate, run
                               nothing, print call and result; ``permission_input`` is what it asks for after an
@@ -68,6 +69,13 @@ def emit(frame: dict[str, Any]) -> None:
 def write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def play(path: str) -> None:
+    for line in Path(path).read_bytes().splitlines(keepends=True):
+        rest = line
+        while rest := rest[os.write(1, rest) :]:
+            pass
 
 
 def listen() -> None:
@@ -198,6 +206,8 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
         case {"line_of": size}:
             text = {"type": "text", "text": "x" * size}
             emit({"type": "assistant", "message": {"role": "assistant", "content": [text]}})
+        case {"play": name}:
+            play(os.environ[name])
         case {"count_to": last, "every": seconds}:
             for number in range(1, last + 1):
                 text = {"type": "text", "text": f"this is number {number}"}

@@ -18,7 +18,7 @@ def test_the_card_names_the_machine_and_the_lines_that_are_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--repeats", "1", "--stream-mib", "0.1", "--directory", str(tmp_path)]
-    card.main(["--line", "stream", *small])
+    card.main(["--line", "intake", *small])
 
     printed = capsys.readouterr().out
     assert all(f"{fact}  " in printed for fact in ("processor", "memory", "system", "files", "load"))
@@ -53,6 +53,7 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     assert "claudeops status " in printed
     assert "looks begin late: p99 " in printed
     assert "2000 alerts that repeat " in printed
+    assert "MB per CPU s " in printed
     assert list(tmp_path.iterdir()) == []
 
 
