@@ -3,6 +3,9 @@
 from alembic import context
 
 from claudeops.store.tables.all_tables import metadata
+from claudeops.store.tables.base import name_conditions
+
+name_conditions()
 
 # The connection is inside a transaction already, which all revisions share: they arrive together or not at all.
 context.configure(

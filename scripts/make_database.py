@@ -33,6 +33,7 @@ from claudeops.domain.sessions import DecisionReason, ErrorCategory, FailureKind
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.store.tables import columns
 from claudeops.store.tables.all_tables import metadata
+from claudeops.store.tables.base import name_conditions
 
 REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
 DATABASE: Final = REFERENCE / "database.md"
@@ -214,6 +215,7 @@ NOTES: Final[Mapping[str, str]] = {
 
 def database() -> str:
     """Return the page of the tables."""
+    name_conditions()
     parts = [part for name in TABLES for part in _described(metadata.tables[name])]
     return "\n".join([DATABASE_HEAD, *parts]).rstrip() + "\n"
 

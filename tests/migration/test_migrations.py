@@ -27,6 +27,7 @@ from claudeops.store.connection.engines import parse_url
 from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.all_tables import metadata
+from claudeops.store.tables.base import name_conditions
 from support.store_values import NOW
 from support.stores import MIGRATIONS, Database
 from support.waiting import PATIENCE_SECONDS
@@ -40,6 +41,7 @@ def downgrade(database: Database, revision: str) -> None:
 
 def differences(database: Database) -> list[object]:
     """Return how the database differs from the tables, but for their comments, which no migration writes."""
+    name_conditions()
     with database.connect() as connection:
         found = compare_metadata(MigrationContext.configure(connection), metadata)
     whole = [each for each in found if isinstance(each, tuple) and each[0] != "add_table_comment"]
@@ -78,6 +80,7 @@ def test_migrated_tables_are_the_mapped_ones(
 
 
 def test_checks_and_keys_are_the_mapped_ones(empty: Database, up: Callable[[Database], Migrated]) -> None:
+    name_conditions()
     with empty.connect() as connection:
         metadata.create_all(connection)
         mapped = constraints(connection)

@@ -20,7 +20,6 @@ from claudeops.app.alerts import alert_worker, alerts_file, heartbeats
 from claudeops.app.node import Node
 from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import keep_estate, probe_watch
-from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
@@ -45,8 +44,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
-from claudeops.web.authentication import WEBHOOK
-from claudeops.web.ports import Readiness
+from claudeops.web.ports import WEBHOOK
 
 _MIB: Final = 1024 * 1024
 
@@ -103,23 +101,13 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(command_runner(node, running).run)
         await status.refresh()
         tasks.start_soon(status.run)
-        readiness = _readiness(node, lease, status, keeper, people)
-        tasks.start_soon(
-            keep_listening,
-            web_of(
-                node,
-                readiness,
-                sources=_sources(node, worker),
-                intake=worker,
-                interactions=people,
-                pages=partial(_pages, node, keeper, worker),
-            ),
-        )
+        if node.settings.listener.enabled:
+            tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status))
         manager.ready()
         tasks.start_soon(manager.show_life)
         names = (plan.name for plan in keeper.plans)
-        _spare_pauses()
         node.log.info(LogEvent.DAEMON_READY, schedule=", ".join(names), max_tier=node.settings.ladder.max_tier)
+        _spare_pauses()
         await shutdown.requested.wait()
         keeper.pause()
         node.log.info(LogEvent.DAEMON_STOPPING)
@@ -141,20 +129,24 @@ def _spare_pauses() -> None:
     gc.set_threshold(2_000, 10, 25)
 
 
-async def _pages(node: Node, keeper: ScheduleRunner, worker: AlertWorker) -> Parts:
-    from claudeops.app.pages import pages_of  # noqa: PLC0415 - a daemon without pages imports nothing of theirs
+async def _listen(
+    node: Node,
+    worker: AlertWorker,
+    keeper: ScheduleRunner,
+    people: ReloadedNotifications,
+    *,
+    lease: LeaseRenewal,
+    status: StatusWriter,
+) -> None:
+    """Answer those who call, until cancelled; a daemon that does not listen imports nothing of the web."""
+    from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of  # noqa: PLC0415 - see above
 
-    return await pages_of(node, keeper, sources=lambda: worker.rules().sources)
+    async def pages() -> Parts:
+        from claudeops.app.pages import pages_of  # noqa: PLC0415 - a listener without pages imports nothing of theirs
 
+        return await pages_of(node, keeper, sources=lambda: worker.rules().sources)
 
-def _sources(node: Node, worker: AlertWorker) -> FileSources:
-    return FileSources(rules=worker.rules, environment=node.settings.alerts.env)
-
-
-def _readiness(
-    node: Node, lease: LeaseRenewal, status: StatusWriter, keeper: ScheduleRunner, people: ReloadedNotifications
-) -> Readiness:
-    return readiness_of(
+    readiness = readiness_of(
         clock=node.clock,
         trouble=lambda: lease.trouble,
         fires=lambda: {plan.name: keeper.next_fires().get(plan.name) for plan in keeper.plans if plan.enabled},
@@ -162,6 +154,9 @@ def _readiness(
         outbox=people.is_late,
         meter=node.context.meter,
     )
+    sources = FileSources(rules=worker.rules, environment=node.settings.alerts.env)
+    web = web_of(node, readiness, sources=sources, intake=worker, interactions=people, pages=pages)
+    await keep_listening(web)
 
 
 def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseRenewal:

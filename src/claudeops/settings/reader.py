@@ -6,18 +6,17 @@ URLs are checked too, but never shown, because they may hold passwords.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.variables import FILE_SUFFIX, HIGHEST_TIER, ValueKind, Variable, is_text, quoted
 
-if TYPE_CHECKING:  # environs, which takes as long to import as a quick command may run
-    from claudeops.settings.typed import Typed
+N = TypeVar("N", int, float)
 
 _SECRET_BYTES: Final = 64 * 1024  # far more than any secret needs
 _FEWEST_CHARACTERS: Final = 16  # of a secret that lets its owner in
@@ -26,6 +25,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
 _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
 OFF: Final = "off"
+_TRUE: Final = frozenset({"true", "t", "on", "yes", "y", "1"})
+_FALSE: Final = frozenset({"false", "f", "off", "no", "n", "0"})
 _PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
 
 _DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
@@ -77,21 +78,26 @@ class VariableReader:
 
     def number(self, name: str) -> float:
         """Return a finite number within the variable's bounds."""
-        variable = self._known[name]
-        # A default is within the bounds, and environs is slow to import.
-        return self._typed.number(variable) if name in self._given else float(variable.default or 0)
+        return self._within(name, float)
 
     def whole(self, name: str) -> int:
         """Return a whole number within the variable's bounds."""
-        return self._typed.whole(self._known[name])
+        return self._within(name, int)
 
     def switch(self, name: str) -> bool:
         """Return true or false; yes, no, on, off, 1 and 0 are accepted too."""
-        return self._typed.switch(self._known[name])
+        word = self._given.get(name, self._known[name].default or "false")
+        if word not in _TRUE | _FALSE:
+            raise self._invalid(name)
+        return word in _TRUE
 
     def choice(self, name: str) -> str:
         """Return one of the variable's choices, in lower case."""
-        return self._typed.choice(self._known[name])
+        choices = self._known[name].choices
+        word = self._given.get(name, choices[0])
+        if word not in choices:
+            raise self._invalid(name)
+        return word
 
     def model(self, name: str) -> str | None:
         """Return the name or alias of a model, or the default, if there is one."""
@@ -167,11 +173,24 @@ class VariableReader:
             return Path(self._home) / value[2:]
         return self._cwd / value
 
-    @cached_property
-    def _typed(self) -> Typed:
-        from claudeops.settings.typed import Typed  # noqa: PLC0415 - slow to import, and places and URLs need it not
+    def _within(self, name: str, read: Callable[[str], N]) -> N:
+        variable = self._known[name]
+        if name not in self._given:
+            return read(variable.default or "0")
+        try:
+            number = read(self._given[name])
+        except ValueError:
+            raise self._invalid(name) from None
+        low = -math.inf if variable.low is None else variable.low
+        high = math.inf if variable.high is None else variable.high
+        if not (abs(number) < math.inf and low <= number <= high):  # which is no number fulfils nothing
+            raise self._invalid(name)
+        return number
 
-        return Typed(self._given)
+    def _invalid(self, name: str) -> ConfigurationError:
+        variable, value = self._known[name], quoted(self._given[name])
+        default = f", or unset it for the default {variable.default}" if variable.default is not None else ""
+        return ConfigurationError(f"{name} is {value}, but must be {variable.bounds}: set it so{default}.")
 
 
 def _normal(variable: Variable[object], value: str) -> str:

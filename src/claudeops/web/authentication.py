@@ -27,7 +27,7 @@ from claudeops.store.access.users import Users
 from claudeops.tasks import DatabaseTrouble
 from claudeops.web.connection import NOT_ENCRYPTED, WAS_NOT_ENCRYPTED
 from claudeops.web.endpoints import Caller, Connection
-from claudeops.web.ports import Logins, Sources
+from claudeops.web.ports import WEBHOOK, Logins, Sources
 from claudeops.web.problems import RefusedError
 from claudeops.wording.notices.slack import claimed, signers
 
@@ -39,9 +39,6 @@ AGAIN_SECONDS: Final = 0.1
 
 NOTE_SECONDS: Final = 30.0
 """Between two writings of when tokens and logins were last used."""
-
-WEBHOOK: Final = "webhook"
-"""The source for which the operator's key stands."""
 
 SLACK: Final = "@slack"
 """The signer of what is pressed in Slack; no source in an address is called so."""

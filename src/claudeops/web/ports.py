@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from claudeops.domain.access.logins import Login, NewLogin
 from claudeops.domain.access.users import User
@@ -18,6 +18,9 @@ from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.wording.stream import ShownLine
+
+WEBHOOK: Final = "webhook"
+"""The source for which the operator's key stands."""
 
 
 class PolicyInForce(Protocol):

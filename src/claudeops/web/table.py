@@ -24,9 +24,9 @@ from claudeops.domain.probes.record import ping_line
 from claudeops.errors import ErrorKind
 from claudeops.store.probes import Probes
 from claudeops.text import regex
-from claudeops.web.authentication import SLACK, WEBHOOK
+from claudeops.web.authentication import SLACK
 from claudeops.web.endpoints import ANY, Endpoint, Network, WebCall
-from claudeops.web.ports import Intake, Interactions, Metrics, Readiness, Sources
+from claudeops.web.ports import WEBHOOK, Intake, Interactions, Metrics, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
 from claudeops.wording.notices.slack import payload_of
 

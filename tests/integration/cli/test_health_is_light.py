@@ -12,7 +12,7 @@ MOST_MODULES = 40  # of ours
 ASKED = """
 import atexit, sys
 atexit.register(lambda: print(*sorted(name for name in sys.modules if name.partition(".")[0] == "claudeops"
-                                      or name in {"anyio", "sqlalchemy", "starlette", "uvicorn", "environs"})))
+                                      or name in {"anyio", "sqlalchemy", "starlette", "uvicorn"})))
 from claudeops.cli.main import main
 main(sys.argv[1:])
 """

@@ -25,7 +25,7 @@ from support.store_values import one_session, report
 from support.stores import Database, opened
 from support.waiting import PATIENCE_SECONDS
 
-SLOW = ("sqlalchemy", "alembic", "pydantic", "structlog", "rich", "anyio", "environs", "psycopg", "jsonschema")
+SLOW = ("sqlalchemy", "alembic", "pydantic", "structlog", "rich", "anyio", "psycopg", "jsonschema")
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ THOROUGH: Final = {
 
 HEAVY: Final = frozenset(
     {
-        *("alembic", "apprise", "environs", "jinja2", "jsonschema", "marshmallow"),
+        *("alembic", "apprise", "jinja2", "jsonschema"),
         *("psycopg", "rich", "structlog", "yaml"),
     }
 )
@@ -129,7 +129,7 @@ def call(command, arguments, environment, outlet):
 load("click", "msgspec", "sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql", "anyio._backends._asyncio")
 for line in sys.stdin:
     if line == "\\n":
-        load("environs", "jsonschema", "yaml", "structlog.dev", "tree_sitter_bash", "starlette.routing", "markdown_it")
+        load("jsonschema", "yaml", "structlog.dev", "tree_sitter_bash", "starlette.routing", "markdown_it")
         continue
     inlet, outlet = os.pipe()
     child = os.fork()
