@@ -44,6 +44,10 @@ class LogEvent(ClosedSet):
     DAEMON_STOPPED = "daemon_stopped", "everything is closed; the process ends next"
     DAEMON_CRASHED = "daemon_crashed", "an unexpected error ends the daemon"
     SERVICE_MANAGER_DEAF = "service_manager_deaf", "the service manager could not be sent the daemon's state"
+    WAKE_SOCKET_UNUSABLE = (
+        "wake_socket_unusable",
+        "commands cannot wake the daemon, which finds what they write by looking, within a second",
+    )
     STATUS_NOT_WRITTEN = (
         "status_not_written",
         "the daemon's status file could not be written; what it says is out of date",

@@ -54,7 +54,7 @@ def alert_worker(node: Node, file: OperatorFile[Rules], *, dependencies: Callabl
     def chain(tier: int, handover: Handover) -> NewSession:
         return replace(root_session(node.settings, tier, Trigger.ALERT), context=handover)
 
-    return AlertWorker(
+    worker = AlertWorker(
         alerts=node.store.alerts,
         probes=node.store.probes,
         read_rules=lambda: file.value,
@@ -67,3 +67,5 @@ def alert_worker(node: Node, file: OperatorFile[Rules], *, dependencies: Callabl
         log=node.log,
         counts=node.context.counts,
     )
+    node.wake_ups.join(worker.wake, own=False)
+    return worker

@@ -22,6 +22,7 @@ from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
+from claudeops.store.database import waking
 from claudeops.store.locks import claim_watch, is_claimed
 from claudeops.store.store import Store, open_store
 from claudeops.tasks import open_tasks
@@ -97,7 +98,7 @@ async def run_chain_beside(
     ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `AlreadyRunningError`
     when the daemon goes away before the chain has ended; what is queued stays queued.
     """
-    store = open_store(settings.places.database_url)
+    store = open_store(settings.places.database_url, wrote=waking(settings.places.state_dir))
     with claim_watch(settings.places.database_url) as look:
 
         async def served() -> bool:
@@ -166,7 +167,7 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
     """
     if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
-    store = open_store(settings.places.database_url)
+    store = open_store(settings.places.database_url, wrote=waking(settings.places.state_dir))
     try:
         return await queue_unless_held(store, new, rules=escalation_rules(settings), now=Clock().now())
     finally:

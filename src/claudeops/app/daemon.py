@@ -84,6 +84,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         watchdog_seconds=node.settings.service_manager.watchdog_seconds,
         log=node.log,
     )
+    node.wake_ups.join(status.wake)
     async with anyio.create_task_group() as tasks:
         await tasks.start(run_housekeeping, node, running, ping)
         tasks.start_soon(keeper.run)
@@ -105,8 +106,11 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
             tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status))
         manager.ready()
         tasks.start_soon(manager.show_life)
-        names = (plan.name for plan in keeper.plans)
-        node.log.info(LogEvent.DAEMON_READY, schedule=", ".join(names), max_tier=node.settings.ladder.max_tier)
+        node.log.info(
+            LogEvent.DAEMON_READY,
+            schedule=", ".join(plan.name for plan in keeper.plans),
+            max_tier=node.settings.ladder.max_tier,
+        )
         _spare_pauses()
         await shutdown.requested.wait()
         keeper.pause()
@@ -187,6 +191,7 @@ def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
         clock=node.clock,
         started_at=datetime.fromtimestamp(node.owner.process_started_at, UTC),
         log=node.log,
+        pause=node.wake_ups.waiter().pause,
     )
 
 
@@ -197,7 +202,10 @@ async def run_housekeeping(
     *,
     task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
 ) -> None:
-    """Watch the disks, remove what is old and send pings until cancelled; started after the first look at the disks."""
+    """Watch the disks, remove what is old, send pings and wake what waits until cancelled.
+
+    Started after the first look at the disks.
+    """
     housekeeping = Housekeeping(
         database=node.store.retention,
         records=node.store.records,
@@ -210,6 +218,7 @@ async def run_housekeeping(
     async with anyio.create_task_group() as tasks:
         await tasks.start(_disk_floor(node, running).run)
         tasks.start_soon(housekeeping.run)
+        tasks.start_soon(node.wake_ups.run, node.database.version)
         if ping is not None:
             tasks.start_soon(ping.run)
         task_status.started()
@@ -304,6 +313,7 @@ def follow_up_keeper(node: Node) -> FollowUpWorker:
         log=node.log,
         dispatcher=node.dispatcher,
         rules=node.context.current_rules,
+        pause=node.wake_ups.waiter().pause,
     )
 
 

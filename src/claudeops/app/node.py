@@ -36,6 +36,7 @@ from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
+from claudeops.dispatch.wake_ups import WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.engine.cell.cell import described
@@ -58,7 +59,7 @@ from claudeops.settings.files import packaged
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.connection.writer import Writer
-from claudeops.store.database import Database
+from claudeops.store.database import WAKE_SOCKET, Database
 from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.reading.calls import CallVerdict, verdicts
@@ -92,6 +93,7 @@ class Node:
     owner: Owner
     clock: Clock
     dispatcher: LocalDispatcher
+    wake_ups: WakeUps
     looks: FoundLooks  # what the daemon runs for sessions, and for commands of probes
     log: Logger
     slots: int  # how many sessions may run at once
@@ -159,11 +161,15 @@ async def open_node(
             shutdown.check()
             await stages.enter("store")
             hub = hub or Hub()
-            waker = AnswerWaker()
+            waker, dispatcher, wake_ups = _wakers(settings, log)
             rules = escalation_rules(settings)
             metrics = metrics_of(settings, rules=rules, cli_versions=clis.versions.values)
             store = open_store(
-                settings.places.database_url, raised=hub.from_threads(), answered=waker.wake, wrote=metrics.wrote
+                settings.places.database_url,
+                raised=hub.from_threads(),
+                answered=waker.wake,
+                requested=wake_ups.wake,
+                wrote=wake_ups.noting(metrics.wrote),
             )
             try:
                 await store.retention.make_room()
@@ -225,7 +231,8 @@ async def open_node(
                         rules=rules,
                         owner=owner,
                         clock=clock,
-                        dispatcher=LocalDispatcher(),
+                        dispatcher=dispatcher,
+                        wake_ups=wake_ups,
                         looks=looks,
                         log=log,
                         slots=at_once,
@@ -233,6 +240,15 @@ async def open_node(
                 await _depart(store, owner, log)
             finally:
                 await store.close()
+
+
+def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:
+    """Return what wakes calls that wait for an answer, who claims sessions, and everything that waits for changes."""
+    waker, dispatcher = AnswerWaker(), LocalDispatcher()
+    wake_ups = WakeUps(file=settings.places.state_dir / WAKE_SOCKET, log=log)
+    wake_ups.join(waker.wake_all)
+    wake_ups.join(dispatcher.wake)
+    return waker, dispatcher, wake_ups
 
 
 async def take_over(recovery: SessionRecovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:

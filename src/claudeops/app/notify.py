@@ -13,6 +13,7 @@ from functools import partial
 import anyio
 
 from claudeops.app.node import Node
+from claudeops.dispatch.wake_ups import Waiter
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind, by_kind
 from claudeops.domain.notices.notice import ADDRESS, DEAD, MOVED, PICKY, REFUSED, Notice, Target, Topic
@@ -56,6 +57,7 @@ class ReloadedNotifications:
     node: Node
     file: OperatorFile[Targets]
     checked: dict[str, str]  # addresses that need no other check, whatever is edited
+    waiter: Waiter  # for notices
     current: Notifications
 
     @property
@@ -80,7 +82,7 @@ class ReloadedNotifications:
                     now.start_soon(self.current.run)
                     await self.file.change()
                     now.cancel_scope.cancel()
-                self.current = _notifications(_with_targets(self.node, self.file.value), self.checked)
+                self.current = _notifications(_with_targets(self.node, self.file.value), self.checked, self.waiter)
                 names = [target.name for target in self.file.value.targets]
                 self.node.log.info(LogEvent.TARGETS_CHANGED, targets=names)
 
@@ -109,7 +111,9 @@ def notifications(node: Node) -> ReloadedNotifications:
         beside=lambda targets: targets.files[1:],
     )
     checked: dict[str, str] = {}
-    return ReloadedNotifications(node=node, file=file, checked=checked, current=_notifications(node, checked))
+    waiter = node.wake_ups.waiter()
+    current = _notifications(node, checked, waiter)
+    return ReloadedNotifications(node=node, file=file, checked=checked, waiter=waiter, current=current)
 
 
 def _with_targets(node: Node, found: Targets) -> Node:
@@ -123,7 +127,7 @@ def _with_targets(node: Node, found: Targets) -> Node:
     return replace(node, settings=replace(node.settings, notices=notices))
 
 
-def _notifications(node: Node, checked: dict[str, str]) -> Notifications:
+def _notifications(node: Node, checked: dict[str, str], waiter: Waiter) -> Notifications:
     settings, network = node.settings, network_of(node.settings)
     context = ChannelContext(
         questions=_questions(node),
@@ -147,6 +151,7 @@ def _notifications(node: Node, checked: dict[str, str]) -> Notifications:
         log=node.log,
         kept_events=frozenset(map(clip, [*about, *(event for each in connections for event in each.events)])),
         counted=node.metrics.message_sent,
+        pause=waiter.pause,
     )
     return Notifications(sender=sender, connections=connections, digest=_digest(node))
 

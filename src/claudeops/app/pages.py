@@ -138,6 +138,7 @@ def _acting(node: Node) -> Acting:
         highest_tier=LOWEST_TIER if settings.ladder.dry_run else settings.ladder.max_tier,
         clock=node.clock,
         passkeys=Passkeys(store=node.store.passkeys, tls_hosts=settings.listener.tls_hosts),
+        wake=node.wake_ups.wake,
     )
 
 

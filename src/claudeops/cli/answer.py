@@ -83,6 +83,13 @@ def database_url() -> str:
     return found(os.environ, cwd=Path.cwd())
 
 
+def state_dir() -> Path:
+    """Return the operator's state directory; raises `ConfigurationError`."""
+    from claudeops.settings.where import state_dir as found  # noqa: PLC0415 - as commands import what they do
+
+    return found(os.environ, cwd=Path.cwd())
+
+
 def more(command: str, before: int | None, looks: Layout) -> list[str]:
     """Return the line that says how a list goes on."""
     if before is None:

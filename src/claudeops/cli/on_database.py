@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 import anyio
 
-from claudeops.cli.answer import database_url
+from claudeops.cli.answer import database_url, state_dir
 from claudeops.cli.reply import LOOK_AGAIN, CommandResult, not_found, print_failure, print_result, refused
 from claudeops.cli.text.screen import progress
 from claudeops.errors import ClaudeopsError
 from claudeops.store.acts import Refusal, RefusalKind
-from claudeops.store.database import Database, open_database
+from claudeops.store.database import Database, open_database, waking
 
 
 def run_on_database(
@@ -27,7 +27,7 @@ def run_on_database(
     """Open the operator's database, do the work on it, print the result and return the exit status."""
 
     async def on_database() -> CommandResult:
-        database = open_database(database_url())
+        database = open_database(database_url(), wrote=waking(state_dir()))
         try:
             return await work(database)
         finally:

@@ -8,6 +8,7 @@ from claudeops.cli.reply import CommandResult
 from claudeops.cli.text.screen import progress
 from claudeops.cli.with_settings import run_with_settings
 from claudeops.settings import Settings
+from claudeops.store.database import waking
 from claudeops.store.store import Store, open_store
 
 
@@ -18,7 +19,7 @@ def run_on_store(
 
     async def on_store(settings: Settings) -> CommandResult:
         with progress("working on the database"):
-            store = open_store(settings.places.database_url)
+            store = open_store(settings.places.database_url, wrote=waking(settings.places.state_dir))
             try:
                 return await work(settings, store)
             finally:

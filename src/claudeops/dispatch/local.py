@@ -20,6 +20,10 @@ class LocalDispatcher:
         """Announce that a session was queued."""
         self._announced.set()
 
+    def wake(self) -> None:
+        """Announce it where nothing can be awaited."""
+        self._announced.set()
+
     async def wait(self) -> None:
         """Return after an `announce`, and at the latest after ``interval_seconds``."""
         announced = self._announced

@@ -6,7 +6,7 @@ own courier process, and a pause that grows with its failures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -65,6 +65,7 @@ class NoticeSender:
     now: Callable[[], datetime]
     log: Logger
     look_seconds: float = LOOK_SECONDS
+    pause: Callable[[float], Awaitable[None]] = anyio.sleep  # until there may be a notice
     oldest: datetime | None = None  # since when the notice waits that should have left first, as last seen
     counted: Callable[[str, DeliveryOutcome], None] = (
         _uncounted  # with the kind of target and the result of each message
@@ -92,14 +93,13 @@ class NoticeSender:
     async def _look(self) -> None:
         trouble = DatabaseTrouble(self.log, "notifications")
         while True:
-            wait = self.look_seconds
             try:
-                if await self.look_once():
-                    wait = 0.0
-                trouble.over()
+                has_more = await self.look_once()
             except StoreError as error:
-                wait = max(wait, trouble.failed(error))
-            await anyio.sleep(wait)
+                await anyio.sleep(max(self.look_seconds, trouble.failed(error)))
+            else:
+                trouble.over()
+                await self.pause(0.0 if has_more else self.look_seconds)
 
     async def look_once(self) -> bool:
         """Route what is new, and wake the targets for which something is due; return whether there is more to route."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -23,8 +23,9 @@ _ONE: Final = select(commands).where(commands.c.id == bindparam("command"))
 class Commands:
     """What operators ask of the running daemon, from other processes."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, requested: Callable[[], None] = lambda: None) -> None:
         self._database = database
+        self._requested = requested  # called in the caller's event loop when a command was written
 
     async def request(
         self, name: CommandName, *, by: str, now: datetime, arguments: Mapping[str, object] | None = None
@@ -39,7 +40,9 @@ class Commands:
                 raise StoreError("the database gave a new command no id.")
             return int(key.id)
 
-        return await self._database.write(write)
+        command_id = await self._database.write(write)
+        self._requested()
+        return command_id
 
     async def find(self, command_id: int) -> Command | None:
         """Return a command as it stands; ``None`` if there is none."""

@@ -5,15 +5,18 @@ Knows no tables: a command that changes one row opens it without them.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
+from sqlalchemy import text
 from sqlalchemy.engine import URL, Connection, Engine
 
 from claudeops.domain.live import EventRaised
@@ -32,6 +35,11 @@ _READERS: Final = 4  # reads at the same time; they never wait behind the writer
 _RAISED: Final = "claudeops.raised"
 """The key under which a connection keeps the events of its transaction, for listeners after the commit."""
 
+WAKE_SOCKET: Final = "wake.sock"
+"""The name of the daemon's socket in the state directory."""
+
+_SNAPSHOT: Final = text("SELECT CAST(txid_current_snapshot() AS text)")
+
 wall_clock: Final = partial(datetime.now, UTC)
 
 
@@ -41,6 +49,23 @@ def no_listener(_: EventRaised) -> None:
 
 def uncounted(_seconds: float | None) -> None:
     """Do nothing with the time that a transaction took."""
+
+
+def waking(state_dir: Path) -> Callable[[float | None], None]:
+    """Return what sends the daemon of a state directory a wake-up after each transaction, to be passed as ``wrote``.
+
+    It neither waits nor fails: the daemon looks for what was written by itself, only later.
+    """
+    address = str(state_dir / WAKE_SOCKET)
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+
+    def wake(seconds: float | None) -> None:
+        if seconds is not None:
+            # No daemon, another user's, a full queue, a path that is too long for an address: each is an OSError.
+            with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as outlet:
+                outlet.sendto(b"\n", address)
+
+    return wake
 
 
 class Database:
@@ -123,6 +148,15 @@ class Database:
         """Tell whether something urgent waits for the writer; for jobs that can be done in parts."""
         return self._writer.is_awaited()
 
+    async def version(self) -> object:
+        """Return a value that changes when another process writes; on PostgreSQL also when anybody does.
+
+        It is cheap: no table is read, and no lock is taken.
+        """
+        if self.url.get_backend_name() != "sqlite":
+            return await self.read(lambda connection: connection.scalar(_SNAPSHOT))
+        return await self.write_outside(_data_version)
+
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
         await self._writer.close()
@@ -143,6 +177,14 @@ class Database:
         for event_raised in collected:
             _tell(event_raised, self._raised)
         return result
+
+
+def _data_version(engine: Engine) -> object:
+    """Return what SQLite counts: commits by others than this connection, which is the only one that writes here."""
+    with closing(engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute("PRAGMA data_version")
+        (found,) = cursor.fetchone() or (None,)
+    return found
 
 
 def open_database(

@@ -95,6 +95,7 @@ def open_store(
     now: Callable[[], datetime] = wall_clock,
     raised: Callable[[EventRaised], None] = no_listener,
     answered: Callable[[int], None] = _nobody_waits,
+    requested: Callable[[], None] = lambda: None,
     wrote: Callable[[float | None], None] = uncounted,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Store:
@@ -103,9 +104,9 @@ def open_store(
     ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole. ``now`` decides
     how much memories have faded when they are read. ``raised`` is called in the writer's thread with every event that
     was committed, ``answered`` in the caller's event loop with every question to people that was answered, or has
-    reached nobody, by way of this store. ``wrote`` is called in any thread with the seconds that a transaction took, or
-    with ``None`` for one that the database did not take. ``monotonic`` measures for how long alerts are decided about
-    in one transaction.
+    reached nobody, by way of this store, ``requested`` there after every command to the daemon. ``wrote`` is called in
+    any thread with the seconds that a transaction took, or with ``None`` for one that the database did not take.
+    ``monotonic`` measures for how long alerts are decided about in one transaction.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
@@ -116,7 +117,7 @@ def open_store(
     return Store(
         database=database,
         queue=Queue(database),
-        commands=Commands(database),
+        commands=Commands(database, requested=requested),
         schedules=Schedules(database),
         follow_ups=FollowUps(database),
         holds=Holds(database),

@@ -370,6 +370,7 @@ async def _done(site: Site, act: Act, call: WebCall, body: msgspec.Struct) -> Ma
     try:
         return document(done_or_refused(await act.do(_acting(site), call, body)))
     finally:
+        _acting(site).wake()
         site.look_again()
 
 

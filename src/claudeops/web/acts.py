@@ -72,6 +72,7 @@ class Acting:
     highest_tier: int  # that may be started
     clock: Clock
     passkeys: Passkeys
+    wake: Callable[[], None] = lambda: None  # what waits for changes in the database
 
 
 # --- bodies -----------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ from claudeops.formats.stream.exchange import (
 from claudeops.harness import HARNESSES
 from claudeops.logs import Logger
 from claudeops.settings import Settings
+from claudeops.store.database import waking
 from claudeops.store.sessions import Records
 from claudeops.store.store import open_store
 from claudeops.tasks import Threads, open_tasks
@@ -355,7 +356,8 @@ class Beside:
 
     async def _stop_when_asked(self, asked: anyio.Event, chain: int) -> None:
         await asked.wait()
-        store = open_store(self._settings.places.database_url)
+        places = self._settings.places
+        store = open_store(places.database_url, wrote=waking(places.state_dir))
         try:
             by, now, target = operators_name(), Clock().now(), StopTarget(chain=chain)
             await store.commands.request(CommandName.STOP, by=by, now=now, arguments=target.arguments)

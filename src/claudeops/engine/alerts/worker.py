@@ -95,12 +95,18 @@ class AlertWorker:
     _received: anyio.Event = field(default_factory=anyio.Event)  # since the last transaction
     _limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     _stored: anyio.Event = field(default_factory=anyio.Event)  # since the last look at the queue
+    _woken: bool = False  # another process has written something
     _most: int | None = None  # bodies of a round; 1 where one of several could not be decided about
     _is_behind: bool = False
 
     def rules(self) -> Rules:
         """Return who may send, by the file as it is now."""
         return self.read_rules()
+
+    def wake(self) -> None:
+        """Look at once at what has changed: a silence may be over, or an incident."""
+        self._woken = True
+        self._stored.set()
 
     async def take(
         self,
@@ -240,7 +246,8 @@ class AlertWorker:
             self._stored, pause = anyio.Event(), 0.0
             try:
                 more = await self.decide()
-                if self.clock.monotonic() - ticked_at >= self.tick_seconds:
+                if self._woken or self.clock.monotonic() - ticked_at >= self.tick_seconds:
+                    self._woken = False
                     ticked_at = self.clock.monotonic()
                     await self.tick()
             except StoreError as error:

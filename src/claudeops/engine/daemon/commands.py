@@ -32,7 +32,7 @@ from claudeops.text import join_names
 T = TypeVar("T")
 
 LOOK_SECONDS: Final = 0.5
-"""The time between two looks for commands: one is taken up within a second, also where a look is slow."""
+"""The time between two looks for commands where no wake-up comes: one is taken up within a second all the same."""
 
 STOP_LOOK_SECONDS: Final = 0.2
 """The time between two looks at what is left of a session or chain that is being stopped."""
@@ -56,6 +56,7 @@ class CommandRunner:
     clock: Clock
     started_at: datetime  # of this daemon's process
     log: Logger
+    pause: Callable[[float], Awaitable[None]] = anyio.sleep  # until there may be a command
 
     async def run(self) -> None:
         """Take commands and carry them out until cancelled. While the database fails, they wait."""
@@ -63,16 +64,15 @@ class CommandRunner:
         again = True  # until the first look has succeeded
         async with anyio.create_task_group() as tasks:
             while True:
-                pause = LOOK_SECONDS
                 try:
                     for command in await self.commands.take(now=self.clock.now(), again=again):
                         tasks.start_soon(self._carry_out, command)
                     again = False
                 except StoreError as error:
-                    pause = trouble.failed(error)
+                    await anyio.sleep(trouble.failed(error))
                 else:
                     trouble.over()
-                await anyio.sleep(pause)
+                    await self.pause(LOOK_SECONDS)
 
     async def _carry_out(self, command: Command) -> None:
         result: str | None

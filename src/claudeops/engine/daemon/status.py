@@ -157,6 +157,10 @@ class StatusWriter(SessionListener):
         """Have the file written soon, without waiting for it."""
         self._news.set()
 
+    def wake(self) -> None:
+        """Look soon, without waiting for it: a hold may have come or gone."""
+        self._news.set()
+
     def disk_is_low(self) -> str:
         """Return why no session starts for want of disk space, as last seen; empty: there is enough."""
         holds = (self._written.holds if self._written is not None else None) or ()

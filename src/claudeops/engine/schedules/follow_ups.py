@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,20 +32,20 @@ class FollowUpWorker:
     dispatcher: Dispatcher
     rules: Callable[[], EscalationRules]
     look_seconds: float = LOOK_SECONDS
+    pause: Callable[[float], Awaitable[None]] = anyio.sleep  # until there may be something to answer
 
     async def run(self) -> None:
         """Answer what is due, again and again."""
         trouble = DatabaseTrouble(self.log, "follow_ups")
         while True:
-            wait = self.look_seconds
             try:
                 done = await self.follow_ups.answer_due(rules=self.rules(), now=self.clock.now())
             except StoreError as error:
-                wait = trouble.failed(error)
+                await anyio.sleep(trouble.failed(error))
             else:
                 trouble.over()
                 await self._tell(done)
-            await anyio.sleep(wait)
+                await self.pause(self.look_seconds)
 
     async def _tell(self, done: FollowedUp) -> None:
         for action, held in done.answers.items():

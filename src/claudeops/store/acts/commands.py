@@ -23,11 +23,12 @@ from claudeops.store.locks import claim_watch
 Served = Callable[[], Awaitable[bool]]
 """Returns whether a daemon runs on the database."""
 
+FIRST_LOOK_SECONDS: Final = 0.01
 LOOK_SECONDS: Final = 0.1
-"""The time between two looks at what has become of a command."""
+"""The time between two looks at what has become of a command: it doubles from the first value up to the other one."""
 
 TAKEN_SECONDS: Final = 10.0
-"""How long a daemon may take to take a command up: it looks twice a second, but it may be starting."""
+"""How long a daemon may take to take a command up: a wake-up reaches it at once, but it may be starting."""
 
 DONE_SECONDS: Final = 45.0
 """How long the asker waits for the end of a command that was taken: a session that is stopped gets its grace."""
@@ -102,14 +103,15 @@ async def _until(
     commands: Commands, command_id: int, holds: Callable[[Command], bool], is_served: Served, seconds: float
 ) -> Command | None:
     """Return the command once it is as wanted, or as it is when time is up or the daemon has gone."""
-    found: Command | None = None
+    found, pause = None, FIRST_LOOK_SECONDS
     with anyio.move_on_after(seconds):
         while True:
             served = await is_served()  # before the look, so that the look sees the daemon's last word
             found = await commands.find(command_id)
             if found is None or holds(found) or not served:
                 break
-            await anyio.sleep(LOOK_SECONDS)
+            await anyio.sleep(pause)
+            pause = min(pause * 2, LOOK_SECONDS)
     return found
 
 

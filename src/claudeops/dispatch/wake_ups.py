@@ -1,0 +1,181 @@
+"""Wakes what waits for a change in the database: at once when another process says so, else by looking.
+
+Commands run in other processes. They write their row, commit, and send a datagram to a socket in the state directory
+(`claudeops.store.database.waking`). The row is the truth and the datagram a hint: one that is lost, or cannot be sent
+from another host or by another user, costs no more than the time until the next look. A look is cheap: it only finds
+out whether anything was written, so that whatever waits has no need to look by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at whether anything was written."""
+
+REST_SECONDS: Final = 0.05
+"""After a wake-up by a datagram. While more of them come, the rest doubles."""
+
+LONGEST_REST_SECONDS: Final = 1.0
+"""However many datagrams come, the daemon is woken no more often than it looks by itself."""
+
+_MOST: Final = 256  # datagrams that are read at once; the kernel holds no more of them by default
+_MODE: Final = 0o600  # only the daemon's user, and root, may wake it
+
+
+class Waiter:
+    """One that waits for changes. A wake-up that comes before the wait ends it at once."""
+
+    def __init__(self) -> None:
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        """End the wait, or the next one."""
+        self._woken.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Return after a wake-up, and at the latest after some seconds."""
+        with anyio.move_on_after(seconds):
+            await self._woken.wait()
+        self._woken = anyio.Event()
+
+
+@dataclass(kw_only=True, slots=True)
+class WakeUps:
+    """The wake-ups of one process; for one event loop."""
+
+    file: Path  # of the socket
+    log: Logger
+    look_seconds: float = LOOK_SECONDS
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep  # after a wake-up by a datagram
+    _wakes: list[Callable[[], None]] = field(default_factory=list)
+    _wakes_by_others: list[Callable[[], None]] = field(default_factory=list)
+    _has_written: bool = False  # this process, since the last look
+
+    def join(self, wake: Callable[[], None], *, own: bool = True) -> None:
+        """Have this called at each wake-up; it must not block. ``own``: also after what this process writes."""
+        (self._wakes if own else self._wakes_by_others).append(wake)
+
+    def waiter(self) -> Waiter:
+        """Return one that is woken from now on."""
+        waiter = Waiter()
+        self.join(waiter.wake)
+        return waiter
+
+    def noting(self, wrote: Callable[[float | None], None]) -> Callable[[float | None], None]:
+        """Return what passes on how long a transaction took, and has the next look wake what waits; on any thread."""
+
+        def note(seconds: float | None) -> None:
+            wrote(seconds)
+            self._has_written = True
+
+        return note
+
+    def wake(self) -> None:
+        """Wake everything that waits."""
+        for wake in (*self._wakes, *self._wakes_by_others):
+            wake()
+
+    async def run(self, version: Callable[[], Awaitable[object]]) -> None:
+        """Take datagrams, and look whether the database has another ``version``, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._receive)
+            await self._look(version)
+
+    async def _look(self, version: Callable[[], Awaitable[object]]) -> None:
+        known: object = None
+        while True:
+            found: object
+            try:
+                found = await version()
+            except StoreError:
+                found = object()  # whatever waits finds out for itself what is wrong, and says so
+            has_written, self._has_written = self._has_written, False
+            if found != known:
+                self.wake()
+            elif has_written:
+                for wake in self._wakes:
+                    wake()
+            known = found
+            await anyio.sleep(self.look_seconds)
+
+    async def _receive(self) -> None:
+        try:
+            with open_socket(self.file) as inlet:
+                await self._wake_by(inlet)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.log.warning(LogEvent.WAKE_SOCKET_UNUSABLE, path=str(self.file), error=why)
+
+    async def _wake_by(self, inlet: socket.socket) -> None:
+        rest = REST_SECONDS
+        while True:
+            await anyio.wait_readable(inlet)
+            _drain(inlet)
+            self.wake()
+            await self.sleep(rest)
+            rest = min(rest * 2, LONGEST_REST_SECONDS) if _has_more(inlet) else REST_SECONDS
+
+
+@contextlib.contextmanager
+def open_socket(file: Path) -> Iterator[socket.socket]:
+    """Take datagrams at ``file`` while the block runs; for the holder of the state directory's lock alone.
+
+    A socket that a dead daemon has left is replaced, and nothing else is. Raises `OSError`, also for a path that is
+    longer than the 107 bytes of an address.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as inlet:
+        os.fchmod(inlet.fileno(), _MODE)  # before: the file gets the socket's mode, and is never open to others
+        _remove_left(file)
+        inlet.bind(str(file))
+        ours = _identity(file)
+        try:
+            yield inlet
+        finally:
+            with contextlib.suppress(OSError):
+                if _identity(file) == ours:
+                    file.unlink()
+
+
+def _remove_left(file: Path) -> None:
+    """Remove the socket of a dead daemon; raises `OSError` where something else is in its place."""
+    try:
+        found = file.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+        owner = f"user {found.st_uid}'s" if found.st_uid != os.geteuid() else "no socket"
+        raise FileExistsError(f"what is there is {owner}: remove it, and start the daemon again")
+    file.unlink()
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    found = file.lstat()
+    return found.st_dev, found.st_ino
+
+
+def _drain(inlet: socket.socket) -> None:
+    """Read what has come, up to a bound; what it says does not matter."""
+    with contextlib.suppress(OSError):  # there is no more
+        for _ in range(_MOST):
+            inlet.recv(1)
+
+
+def _has_more(inlet: socket.socket) -> bool:
+    try:
+        inlet.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return False
+    return True
