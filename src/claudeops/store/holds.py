@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select
 
 from claudeops.domain.holds import (
     Admission,
@@ -35,7 +35,7 @@ _KINDS: Final = tuple(kind.value for kind in HoldKind)
 _REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 # Built once: every claim runs them.
-_STANDING: Final = select(flags).where(flags.c.name.in_(_KINDS))
+_STANDING: Final = select(flags).where(or_(*(flags.c.name == kind for kind in _KINDS)))  # not "in": that is expanded
 _LAPSED: Final = _STANDING.where(flags.c.until <= bindparam("now"))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Final, NamedTuple
 
@@ -43,6 +43,9 @@ from claudeops.store.tables.sessions import sessions
 _ADD_SESSION: Final = insert(sessions)
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
+_FRESH: Final = timedelta(seconds=1)
+"""For which a look serves further claims: for that long at most a session that became due may come before an older."""
+
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
 _AHEAD: Final = sessions.alias("ahead")
 _WAITS_BEHIND: Final = (  # a fire of a schedule that lets one chain wait for the end of the one before it
@@ -65,6 +68,8 @@ class Queue:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._one = anyio.CapacityLimiter(1)  # threads that a directory of logs can keep waiting
+        self._seen: Mapping[int, str] = {}  # sessions that a look found due and no claim took, with their log paths
+        self._seen_at: datetime | None = None  # when that look was
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a chain's first session, unless maximum tier, dry run or cooldown forbid it.
@@ -99,39 +104,50 @@ class Queue:
         the way. If a trial session may start (``domain.holds``), one session of the lowest tier is claimed and noted as
         the trial; if only higher tiers wait, one is queued for it, as ``retry``, but not with ``chain``.
 
-        Claimers look often and mostly in vain, so they look without the write lock first. Where logs go is decided
-        after that look, before the transaction: a directory that gives no answer holds up no verdict. What the look has
-        not seen (a trial session that the claim queues itself, a session that became due since) another transaction
-        takes.
+        Claimers look often and mostly in vain, so they look without the write lock first; what a look has seen serves
+        the claims of the next moment too, until one of them is in vain. Where logs go is decided after the look, before
+        the transaction: a directory that gives no answer holds up no verdict. What the look has not seen (a trial
+        session that the claim queues itself, a session that became due since) another transaction takes.
         """
         tiers = (rules.lowest.number,) if room.lowest_only else None
-        log_paths: dict[int, str] = {}
 
         def look(connection: Connection) -> Sequence[int]:
             due = _due_ids(connection, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
             is_open = due and admission(holds.standing(connection, now), now) is not Admission.CLOSED
             return due if is_open else ()
 
-        def take(connection: Connection) -> _Claimed:
-            claim = _Claim(
-                connection,
-                owner=owner,
-                rules=rules,
-                now=now,
-                cli_session_id=cli_session_id,
-                log_paths=log_paths,
-                chain=chain,
-            )
-            return claim.take(room)
+        async def take(log_paths: Mapping[int, str], *, seen_at: datetime) -> _Claimed:
+            def claim(connection: Connection) -> _Claimed:
+                found = _Claim(
+                    connection,
+                    owner=owner,
+                    rules=rules,
+                    now=now,
+                    cli_session_id=cli_session_id,
+                    log_paths=log_paths,
+                    chain=chain,
+                )
+                return found.take(room)
+
+            # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
+            claimed = await self._database.write(claim, undo=give_back)
+            if claimed.taken:
+                self._seen, self._seen_at = claimed.left, seen_at
+            return claimed
 
         def give_back(connection: Connection, claimed: _Claimed) -> None:
             _give_back(connection, claimed.taken, now=now)
 
+        seen, seen_at, self._seen = self._seen, self._seen_at, {}
+        if seen and seen_at is not None and abs(now - seen_at) < _FRESH:
+            claimed = await take(seen, seen_at=seen_at)
+            if claimed.taken:
+                return claimed.taken
+        log_paths: dict[int, str] = {}
         due = await self._database.read(look)
         while due:
             log_paths |= await self._decide(log_path, due)
-            # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
-            claimed = await self._database.write(take, undo=give_back)
+            claimed = await take(log_paths, seen_at=now)
             if claimed.taken or claimed.undecided is None:
                 return claimed.taken
             due = (claimed.undecided,)
@@ -219,9 +235,10 @@ class Queue:
 
 
 class _Claimed(NamedTuple):
-    """What a transaction took, or the session for which it has no log path yet."""
+    """What a transaction took and left, or the session for which it has no log path yet."""
 
     taken: Sequence[Session]
+    left: Mapping[int, str]  # sessions that may still be due, with their log paths
     undecided: int | None
 
 
@@ -235,56 +252,61 @@ class _Claim:
     rules: EscalationRules
     now: datetime
     cli_session_id: Callable[[], str]
-    log_paths: Mapping[int, str]  # by session; it touches no file system itself
+    log_paths: Mapping[int, str]  # of the sessions that were seen to be due, the oldest first; decided beforehand
     chain: int | None
     undecided: int | None = None
+    is_day_spent: bool = False  # found on the way
+    gone: set[int] = field(default_factory=set)  # sessions that are not due any more
 
     def take(self, room: Capacity) -> _Claimed:
         """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
-        lowest = self.rules.lowest.number
-        taken: list[Session] = []
-        while (left := room.beside(taken, lowest_tier=lowest)).sessions > 0:
-            found = self._take_one((lowest,) if left.lowest_only else None)
-            if found is None:
-                break
-            taken.append(found)
+        standing = holds.standing_now(self.connection, self.now)
+        taken: Sequence[Session] = ()
+        match admission(standing, self.now):
+            case Admission.OPEN:
+                taken = self._take_oldest(self.log_paths, room)
+            case Admission.TRIAL if room.sessions > 0:
+                taken = self._take_oldest(self._due_trials(), ONE_SLOT)
+                for found in taken:
+                    holds.apply(self.connection, when_trial_started(standing, found.id, self.now), now=self.now)
+            case _:
+                pass
         if taken:
             note_life(self.connection, self.owner, self.now)
-        return _Claimed(taken, self.undecided)
+        left = {session_id: path for session_id, path in self.log_paths.items() if session_id not in self.gone}
+        return _Claimed(taken, left, self.undecided)
 
-    def _take_one(self, tiers: Sequence[int] | None) -> Session | None:
-        standing = holds.standing_now(self.connection, self.now)
-        admitted = admission(standing, self.now)
-        if admitted is Admission.CLOSED:
-            return None
-        if admitted is Admission.OPEN:
-            return self._take_oldest(tiers)
-        found = self._take_oldest((self.rules.lowest.number,)) if self._prepare_trial() else None
-        if found is not None:
-            holds.apply(self.connection, when_trial_started(standing, found.id, self.now), now=self.now)
-        return found
+    def _take_oldest(self, seen: Iterable[int], room: Capacity) -> Sequence[Session]:
+        lowest = self.rules.lowest.number
+        still_due = _still_due(of_chain=self.chain is not None)
+        taken: list[Session] = []
+        for session_id in seen:
+            left = room.beside(taken, lowest_tier=lowest)
+            if left.sessions <= 0 or self.undecided is not None or self.is_day_spent:
+                break
+            asked = {"seen": session_id, "now": self.now, "chain": self.chain}
+            row = self.connection.execute(still_due, asked).one_or_none()
+            if row is None:
+                self.gone.add(session_id)
+            elif (row.tier == lowest or not left.lowest_only) and (found := self._take_one(to_session(row))):
+                taken.append(found)
+        return taken
 
-    def _take_oldest(self, tiers: Sequence[int] | None) -> Session | None:
+    def _take_one(self, found: Session) -> Session | None:
         connection, rules, now = self.connection, self.rules, self.now
-        waiting = _waiting(of_chain=self.chain is not None, of_tiers=tiers is not None)
-        asked = {"now": now, "chain": self.chain, "tiers": tiers}
-        waits: list[int] = []  # sessions that wait until another one gives money back
-        while (row := connection.execute(waiting, {**asked, "but": waits}).one_or_none()) is not None:
-            found = to_session(row)
-            suppressed, services = _admit(connection, found.tier, rules=rules, now=now, found=found)
-            allowed = spend.allow(connection, found, rules=rules, now=now)
-            suppressed = suppressed or unpaid(found.tier, allowed, rules.budgets)
-            if suppressed is not None:
-                _block(connection, found, suppressed, services, rules=rules, now=now)
-            elif isinstance(allowed, Shortfall):
-                if spend.is_day_spent(connection, allowed, found.id, rules=rules, now=now):
-                    return None
-                waits.append(found.id)
-            elif found.id not in self.log_paths:
-                self.undecided = found.id
-                return None
-            elif (taken := self._mark(found, allowed)) is not None:
-                return taken
+        suppressed, services = _admit(connection, found.tier, rules=rules, now=now, found=found)
+        allowed = spend.allow(connection, found, rules=rules, now=now)
+        suppressed = suppressed or unpaid(found.tier, allowed, rules.budgets)
+        if suppressed is not None:
+            self.gone.add(found.id)
+            _block(connection, found, suppressed, services, rules=rules, now=now)
+        elif isinstance(allowed, Shortfall):  # it waits until another session gives money back, or until midnight
+            self.is_day_spent = spend.is_day_spent(connection, allowed, found.id, rules=rules, now=now)
+        elif found.id not in self.log_paths:
+            self.undecided = found.id
+        else:
+            self.gone.add(found.id)
+            return self._mark(found, allowed)
         return None
 
     def _mark(self, found: Session, allowed: Allowance | None) -> Session | None:
@@ -305,16 +327,17 @@ class _Claim:
             allowance_usd=allowed.usd if allowed else None,
         )
 
-    def _prepare_trial(self) -> bool:
-        """See to it that a session of the lowest tier is due; a higher one is worth too much to be the trial."""
+    def _due_trials(self) -> Sequence[int]:
+        """Return the sessions of the lowest tier that are due; a higher one is worth too much to be the trial.
+
+        If only higher ones are due, one of the lowest tier is queued.
+        """
         lowest = self.rules.lowest
-        if _due_ids(self.connection, self.now, chain=self.chain, tiers=(lowest.number,)):
-            return True
-        if self.chain is not None or not _due_ids(self.connection, self.now, chain=None, tiers=None):
-            return False
+        due = _due_ids(self.connection, self.now, chain=self.chain, tiers=(lowest.number,), limit=_LOOK_AHEAD)
+        if due or self.chain is not None or not _due_ids(self.connection, self.now, chain=None, tiers=None):
+            return due
         trial = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
-        add_session(self.connection, trial, now=self.now)
-        return True
+        return (add_session(self.connection, trial, now=self.now).id,)
 
 
 def _give_back(connection: Connection, taken: Sequence[Session], *, now: datetime) -> None:
@@ -363,14 +386,9 @@ def _due_ids(
 
 
 @cache
-def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
-    """Return the question for the session that has waited longest, ``but`` for some."""
-    return (
-        select(sessions)
-        .where(_due(of_chain=of_chain, of_tiers=of_tiers), sessions.c.id.not_in(bindparam("but", expanding=True)))
-        .order_by(_WAITED_SINCE, sessions.c.id)
-        .limit(1)
-    )
+def _still_due(*, of_chain: bool) -> Select[tuple[object, ...]]:
+    """Return the query for a session that was ``seen`` to be due, if it is still."""
+    return select(sessions).where(sessions.c.id == bindparam("seen"), _due(of_chain=of_chain, of_tiers=False))
 
 
 # --- what several transactions do -------------------------------------------------------------------------
