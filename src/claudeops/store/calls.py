@@ -36,9 +36,6 @@ RETENTION: Final = "retention"
 _ADD_CALL: Final = insert(tool_calls)
 _ADD_ACTION: Final = insert(cooldown_actions)
 
-_OF_SESSION: Final = sessions.c.id == bindparam("session")
-_HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)
-_MARKS: Final = select(sessions.c.audit_head, sessions.c.audit_results).where(_OF_SESSION)
 _CALLS: Final = select(tool_calls).where(tool_calls.c.session_id == bindparam("session")).order_by(tool_calls.c.id)
 
 _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
@@ -190,9 +187,11 @@ def _reserve(connection: Connection, session: Session, tool_use_id: str, action:
     connection.execute(_ADD_ACTION, reserved)
 
 
-def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
-    """Append the calls that the CLI refused itself; they become known only at the end of the session."""
-    head = connection.execute(_HEAD, {"session": session_id}).scalar_one()
+def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal], *, head: str) -> str:
+    """Append the calls that the CLI refused itself; they become known only at the end of the session.
+
+    ``head`` is that of the session's calls so far; returns the new one, which the caller writes.
+    """
     for refusal in refusals:
         row = link(
             head,
@@ -205,19 +204,17 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
         )
         connection.execute(_ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
         head = row.hash
-        connection.execute(CHANGE_SESSION, {"session": session_id, "audit_head": head})
+    return head
 
 
 def seal_results(connection: Connection, session_id: int) -> None:
     """Seal the results of a session's calls, so that a later change shows."""
-    rows = connection.execute(_CALLS, {"session": session_id}).all()
-    connection.execute(CHANGE_SESSION, {"session": session_id, "audit_results": seal(rows)})
+    connection.execute(CHANGE_SESSION, {"session": session_id, "audit_results": sealed(connection, session_id)})
 
 
-def audit_marks(connection: Connection, session_id: int) -> tuple[str, str | None]:
-    """Return a session's head and seal."""
-    row = connection.execute(_MARKS, {"session": session_id}).one()
-    return row.audit_head, row.audit_results
+def sealed(connection: Connection, session_id: int) -> str:
+    """Return the seal of the results of a session's calls as they are now."""
+    return seal(connection.execute(_CALLS, {"session": session_id}).all())
 
 
 def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at: datetime) -> int:

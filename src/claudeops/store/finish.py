@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, Integer, bindparam, exists, func, insert, select, update
 
 from claudeops.domain.actions import PastAction
+from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.consequences import (
     Consequences,
@@ -23,22 +24,39 @@ from claudeops.domain.chains.consequences import (
 )
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import REFUSALS, HoldKind, when_ended
+from claudeops.domain.memories.confidence import FADES_AFTER
 from claudeops.domain.notices.notice import Announcement
+from claudeops.domain.probes.probe import ProbeSight
 from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.report.report import CheckSource, Report, ServiceCheck
 from claudeops.domain.sessions import DecisionReason, Ending, Session, Status
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
 from claudeops.errors import StaleAttemptError
+from claudeops.policy.audit import seal
 from claudeops.store import changes, holds, queries, spend
 from claudeops.store.alerts.announcements import Noted, goes_on, left
 from claudeops.store.alerts.incidents import note_end
 from claudeops.store.approvals import close_approvals
-from claudeops.store.calls import add_refusals, seal_results
+from claudeops.store.calls import add_refusals, sealed
 from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
+from claudeops.store.rows import TableRow
 from claudeops.store.session_columns import CHANGE_SESSION, ended_values
-from claudeops.store.tables.sessions import budget_entries, cooldown_actions, service_checks, tool_calls
+from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.approvals import approvals
+from claudeops.store.tables.daemon import flags
+from claudeops.store.tables.events import events
+from claudeops.store.tables.memories import memories
+from claudeops.store.tables.probes import probes
+from claudeops.store.tables.sessions import (
+    budget_entries,
+    cooldown_actions,
+    model_calls,
+    service_checks,
+    sessions,
+    tool_calls,
+)
 from claudeops.text import clip
 
 # Built once: every end of a session runs these.
@@ -48,6 +66,38 @@ _COUNTED: Final = select(cooldown_actions.c.id, cooldown_actions.c.service).wher
     cooldown_actions.c.cleared_at.is_(None)
 )
 _CLEAR_ACTIONS: Final = update(cooldown_actions).where(cooldown_actions.c.id.in_(bindparam("actions", expanding=True)))
+_OF_SESSION: Final = bindparam("session", type_=Integer)
+_OF_CHAIN: Final = bindparam("root", type_=Integer)
+_CHAIN: Final = select(sessions.c.id).where(sessions.c.root_session_id == _OF_CHAIN)
+_SELF: Final = sessions.c.id == _OF_SESSION
+_ACTION: Final = cooldown_actions.c
+_ENTRY: Final = budget_entries.c
+_SPENT: Final = func.coalesce(func.sum(_ENTRY.amount_usd), 0.0)
+_THERE: Final = select(
+    select(sessions.c.started_at).where(sessions.c.id == _OF_CHAIN).scalar_subquery().label("chain_started_at"),
+    select(sessions.c.incident_id).where(_SELF).scalar_subquery().label("incident_id"),
+    select(sessions.c.audit_head).where(_SELF).scalar_subquery().label("audit_head"),
+    select(_SPENT).where(_ENTRY.kind == "settled", _ENTRY.session_id.in_(_CHAIN)).scalar_subquery().label("chain_usd"),
+    select(func.sum(_ENTRY.amount_usd))
+    .where(_ENTRY.kind == "reserved", _ENTRY.session_id == _OF_SESSION)
+    .scalar_subquery()
+    .label("reserved_usd"),
+    exists().where(model_calls.c.session_id == _OF_SESSION).label("model_calls"),
+    exists().where(tool_calls.c.session_id == _OF_SESSION).label("tool_calls"),
+    exists().where(tool_calls.c.session_id.in_(_CHAIN), tool_calls.c.held_service.is_not(None)).label("held_services"),
+    exists().where(approvals.c.session_id == _OF_SESSION).label("approvals"),
+    exists().where(_ACTION.cleared_at.is_(None)).label("counted_actions"),
+    exists().where(_ACTION.session_id == _OF_SESSION).label("own_actions"),
+    exists().where(_ACTION.session_id.in_(_CHAIN)).label("chain_actions"),
+    exists().where(_ACTION.follow_up_id == _OF_CHAIN, _ACTION.held.is_(None)).label("followed_actions"),
+    exists().where(probes.c.name.is_not(None)).label("probes"),
+    exists().where(incidents.c.status != IncidentStatus.RESOLVED.value).label("open_incidents"),
+    exists().where(events.c.resolved_at.is_(None)).label("open_events"),
+    exists().where(memories.c.active, memories.c.updated_at <= bindparam("faded")).label("fading_memories"),
+    exists().where(flags.c.name.is_not(None)).label("holds"),
+)
+"""What the end of a session may have to read: for most sessions it is not there, and one statement says so."""
+
 _END_CALL: Final = update(tool_calls).where(
     tool_calls.c.session_id == bindparam("session"),
     tool_calls.c.tool_use_id == bindparam("call"),
@@ -55,34 +105,55 @@ _END_CALL: Final = update(tool_calls).where(
 )
 
 
-def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules) -> Consequences:
-    """Write a session's end and everything that follows from it, except the next session; return the consequences.
+def write_end(
+    connection: Connection, session: Session, ending: Ending, there: TableRow, *, rules: EscalationRules
+) -> tuple[Consequences, str, str]:
+    """Write a session's end and everything that follows from it, except the next session.
 
-    Raises `StaleAttemptError`, with nothing written, when it is not running as ``ending.attempt``.
+    ``there`` is what `what_is_there` has found in the same transaction. Returns the consequences, and the head and the
+    seal of the session's calls.
     """
-    session, at = _running(connection, ending), ending.ended_at
-    ending, spent = _booked(connection, ending)
-    facts = end_facts(connection, session, ending, rules, spent=spent)
+    at = ending.ended_at
+    ending, spent = _booked(connection, ending, there)
+    facts = end_facts(connection, session, ending, rules, spent=spent, there=there)
     outcome = conclude(ending, facts, rules=rules)
-    _end(connection, session, ending, outcome)
     _end_calls(connection, session.id, ending.tool_ends)
-    add_refusals(connection, session.id, ending.refusals)
-    seal_results(connection, session.id)
-    close_approvals(connection, session.id, at=at)
+    head = add_refusals(connection, session.id, ending.refusals, head=there.audit_head)
+    results = sealed(connection, session.id) if there.tool_calls or ending.refusals else seal(())
+    _end(connection, session, ending, outcome, audit_head=head, audit_results=results)
+    if there.approvals:
+        close_approvals(connection, session.id, at=at)
     settle_actions(connection, outcome.settlements)
-    spend.settle(connection, session.id, spent, at=at)
+    spend.settle(connection, session.id, spent, reserved_usd=there.reserved_usd, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
     names = KnownServices(rules.other_names, clip)
     _clear_cooldowns(connection, outcome.recovered, names, at=at)
     remember(connection, session, outcome.memories, at=at)
-    give_up_faded(connection, at)
-    noted = note_end(connection, session, ending, outcome, names=names)
+    if there.fading_memories or outcome.memories:
+        give_up_faded(connection, at)
+    noted = note_end(connection, session, ending, outcome, names=names, there=there)
     _tell(connection, ending, outcome, facts, noted=noted, names=names, spent=spent)
     changes.write_held(connection, outcome.held, at=at)
-    healthy, all_healthy = outcome.healthy_services, outcome.all_healthy
-    resolve_events(connection, session, healthy=healthy, all_healthy=all_healthy, names=names, at=at)
-    holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at, session_id=session.id)
-    return outcome
+    if there.open_events or outcome.events or noted.own is not None:
+        healthy, all_healthy = outcome.healthy_services, outcome.all_healthy
+        resolve_events(connection, session, healthy=healthy, all_healthy=all_healthy, names=names, at=at)
+    standing = holds.standing(connection, at) if there.holds else ()
+    holds.apply(connection, when_ended(standing, ending, at), now=at, session_id=session.id)
+    return outcome, head, results
+
+
+def what_is_there(connection: Connection, session: Session, *, at: datetime) -> TableRow:
+    """Return which rows there are that matter for the end of a session: columns as in `_THERE`."""
+    of_session = {"session": session.id, "root": session.root_session_id, "faded": at - FADES_AFTER}
+    return connection.execute(_THERE, of_session).one()
+
+
+def running(connection: Connection, ending: Ending) -> Session:
+    """Return the session that ends; raises `StaleAttemptError` if it is not running as ``ending.attempt``."""
+    session = queries.session(connection, ending.session_id)
+    if session is None or session.status is not Status.RUNNING or session.attempt != ending.attempt:
+        raise StaleAttemptError(f"session {ending.session_id} is no longer running as attempt {ending.attempt}.")
+    return session
 
 
 def _tell(
@@ -136,8 +207,8 @@ def book(connection: Connection, session_id: int, cost_usd: float | None, *, at:
 
 def record_checks(connection: Connection, session_id: int, checks: Sequence[ServiceCheck], *, at: datetime) -> None:
     """Write the service checks of a report."""
-    for check in checks:
-        row = {
+    rows = [
+        {
             "session_id": session_id,
             "service": check.service,
             "status": check.status.value,
@@ -145,18 +216,16 @@ def record_checks(connection: Connection, session_id: int, checks: Sequence[Serv
             "source": CheckSource.REPORT.value,
             "checked_at": at,
         }
-        connection.execute(_ADD_CHECK, row)
+        for check in checks
+    ]
+    if rows:
+        connection.execute(_ADD_CHECK, rows)
 
 
-def _running(connection: Connection, ending: Ending) -> Session:
-    session = queries.session(connection, ending.session_id)
-    if session is None or session.status is not Status.RUNNING or session.attempt != ending.attempt:
-        raise StaleAttemptError(f"session {ending.session_id} is no longer running as attempt {ending.attempt}.")
-    return session
-
-
-def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | None]:
+def _booked(connection: Connection, ending: Ending, there: TableRow) -> tuple[Ending, float | None]:
     """Return the ending with the booked usage, and the amount that budgets count for it."""
+    if not there.model_calls:
+        return ending, ending.cost_usd
     for state in ending.unbooked:
         spend.book_call(connection, state)
     spend.close_calls(connection, ending.session_id, at=ending.ended_at, error=spend.NOT_SEEN_TO_END)
@@ -165,23 +234,33 @@ def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | Non
 
 
 def end_facts(
-    connection: Connection, session: Session, ending: Ending, rules: EscalationRules, *, spent: float | None
+    connection: Connection,
+    session: Session,
+    ending: Ending,
+    rules: EscalationRules,
+    *,
+    spent: float | None,
+    there: TableRow | None = None,
 ) -> EndFacts:
     """Return what is on record that matters for the end of a session; ``spent``: what it cost, in US dollars."""
     report = ending.extraction.report
+    there = there or what_is_there(connection, session, at=ending.ended_at)
+    chain, names = session.root_session_id, KnownServices(rules.other_names, clip)
+    sights = queries.sights(connection) if there.probes else ()
+    healthy = healthy_services(report) if there.counted_actions else ()  # else there is no counter to clear
     return EndFacts(
         session=session,
-        ledger=queries.ledger(connection, rules, ending.ended_at),
+        ledger=queries.ledger(connection, rules, ending.ended_at) if there.counted_actions else (),
         shelf=shelf(connection, session, report),
-        reservations=queries.reservations(connection, session.id),
-        last_seen=_last_seen(connection, session, healthy_services(report), KnownServices(rules.other_names, clip)),
-        chain_started_at=queries.chain_started_at(connection, session.root_session_id),
-        before=queries.background(connection, session, rules.other_names),
-        held_services=queries.held_services(connection, session.root_session_id),
-        probes=queries.sights(connection),
-        chain_usd=spend.chain_spent(connection, session.root_session_id) + (spent or 0.0),
+        reservations=queries.reservations(connection, session.id) if there.own_actions else (),
+        last_seen=_last_seen(connection, session, healthy, names, sights),
+        chain_started_at=there.chain_started_at,
+        before=queries.background(connection, session, rules.other_names, there=there),
+        held_services=queries.held_services(connection, chain) if there.held_services else (),
+        probes=sights,
+        chain_usd=float(there.chain_usd) + (spent or 0.0),
         changed=changes.of_others(connection, session, now=ending.ended_at) if _is_anything_broken(report) else (),
-        followed=changes.followed(connection, session.root_session_id),
+        followed=changes.followed(connection, chain) if there.followed_actions else (),
     )
 
 
@@ -189,14 +268,20 @@ def _is_anything_broken(report: Report | None) -> bool:
     return report is not None and any(check.status in BROKEN for check in report.services_checked)
 
 
-def _end(connection: Connection, session: Session, ending: Ending, outcome: Consequences) -> None:
+def _end(
+    connection: Connection,
+    session: Session,
+    ending: Ending,
+    outcome: Consequences,
+    **audit: str,
+) -> None:
     values = ended_values(
         ending,
         cli_session_id=session.cli_session_id,
         reason=outcome.decision.reason,
         warnings=outcome.warnings,
     )
-    connection.execute(CHANGE_SESSION, {"session": session.id, **values})
+    connection.execute(CHANGE_SESSION, {"session": session.id, **values, **audit})
 
 
 def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd]) -> None:
@@ -206,12 +291,15 @@ def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd])
 
 
 def _last_seen(
-    connection: Connection, session: Session, services: Collection[str], names: KnownServices
+    connection: Connection,
+    session: Session,
+    services: Collection[str],
+    names: KnownServices,
+    sights: Sequence[ProbeSight],
 ) -> Mapping[str, LastSeen]:
     if not services:
         return {}
     known = queries.spellings(connection, names)
-    sights = queries.sights(connection)
     seen = {}
     for name in services:
         own = [sight for sight in sights if names.of(sight.service) == names.of(name)]

@@ -222,13 +222,21 @@ def unseen_ends(connection: Connection, session_id: int) -> tuple[PastAction, ..
     return tuple(map(to_past_action, connection.execute(query)))
 
 
-def background(connection: Connection, session: Session, other_names: Mapping[str, str]) -> Background:
-    """Return what the earlier sessions of the chain left on record."""
+def background(
+    connection: Connection, session: Session, other_names: Mapping[str, str], *, there: TableRow | None = None
+) -> Background:
+    """Return what the earlier sessions of the chain left on record.
+
+    ``there`` says, if somebody has looked already, whether the session has an incident and whether any is open.
+    """
     of_chain = {"root": session.root_session_id, "session": session.id}
     follows = session.id != session.root_session_id  # most sessions are the first of their chain: nothing to ask
-    incident = connection.execute(_OWN_INCIDENT, {"session": session.id}).one_or_none()
+    incident = None
+    if there is None or there.incident_id is not None:
+        incident = connection.execute(_OWN_INCIDENT, {"session": session.id}).one_or_none()
     in_question = [] if incident is None else [incident.number]
-    in_question += connection.execute(_OPEN_INCIDENTS, {"most": _MOST_INCIDENTS}).scalars()
+    if there is None or there.open_incidents:
+        in_question += connection.execute(_OPEN_INCIDENTS, {"most": _MOST_INCIDENTS}).scalars()
     alerted = {"incidents": in_question, "most": _MOST_ALERTS}
     return to_background(
         session,

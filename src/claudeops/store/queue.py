@@ -23,10 +23,9 @@ from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.store import changes, holds, queries, spend
 from claudeops.store.alerts import announcements, incidents
-from claudeops.store.calls import audit_marks
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
-from claudeops.store.finish import write_end
+from claudeops.store.finish import running, what_is_there, write_end
 from claudeops.store.rows import to_session
 from claudeops.store.session_columns import (
     CHANGE_SESSION,
@@ -188,12 +187,12 @@ class Queue:
         """
 
         def end(connection: Connection) -> Finished:
-            outcome = write_end(connection, ending, rules=rules)
-            ended = existing(connection, ending.session_id)
-            next_session_id = _queue_next(connection, ended, outcome.decision, at=ending.ended_at)
-            if next_session_id is None:
-                end_chain(connection, ended, rules=rules, at=ending.ended_at)
-            head, results = audit_marks(connection, ending.session_id)
+            session = running(connection, ending)
+            there = what_is_there(connection, session, at=ending.ended_at)
+            outcome, head, results = write_end(connection, session, ending, there, rules=rules)
+            next_session_id = _queue_next(connection, session, outcome.decision, at=ending.ended_at)
+            if next_session_id is None and (there.chain_actions or there.followed_actions):
+                end_chain(connection, session, rules=rules, at=ending.ended_at)
             return Finished(
                 decision=outcome.decision,
                 next_session_id=next_session_id,

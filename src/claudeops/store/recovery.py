@@ -109,7 +109,8 @@ class Recovery:
             calls = spend.booked_calls(connection, session.id)
             if not change(connection, session, lost_values(event.message, calls, now=now)):
                 raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-            spend.settle(connection, session.id, calls.charged_usd if calls.count else None, at=now)
+            spent, reserved = calls.charged_usd if calls.count else None, spend.reserved_of(connection, session.id)
+            spend.settle(connection, session.id, spent, reserved_usd=reserved, at=now)
             if following is None:
                 end = Announcement(tier=session.tier, cost_usd=spend.chain_spent(connection, session.root_session_id))
                 own = announcements.of_session(connection, session.id)

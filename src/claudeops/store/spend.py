@@ -31,7 +31,6 @@ from claudeops.domain.spending.budget import (
     Balance,
     BookedCalls,
     BudgetDenied,
-    Budgets,
     BudgetScope,
     CallWaits,
     Shortfall,
@@ -68,6 +67,12 @@ _RESERVED: Final = (
     select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(budget_entries.c.kind == "reserved", _RUNNING)
 )
 _RESERVED_BY_CHAIN: Final = _RESERVED.where(sessions.c.root_session_id == bindparam("chain"))
+_LIMITED: Final = select(  # one statement: a free slot waits for it
+    _SPENT_BY_CHAIN.scalar_subquery().label("chain_usd"),
+    _RESERVED_BY_CHAIN.scalar_subquery().label("chain_reserved_usd"),
+    _SPENT_SINCE.scalar_subquery().label("day_usd"),
+    _RESERVED.scalar_subquery().label("day_reserved_usd"),
+)
 _RESERVED_BY_SESSION: Final = select(func.sum(budget_entries.c.amount_usd)).where(
     budget_entries.c.session_id == bindparam("session"), budget_entries.c.kind == "reserved"
 )
@@ -195,12 +200,14 @@ def allow(
         tier_usd = min(tier_usd, found.budget_usd)
     if rules.budgets is None or tier_usd is None:
         return None
-    chain = {"chain": found.root_session_id}
+    since = budget.last_midnight(now, rules.budgets.timezone)
+    row = connection.execute(_LIMITED, {"chain": found.root_session_id, "since": since}).one()
+    # A sum of decimals is a decimal in PostgreSQL.
     spending = Spending(
-        chain_usd=chain_spent(connection, found.root_session_id),
-        chain_reserved_usd=float(connection.execute(_RESERVED_BY_CHAIN, chain).scalar_one()),
-        day_usd=_day_spent(connection, rules.budgets, now),
-        day_reserved_usd=float(connection.execute(_RESERVED).scalar_one()),
+        chain_usd=float(row.chain_usd),
+        chain_reserved_usd=float(row.chain_reserved_usd),
+        day_usd=float(row.day_usd),
+        day_reserved_usd=float(row.day_reserved_usd),
     )
     return budget.allowance(tier_usd, rules.budgets, spending)
 
@@ -218,7 +225,7 @@ def is_day_spent(
 
 def reserve(connection: Connection, session_id: int, usd: float, *, at: datetime) -> None:
     """Reserve a session's allowance."""
-    _add_entry(connection, session_id, "reserved", usd, at)
+    connection.execute(_ADD_ENTRY, _entry(session_id, "reserved", usd, at))
 
 
 def unreserve(connection: Connection, session_id: int) -> None:
@@ -226,13 +233,23 @@ def unreserve(connection: Connection, session_id: int) -> None:
     connection.execute(_UNRESERVE, {"session": session_id})
 
 
-def settle(connection: Connection, session_id: int, spent_usd: float | None, *, at: datetime) -> None:
+def settle(
+    connection: Connection, session_id: int, spent_usd: float | None, *, reserved_usd: float | None, at: datetime
+) -> None:
     """Release what was reserved for a session, and book what it spent, if that is known."""
-    reserved = _reserved_of(connection, session_id)
-    if reserved is not None:
-        _add_entry(connection, session_id, "released", reserved, at)
+    entries = []
+    if reserved_usd is not None:
+        entries.append(_entry(session_id, "released", float(reserved_usd), at))
     if (amount := known_usd(spent_usd)) is not None:
-        _add_entry(connection, session_id, "settled", amount, at)
+        entries.append(_entry(session_id, "settled", amount, at))
+    if entries:
+        connection.execute(_ADD_ENTRY, entries)
+
+
+def reserved_of(connection: Connection, session_id: int) -> float | None:
+    """Return what was reserved for a session; ``None``: nothing limits it."""
+    amount = connection.execute(_RESERVED_BY_SESSION, {"session": session_id}).scalar_one()
+    return None if amount is None else float(amount)
 
 
 def chain_spent(connection: Connection, root_session_id: int) -> float:
@@ -280,20 +297,9 @@ def _balance(scope: BudgetScope, limit: float, spent: float, still_open: float) 
     return Balance(scope=scope, limit_usd=float(limit), spent_usd=float(spent), open_usd=float(still_open))
 
 
-def _day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
-    """Return what was settled since midnight in the budgets' time zone."""
-    return _settled_since(connection, budget.last_midnight(now, budgets.timezone))
-
-
 def _settled_since(connection: Connection, since: datetime) -> float:
     return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
 
 
-def _reserved_of(connection: Connection, session_id: int) -> float | None:
-    amount = connection.execute(_RESERVED_BY_SESSION, {"session": session_id}).scalar_one()
-    return None if amount is None else float(amount)
-
-
-def _add_entry(connection: Connection, session_id: int, kind: str, usd: float, at: datetime) -> None:
-    entry = {"session_id": session_id, "kind": kind, "amount_usd": usd, "created_at": at}
-    connection.execute(_ADD_ENTRY, entry)
+def _entry(session_id: int, kind: str, usd: float, at: datetime) -> dict[str, object]:
+    return {"session_id": session_id, "kind": kind, "amount_usd": usd, "created_at": at}

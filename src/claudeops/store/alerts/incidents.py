@@ -33,6 +33,7 @@ from claudeops.store.alerts.announcements import Noted
 from claudeops.store.alerts.rows import incident_values, to_incident, to_state
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed, raise_event, resolve_event
+from claudeops.store.rows import TableRow
 from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import cooldown_actions, sessions
@@ -186,15 +187,23 @@ def _event(incident: Incident) -> NewEvent:
 
 
 def note_end(
-    connection: Connection, session: Session, ending: Ending, outcome: Consequences, *, names: KnownServices
+    connection: Connection,
+    session: Session,
+    ending: Ending,
+    outcome: Consequences,
+    *,
+    names: KnownServices,
+    there: TableRow,
 ) -> Noted:
     """Have the end of a session witness the end of incidents, or open one for what it has found.
 
-    Call it before the session's own events are raised: they belong to what it has opened.
+    Call it before the session's own events are raised: they belong to what it has opened. ``there`` says which incident
+    the session has, whether any is open, and whether the session has acted.
     """
-    own = connection.execute(_OF_SESSION, {"session": session.id}).scalar()
-    known = open_incidents(connection)
-    end = _said(connection, session, ending, outcome, names)
+    own: int | None = there.incident_id
+    known = open_incidents(connection) if there.open_incidents else ()
+    acted = connection.execute(_ACTED, {"session": session.id}).all() if there.own_actions else ()
+    end = _said(session, ending, outcome, names, acted)
     for incident in known:
         after = after_session(
             incident,
@@ -211,7 +220,7 @@ def note_end(
         is_new = all(incident.number != own for incident in known)
     if own is not None:
         connection.execute(_CHANGE, {"of_number": own, "spend_usd": announcements.spent(connection, own)})
-    left = open_incidents(connection)
+    left = open_incidents(connection) if known or own is not None else ()
     mine = next((each for each in left if each.number == own), None)
     if mine is not None and is_new and not outcome.events:  # else they stand for it
         _raise(connection, mine, at=ending.ended_at)
@@ -235,11 +244,10 @@ def with_news(connection: Connection, new: NewSession, parent: Session, *, at: d
 
 
 def _said(
-    connection: Connection, session: Session, ending: Ending, outcome: Consequences, names: KnownServices
+    session: Session, ending: Ending, outcome: Consequences, names: KnownServices, actions: Iterable[TableRow]
 ) -> SessionEnd:
-    rows = connection.execute(_ACTED, {"session": session.id})
     acted: dict[str, datetime] = {}
-    for row in rows:
+    for row in actions:
         acted[names.of(row.service)] = max(row.at, acted.get(names.of(row.service), row.at))
     report = ending.extraction.report
     checks = () if report is None else report.services_checked
