@@ -39,7 +39,7 @@ from claudeops.store.session_columns import (
 from claudeops.store.tables.daemon import instances, schedule_fires
 from claudeops.store.tables.sessions import sessions
 
-_ADD_SESSION: Final = insert(sessions)
+_ADD_SESSION: Final = insert(sessions).returning(*sessions.c)
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _FRESH: Final = timedelta(seconds=1)
@@ -470,14 +470,12 @@ def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Se
     if new.parent_session_id is not None:
         parent = existing(connection, new.parent_session_id)
     values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
-    key = connection.execute(_ADD_SESSION, values).inserted_primary_key
-    if key is None:
-        raise StoreError("the database gave a new session no id.")
-    if parent is None:
-        connection.execute(CHANGE_SESSION, {"session": key.id, "root_session_id": key.id})
-    else:
-        connection.execute(_INHERIT, {"inherits": key.id, "of_parent": parent.id})
-    return existing(connection, key.id)
+    session = to_session(connection.execute(_ADD_SESSION, values).one())
+    if parent is not None:
+        connection.execute(_INHERIT, {"inherits": session.id, "of_parent": parent.id})
+        return session
+    connection.execute(CHANGE_SESSION, {"session": session.id, "root_session_id": session.id})
+    return replace(session, root_session_id=session.id)
 
 
 def existing(connection: Connection, session_id: int) -> Session:

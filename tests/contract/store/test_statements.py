@@ -1,0 +1,175 @@
+"""Any store: a session of a burst costs no statement, commit or thread that it does not need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import anyio.to_thread
+import pytest
+import sqlalchemy as sa
+
+from claudeops.domain.chains.escalation import EscalationRules
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.spending.budget import Budgets
+from claudeops.store.store import Store
+from support.store_values import NOW, OTHER_OWNER, RULES, after, check, claimed, ending, queued, report
+from support.stores import Database, opened
+
+pytest_plugins = ("support.store_fixtures",)
+
+pytestmark = pytest.mark.dialect
+
+PAID: Final = replace(
+    RULES,
+    tiers=tuple(replace(tier, max_budget_usd=0.5) for tier in RULES.tiers),
+    budgets=Budgets(chain_usd=3, day_usd=400),
+)
+
+QUEUED: Final = ("INSERT sessions", "UPDATE sessions", "COMMIT")
+CLAIMED: Final = ("SELECT flags", "SELECT sessions", "UPDATE sessions", "UPDATE instances", "COMMIT")
+ENDED: Final = ("SELECT sessions", "SELECT what is there", "UPDATE sessions", "INSERT service_checks", "COMMIT")
+
+CLAIMED_FOR_MONEY: Final = (
+    *("SELECT flags", "SELECT sessions", "SELECT budget_entries", "UPDATE sessions", "INSERT budget_entries"),
+    *("UPDATE instances", "COMMIT"),
+)
+ENDED_FOR_MONEY: Final = (
+    *("SELECT sessions", "SELECT what is there", "UPDATE sessions", "INSERT budget_entries", "INSERT service_checks"),
+    "COMMIT",
+)
+
+_FIRST_TABLE: Final = re.compile(r"\b(?:FROM|INTO|UPDATE)\s+(\w+)")
+_BEGINS: Final = ("BEGIN", "SELECT pg_advisory")
+
+
+@dataclass
+class Costs:
+    """What was asked of the database, and how often a thread was gone to for it."""
+
+    steps: list[str] = field(default_factory=list)
+    statements: list[str] = field(default_factory=list)  # as they were sent
+    threads: int = 0
+
+    def note(self, _: object, __: object, statement: str, *___: object) -> None:
+        if not statement.startswith(_BEGINS):
+            self.statements.append(" ".join(statement.split()))
+            verb = statement.split(maxsplit=1)[0]
+            found = _FIRST_TABLE.search(statement)
+            table = "what is there" if " AS chain_started_at" in statement else found and found[1]
+            self.steps.append(f"{verb} {table}")
+
+    def committed(self, _: object) -> None:
+        self.steps.append("COMMIT")
+
+    def gone_to(self, _: object) -> None:
+        self.threads += 1
+
+    def __str__(self) -> str:
+        return "\n".join(self.statements)
+
+
+@contextmanager
+def costs(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Costs]:
+    """Yield what the block costs; each transaction is one turn of the writer's thread."""
+    counted, run_sync = Costs(), anyio.to_thread.run_sync
+
+    async def counting(*args: Any, **kwargs: Any) -> Any:
+        counted.threads += 1
+        return await run_sync(*args, **kwargs)
+
+    writing, reading = store.database._writing, store.database._reading
+    listened = [
+        *((engine, "before_cursor_execute", counted.note) for engine in (writing, reading)),
+        (writing, "commit", counted.committed),
+        (writing, "begin", counted.gone_to),
+    ]
+    for engine, event, listener in listened:
+        sa.event.listen(engine, event, listener)
+    with monkeypatch.context() as patched:
+        patched.setattr(anyio.to_thread, "run_sync", counting)
+        yield counted
+    for engine, event, listener in listened:
+        sa.event.remove(engine, event, listener)
+
+
+@pytest.mark.parametrize(
+    ("rules", "of_claim", "of_end"),
+    [(RULES, CLAIMED, ENDED), (PAID, CLAIMED_FOR_MONEY, ENDED_FOR_MONEY)],
+    ids=["without-budgets", "with-budgets"],
+)
+async def test_a_session_of_a_burst_takes_no_more_statements_commits_and_threads(
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    rules: EscalationRules,
+    of_claim: tuple[str, ...],
+    of_end: tuple[str, ...],
+) -> None:
+    async with opened(database) as store:
+        for _ in range(3):
+            await queued(store)
+        assert await claimed(store, with_rules=rules) is not None  # looks, and sees the others
+
+        with costs(store, monkeypatch) as queueing:
+            await queued(store)
+        with costs(store, monkeypatch) as claim:
+            session = await claimed(store, with_rules=rules)
+        assert session is not None
+        with costs(store, monkeypatch) as end:
+            await store.queue.finish(ending(session, report(check("web"))), rules=rules)
+
+    assert tuple(queueing.steps) == QUEUED, str(queueing)
+    assert tuple(claim.steps) == of_claim, str(claim)
+    assert tuple(end.steps) == of_end, str(end)
+    assert [each.threads for each in (queueing, claim, end)] == [1, 1, 1]
+
+
+async def test_a_look_in_vain_takes_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(database) as store:
+        await queued(store)
+        assert await claimed(store) is not None
+
+        with costs(store, monkeypatch) as first:
+            assert await claimed(store) is None
+        with costs(store, monkeypatch) as second:
+            assert await claimed(store) is None
+
+    assert [each.steps for each in (first, second)] == [["SELECT sessions"]] * 2, f"{first}\n{second}"
+
+
+async def test_what_a_look_saw_long_ago_is_looked_for_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database) as store:
+        first, second = await queued(store), await queued(store)
+        taken = await claimed(store)
+
+        with costs(store, monkeypatch) as claim:
+            later = await claimed(store, at=after(minutes=1))
+
+    assert (taken and taken.id, later and later.id) == (first.id, second.id)
+    assert tuple(claim.steps) == ("SELECT sessions", "SELECT flags", *CLAIMED), str(claim)
+
+
+async def test_a_pause_counts_though_the_look_was_before_it(database: Database) -> None:
+    async with opened(database) as store:
+        for _ in range(2):
+            await queued(store)
+        assert await claimed(store) is not None
+        await store.holds.hold(Hold(kind=HoldKind.PAUSED, reason="maintenance", since=NOW), now=NOW)
+
+        assert await claimed(store) is None
+        await store.holds.release(HoldKind.PAUSED, now=NOW)
+        assert await claimed(store) is not None
+
+
+async def test_what_another_claimer_has_taken_since_the_look_is_not_taken_twice(database: Database) -> None:
+    async with opened(database) as store, opened(database) as other:
+        ids = [(await queued(store)).id for _ in range(4)]
+        taken = [await claimed(store), await claimed(other, owner=OTHER_OWNER)]
+        taken += [await claimed(store), await claimed(other, owner=OTHER_OWNER), await claimed(store)]
+
+    assert [each and each.id for each in taken] == [*ids, None]
