@@ -18,13 +18,9 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event
 from claudeops.store.queue import add_session, queue_chain
 from claudeops.store.rows import to_past_action
-from claudeops.store.tables.sessions import sessions
+from claudeops.store.tables.sessions import is_under_way, sessions
 
-_ALARMED: Final = (
-    select(sessions.c.id)
-    .where(sessions.c.trigger == Trigger.ALERT.value, sessions.c.status != Status.ENDED.value)
-    .limit(1)
-)
+_ALARMED: Final = select(sessions.c.id).where(sessions.c.trigger == Trigger.ALERT.value, is_under_way).limit(1)
 
 _RUNNING: Final = select(sessions.c.id).where(sessions.c.status == Status.RUNNING.value).limit(1)
 

@@ -13,7 +13,6 @@ import msgspec
 from sqlalchemy import Connection, Integer, Select, and_, bindparam, exists, false, func, not_, select
 
 from claudeops.domain.actions import NO_RESULT_SEEN, TOO_LATE, PastAction
-from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.consequences import NO_WITNESSES, LastSeen
 from claudeops.domain.chains.escalation import EscalationRules
@@ -25,10 +24,19 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.policy import grants
 from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_past_check, to_session
-from claudeops.store.tables.alerting import alerts, incidents
+from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
+from claudeops.store.tables.base import each_value
 from claudeops.store.tables.probes import probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.text import casefold_key, clip
+
+
+def latest_checks() -> Select[tuple[int]]:
+    """Return the query for the ids of the latest checks, one a service."""
+    name = each_value(service_checks.c.service).subquery()
+    latest = select(func.max(service_checks.c.id)).where(service_checks.c.service == name.c.name)
+    return select(latest.scalar_subquery()).select_from(name)
+
 
 # Every claim and every end of a session runs these, so they are built once: building and compiling a statement takes
 # three times as long as running it.
@@ -62,7 +70,7 @@ _OWN_INCIDENT: Final = (
 )
 _OPEN_INCIDENTS: Final = (
     select(incidents.c.number)
-    .where(incidents.c.status != IncidentStatus.RESOLVED.value)
+    .where(is_unresolved)
     .order_by(incidents.c.number.desc())
     .limit(bindparam("most", type_=Integer))
 )
@@ -112,7 +120,7 @@ _LAST_ACTION: Final = select(func.max(cooldown_actions.c.timestamp)).where(
 )
 _LATEST_CHECKS: Final = (
     select(service_checks.c.service, service_checks.c.status)
-    .where(service_checks.c.id.in_(select(func.max(service_checks.c.id)).group_by(service_checks.c.service)))
+    .where(service_checks.c.id.in_(latest_checks()))
     .order_by(service_checks.c.id)
 )
 _SAYS_NOTHING_IS_WRONG: Final = (Trigger.SCHEDULED.value, Trigger.FOLLOW_UP.value)
@@ -127,19 +135,8 @@ _SIGHTS: Final = select(
     probes.c.successes,
     probes.c.healthy_since,
 ).order_by(probes.c.name)
-_COUNTED_SERVICES: Final = select(cooldown_actions.c.service).where(cooldown_actions.c.cleared_at.is_(None)).distinct()
-
-
-def _checked_services() -> Select[tuple[str]]:
-    """Return the question for every name in ``service_checks``: one step in the index for each, not for each row."""
-    name = service_checks.c.service
-    first = select(func.min(name).label("name")).cte("names", recursive=True)
-    following = select(func.min(name)).where(name > first.c.name).scalar_subquery()
-    names = first.union_all(select(following).where(first.c.name.is_not(None)))
-    return select(names.c.name).where(names.c.name.is_not(None))
-
-
-_CHECKED_SERVICES: Final = _checked_services()
+_COUNTED_SERVICES: Final = each_value(cooldown_actions.c.service, cooldown_actions.c.cleared_at.is_(None))
+_CHECKED_SERVICES: Final = each_value(service_checks.c.service)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------

@@ -361,7 +361,8 @@ def _due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
     if of_chain:
         condition &= sessions.c.root_session_id == bindparam("chain")
     if of_tiers:
-        condition &= sessions.c.tier.in_(bindparam("tiers", expanding=True))
+        # As an expression: by the column SQLite would read all sessions of the tier that ever ended.
+        condition &= (sessions.c.tier + 0).in_(bindparam("tiers", expanding=True))
     return condition
 
 

@@ -29,6 +29,7 @@ from claudeops.store.connection.engines import sqlite_file
 from claudeops.store.database import Database
 from claudeops.store.tables.alerting import alert_decisions, alert_deliveries, alert_queue
 from claudeops.store.tables.all_tables import metadata
+from claudeops.store.tables.base import each_value
 from claudeops.store.tables.daemon import schedule_fires
 from claudeops.store.tables.events import events
 from claudeops.store.tables.outbox import outbox
@@ -208,8 +209,9 @@ def _old_fires(cutoffs: Cutoffs) -> Select[Key]:
     later = schedule_fires.alias("later")
     fires = schedule_fires.c
     newer = select(later.c.due_at).where(later.c.schedule == fires.schedule, later.c.due_at > fires.due_at)
-    query = select(fires.schedule, fires.due_at).where(fires.due_at < cutoffs.audit, newer.exists())
-    return query.order_by(fires.schedule, fires.due_at)
+    name = each_value(fires.schedule).subquery()
+    query = select(fires.schedule, fires.due_at).join(name, name.c.name == fires.schedule)
+    return query.where(fires.due_at < cutoffs.audit, newer.exists()).order_by(fires.schedule, fires.due_at)
 
 
 _OLD: Final[Mapping[Aged, Callable[[Cutoffs], Select[Key]]]] = {

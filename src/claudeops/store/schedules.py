@@ -16,6 +16,7 @@ from claudeops.domain.sessions import DecisionReason, NewSession, Session, Statu
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.queue import queue_chain
+from claudeops.store.tables.base import each_value
 from claudeops.store.tables.daemon import schedule_fires
 from claudeops.store.tables.sessions import service_checks, sessions
 
@@ -62,10 +63,12 @@ class Schedules:
 
     async def last_fires(self) -> Mapping[str, LastFire]:
         """Return the latest recorded fires, by schedule."""
-        latest = select(_FIRES.schedule, func.max(_FIRES.due_at).label("due_at")).group_by(_FIRES.schedule)
-        started = latest.where(_FIRES.skipped_reason.is_(None)).subquery()
+        name = each_value(_FIRES.schedule).subquery()
+        last = select(func.max(_FIRES.due_at)).where(_FIRES.schedule == name.c.name).correlate(name)
+        started = last.where(_FIRES.skipped_reason.is_(None)).scalar_subquery()
+        latest = select(name.c.name.label("schedule"), last.scalar_subquery().label("due_at"))
         chains = select(_FIRES.schedule, _FIRES.due_at, _FIRES.fired_at).join(
-            started, (started.c.schedule == _FIRES.schedule) & (started.c.due_at == _FIRES.due_at)
+            name, (name.c.name == _FIRES.schedule) & (started == _FIRES.due_at)
         )
 
         def find(connection: Connection) -> Mapping[str, LastFire]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from sqlalchemy import Connection, Table, case, or_, select
+from sqlalchemy import Connection, Table, func, or_, select, union
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.chains.chain_record import (
@@ -27,7 +27,7 @@ from claudeops.store.knowledge.memories import to_known_memory
 from claudeops.store.rows import TableRow, to_past_action, to_session
 from claudeops.store.tables.events import events
 from claudeops.store.tables.memories import memories
-from claudeops.store.tables.sessions import cooldown_actions, sessions, tool_calls
+from claudeops.store.tables.sessions import cooldown_actions, is_under_way, sessions, tool_calls
 
 
 class Records:
@@ -42,19 +42,19 @@ class Records:
 
     async def newest(self) -> Session | None:
         """Return the running session that was queued last, else the newest of all; ``None`` if there is none."""
-        running_first = case((sessions.c.status == Status.RUNNING.value, 0), else_=1)
-        query = select(sessions).order_by(running_first, sessions.c.id.desc()).limit(1)
+        last = select(func.max(sessions.c.id))
+        running = last.where(sessions.c.status == Status.RUNNING.value)
+        query = select(sessions).where(
+            sessions.c.id == func.coalesce(running.scalar_subquery(), last.scalar_subquery())
+        )
         row = await self._database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else to_session(row)
 
     async def under_way(self, after: int) -> Sequence[SessionPosition]:
         """Return the sessions that have not ended and all sessions with an id above ``after``, oldest first."""
-        query = (
-            select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
-            # An index serves each half: pollers ask again and again.
-            .where(or_(sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value)), sessions.c.id > after))
-            .order_by(sessions.c.id)
-        )
+        place = select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
+        # Two queries in one, each with its index: pollers look again and again.
+        query = union(place.where(is_under_way), place.where(sessions.c.id > after)).order_by("id")
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         return tuple(
             SessionPosition(session_id=row.id, chain=row.root_session_id, status=Status(row.status)) for row in rows

@@ -50,7 +50,6 @@ SMALL: Final = {
     "claudeops.web.news": "feeds and tails of logs wake their readers by it",
     "claudeops.web.webauthn_checks": "imports an extra, so only where a passkey is used",
     "claudeops.web.pages.more.passkeys": "one page, like its neighbours",
-    "claudeops.store.tables.base": "what tables are made with: every file of tables needs it",
     "claudeops.text.alignment": "an algorithm of its own, which knows no chain",
     "claudeops.web.pages.chain_diff": "one comparison, as a page and for programs",
     "claudeops.web.pages.incidents": "pages of one subject",

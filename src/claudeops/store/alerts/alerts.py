@@ -13,12 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 import anyio
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, and_, bindparam, or_, select, union
 
 from claudeops.domain.alerts.alert import AlertStatus, IncidentStatus, Key
 from claudeops.domain.alerts.decide import AlertDecider
@@ -33,7 +33,7 @@ from claudeops.store.alerts.situation import situation
 from claudeops.store.alerts.transaction import AlertTransaction, Written, on_record
 from claudeops.store.database import Database
 from claudeops.store.probes import claim_untold
-from claudeops.store.tables.alerting import alerts, incidents
+from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 
 DECIDING_SECONDS: Final = 0.008
 """For which bodies are decided about in one transaction."""
@@ -45,15 +45,18 @@ _SERVES: Final = timedelta(minutes=5)  # a decider, before all is read anew
 _MOST_BODIES: Final = 64  # of one transaction
 _LEAST: Final = 0.0001  # seconds of a transaction: a clock may not have moved
 
-_KEPT: Final = select(alerts).where(
-    or_(
-        alerts.c.status == AlertStatus.FIRING.value,
-        alerts.c.contested_at.is_not(None),
-        alerts.c.due_at.is_not(None),
-    )
+_ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)  # for "not null" SQLite would read all alerts
+_IS_KEPT: Final = (
+    alerts.c.status == AlertStatus.FIRING.value,
+    alerts.c.contested_at > _ANY_TIME,
+    alerts.c.due_at > _ANY_TIME,
 )
+_KEPT: Final = select(alerts).where(alerts.c.id.in_(union(*(select(alerts.c.id).where(each) for each in _IS_KEPT))))
 _LATELY: Final = select(incidents).where(
-    or_(incidents.c.status != IncidentStatus.RESOLVED.value, incidents.c.resolved_at >= bindparam("since"))
+    or_(
+        is_unresolved,
+        and_(incidents.c.status == IncidentStatus.RESOLVED.value, incidents.c.resolved_at >= bindparam("since")),
+    )
 )
 
 

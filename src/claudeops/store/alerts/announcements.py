@@ -17,7 +17,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
-from claudeops.domain.alerts.alert import PROBES, AlertState, Incident, IncidentStatus
+from claudeops.domain.alerts.alert import PROBES, AlertState, Incident
 from claudeops.domain.alerts.incidents import IncidentNews
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.chains.escalation import handover_services
@@ -29,7 +29,7 @@ from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.sessions import NewSession, Session
 from claudeops.store.alerts.rows import services_of, to_incident
 from claudeops.store.events import raise_event, tell
-from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.alerting import incidents, is_unresolved
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions
 from claudeops.text import join_names, one_line, unique
@@ -46,7 +46,7 @@ from claudeops.wording.notices.texts import (
 _OF_SESSION: Final = (
     select(incidents)
     .join(sessions, sessions.c.incident_id == incidents.c.number)
-    .where(sessions.c.id == bindparam("session"), incidents.c.status != IncidentStatus.RESOLVED.value)
+    .where(sessions.c.id == bindparam("session"), is_unresolved)
 )
 _SPENT: Final = (
     select(func.sum(budget_entries.c.amount_usd))
@@ -181,7 +181,7 @@ def of_hold(connection: Connection, hold: Hold, session_id: int | None) -> Annou
     """Return what a hold leaves alone, which is what is open; ``session_id``: of the session that it comes of."""
     if hold.kind not in _LEAVES_ALONE:
         return PLAIN
-    rows = connection.execute(select(incidents).where(incidents.c.status != IncidentStatus.RESOLVED.value)).all()
+    rows = connection.execute(select(incidents).where(is_unresolved)).all()
     numbers = [row.number for row in rows]
     services = unique(name for row in rows for name in services_of(row.services) or (row.service,))
     theirs = or_(sessions.c.incident_id.in_(numbers), sessions.c.id == session_id)

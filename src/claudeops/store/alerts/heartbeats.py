@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
-from claudeops.domain.alerts.alert import Incident, IncidentStatus, Witness, WitnessKind
+from claudeops.domain.alerts.alert import Incident, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import beating_again, opened, witnessed
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.probe import Probe
@@ -19,13 +19,11 @@ from claudeops.domain.probes.record import Telling
 from claudeops.store.alerts import announcements
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts.rows import to_incident
-from claudeops.store.tables.alerting import alerts, incidents
+from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 
 _PREFIX: Final = "heartbeat:"
 _UNDECLARED: Final = "a file that no longer declares it"
-_OPEN: Final = select(incidents).where(
-    incidents.c.group_key == bindparam("of_group"), incidents.c.status != IncidentStatus.RESOLVED.value
-)
+_OPEN: Final = select(incidents).where(incidents.c.group_key == bindparam("of_group"), is_unresolved)
 _HAS_ALERTS: Final = select(alerts.c.id).where(alerts.c.incident_id == bindparam("incident")).limit(1)
 
 

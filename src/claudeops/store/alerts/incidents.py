@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
 
-from claudeops.domain.alerts.alert import AlertDecision, Incident, IncidentStatus, Witness, WitnessKind
+from claudeops.domain.alerts.alert import AlertDecision, Incident, Witness, WitnessKind
 from claudeops.domain.alerts.incidents import (
     IncidentNews,
     SessionEnd,
@@ -34,14 +34,14 @@ from claudeops.store.alerts.rows import incident_values, to_incident, to_state
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed, raise_event, resolve_event
 from claudeops.store.rows import TableRow
-from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
+from claudeops.store.tables.alerting import alert_decisions, alerts, incidents, is_unresolved
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import cooldown_actions, sessions
 from claudeops.text import join_names
 from claudeops.wording import alert_brief
 
 # Built once: every end of a session asks these.
-_OPEN: Final = select(incidents).where(incidents.c.status != IncidentStatus.RESOLVED.value)
+_OPEN: Final = select(incidents).where(is_unresolved)
 _OF_SESSION: Final = select(sessions.c.incident_id).where(sessions.c.id == bindparam("session"))
 _ACTED: Final = (
     select(cooldown_actions.c.service, func.max(cooldown_actions.c.timestamp).label("at"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from claudeops.domain.alerts.alert import AlertState, AlertStatus, Silence
 from claudeops.domain.alerts.suppression import silenced_by
@@ -37,7 +37,12 @@ class Silences:
 
     async def alerts(self, since: datetime) -> Sequence[AlertState]:
         """Return what a silence may hold back: the alerts that fire, or were heard of since a moment."""
-        known = select(alerts).where(or_(alerts.c.status == AlertStatus.FIRING.value, alerts.c.last_seen >= since))
+        known = select(alerts).where(
+            or_(
+                alerts.c.status == AlertStatus.FIRING.value,
+                and_(alerts.c.status.in_([status.value for status in AlertStatus]), alerts.c.last_seen >= since),
+            )
+        )
         return await self._database.read(lambda connection: tuple(map(to_state, connection.execute(known))))
 
 

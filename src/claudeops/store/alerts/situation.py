@@ -16,20 +16,20 @@ from claudeops.domain.chains.cooldown import left, used_up
 from claudeops.domain.chains.escalation import EscalationRules, handover_services
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.probe import ProbeState
-from claudeops.domain.sessions import Status, Trigger
+from claudeops.domain.sessions import Trigger
 from claudeops.store import queries
 from claudeops.store.alerts.rows import services_of, to_silence
 from claudeops.store.holds import standing
 from claudeops.store.rows import to_handover, to_past_action
 from claudeops.store.tables.alerting import incidents, silences
 from claudeops.store.tables.probes import probes
-from claudeops.store.tables.sessions import cooldown_actions, sessions
+from claudeops.store.tables.sessions import cooldown_actions, is_under_way, sessions
 
 _SILENCES: Final = select(silences).where(silences.c.ends_at > bindparam("now")).order_by(silences.c.id)
 _CHAINS: Final = (
     select(sessions.c.root_session_id, sessions.c.incident_id, sessions.c.context, incidents.c.services)
     .outerjoin(incidents, incidents.c.number == sessions.c.incident_id)
-    .where(sessions.c.status != Status.ENDED.value, sessions.c.trigger != Trigger.FOLLOW_UP.value)
+    .where(is_under_way, sessions.c.trigger != Trigger.FOLLOW_UP.value)
     .order_by(sessions.c.id)
 )
 _STARTS: Final = select(sessions.c.created_at).where(

@@ -37,6 +37,7 @@ from claudeops.store.claude_ops.source import (
 )
 from claudeops.store.database import Database
 from claudeops.store.session_columns import queued_values
+from claudeops.store.tables.base import each_value
 from claudeops.store.tables.daemon import commands
 from claudeops.store.tables.events import events
 from claudeops.store.tables.memories import memories
@@ -236,7 +237,7 @@ class _Taking:
 
     def _checks(self) -> Iterator[dict[str, object]]:
         """Yield the checks; of a service that was looked at here already the old ones would stand as the latest."""
-        ours = {row.service for row in self.connection.execute(select(service_checks.c.service).distinct())}
+        ours = {row.name for row in self.connection.execute(each_value(service_checks.c.service))}
         for row in self.found["health_checks"]:
             at, service, status = moment(row["checked_at"]), text(row["service"]), service_status(row["status"])
             if at is None or service is None or status is None:

@@ -46,16 +46,13 @@ _RECENTLY: Final = timedelta(days=14)
 
 _ROOT: Final = sessions.c.root_session_id
 _HEALTHY: Final = ServiceStatus.HEALTHY.value
-_LATEST_CHECKS: Final = select(func.max(service_checks.c.id)).group_by(service_checks.c.service)
 _LAST_VERDICTS: Final = (
     select(service_checks)
-    .where(service_checks.c.id.in_(_LATEST_CHECKS), service_checks.c.checked_at > bindparam("since"))
+    .where(service_checks.c.id.in_(queries.latest_checks()), service_checks.c.checked_at > bindparam("since"))
     .order_by(service_checks.c.checked_at, service_checks.c.id)
 )
 _LOOKS: Final = select(probes).where(probes.c.last_checked_at > bindparam("since")).order_by(probes.c.last_checked_at)
-_ACTED_ON: Final = (
-    select(cooldown_actions.c.service).where(cooldown_actions.c.timestamp > bindparam("since")).distinct()
-)
+_ACTED_ON: Final = select(cooldown_actions.c.service).where(cooldown_actions.c.timestamp > bindparam("since"))
 _ENTRIES: Final = (
     select(cooldown_actions, _ROOT)
     .join(sessions, sessions.c.id == cooldown_actions.c.session_id)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.memories import operator_changes
@@ -31,6 +31,7 @@ from claudeops.domain.report.report import Report, ReportedMemory
 from claudeops.domain.sessions import Session
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
+from claudeops.store.tables.base import each_value
 from claudeops.store.tables.memories import memories, session_memories
 from claudeops.store.tables.sessions import tool_calls
 from claudeops.text import json_text
@@ -73,9 +74,16 @@ class Memories:
         query = select(memories).order_by(memories.c.id)
         if not everything:
             query = query.where(memories.c.active)
-        if service is not None:
-            query = query.where(func.lower(memories.c.service) == service.strip().lower())
-        return await self._database.read(lambda connection: tuple(map(to_known_memory, connection.execute(query))))
+
+        def find(connection: Connection) -> Sequence[KnownMemory]:
+            wanted = query
+            if service is not None:
+                written = connection.execute(each_value(memories.c.service)).scalars()
+                names = [name for name in written if name.lower() == service.strip().lower()]
+                wanted = query.where(memories.c.service.in_(names))
+            return tuple(map(to_known_memory, connection.execute(wanted)))
+
+        return await self._database.read(find)
 
     async def add(self, memory: ReportedMemory, *, by: str, now: datetime) -> Sequence[KnownMemory] | Declined:
         """Write an operator's own memory; return it as it is then, and what it has put out of use."""

@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
-from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.notices.notice import (
@@ -42,7 +41,7 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
 from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
-from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.alerting import incidents, is_unresolved
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.events import events
 from claudeops.store.tables.outbox import outbox
@@ -258,7 +257,7 @@ def _still_stands(connection: Connection, notice: Notice | None) -> bool:
     """
     if notice is None or notice.incident is None or notice.key.split(":")[2:3] != ["opened"]:
         return False
-    is_open = (incidents.c.number == notice.incident, incidents.c.status != IncidentStatus.RESOLVED.value)
+    is_open = (incidents.c.number == notice.incident, is_unresolved)
     return connection.execute(select(incidents.c.number).where(*is_open)).first() is not None
 
 

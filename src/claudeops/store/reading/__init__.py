@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, func, or_, select, union_all
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, or_, select, union_all
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from claudeops.domain.listing import Listing, Page, Reference
 from claudeops.store.connection.engines import border, parse_url, reading_engine
 from claudeops.store.migrate import require_head
 from claudeops.store.rows import TableRow
+from claudeops.store.tables.base import each_value
 from claudeops.store.tables.sessions import sessions
 from claudeops.text import casefold_key
 
@@ -164,7 +165,7 @@ def named(connection: Connection, column: Column[str], service: str) -> Sequence
     Where the column leads an index, that takes one step in it for each name, not for each row.
     """
     wanted = casefold_key(service)
-    names = _steps(column) if _leads_an_index(column) else select(column).where(column.is_not(None)).distinct()
+    names = each_value(column) if _leads_an_index(column) else select(column).where(column.is_not(None)).distinct()
     return [name for name in connection.execute(names).scalars() if casefold_key(name) == wanted]
 
 
@@ -173,7 +174,9 @@ def session_ids(connection: Connection, wanted: Reference) -> Sequence[int]:
     number = sessions.c.id == wanted.number
     if wanted.prefix is None:
         return connection.execute(select(sessions.c.id).where(number)).scalars().all()
-    begins = sessions.c.cli_session_id.startswith(wanted.prefix, autoescape=True)
+    name = sessions.c.cli_session_id
+    # The bounds lead to an index, in the order of whichever language: digits, hyphens and letters to f can follow.
+    begins = name.startswith(wanted.prefix, autoescape=True) & name.between(wanted.prefix, wanted.prefix + "z")
     query = select(sessions.c.id).where(or_(number, begins)).order_by(sessions.c.id.desc()).limit(_MOST_MATCHES)
     found = connection.execute(query).scalars().all()
     return [one for one in found if one == wanted.number] or found
@@ -188,10 +191,3 @@ def _key(table: Table) -> Column[int]:
     """Return the column of a table's ids, which grow."""
     (key,) = table.primary_key.columns
     return key
-
-
-def _steps(column: Column[str]) -> Select[tuple[str]]:
-    first = select(func.min(column).label("name")).cte("names", recursive=True)
-    following = select(func.min(column)).where(column > first.c.name).scalar_subquery()
-    names = first.union_all(select(following).where(first.c.name.is_not(None)))
-    return select(names.c.name).where(names.c.name.is_not(None))

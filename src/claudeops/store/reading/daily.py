@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select
 
 from claudeops.domain.alerts.alert import AlertDecision, IncidentStatus
 from claudeops.domain.notices.notice import DEAD
@@ -13,7 +15,7 @@ from claudeops.domain.sessions import Outcome
 from claudeops.store.holds import standing
 from claudeops.store.reading.events import open_by_level
 from claudeops.store.reading.figures import figures
-from claudeops.store.tables.alerting import alert_decisions, alerts, incidents
+from claudeops.store.tables.alerting import alert_decisions, alerts, incidents, is_unresolved
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.events import events
 from claudeops.store.tables.memories import memories
@@ -25,6 +27,7 @@ _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKE
 """Outcomes of sessions that have not failed: somebody or some rule has stopped them."""
 
 _MOST: Final = 20  # targets that are named
+_AT_ONCE: Final = 500  # chains in one query
 
 
 def sums(connection: Connection, since: datetime, now: datetime) -> DigestFigures:
@@ -48,8 +51,11 @@ def sums(connection: Connection, since: datetime, now: datetime) -> DigestFigure
         open_events={level.value: count for level, count in open_by_level(connection).items()},
         notices={str(result): count for result, count in connection.execute(results) if result is not None},
         incidents_opened=_count(connection, incidents.c.opened_at >= since),
-        incidents_resolved=_count(connection, incidents.c.resolved_at >= since),
-        incidents_open=_count(connection, incidents.c.status != IncidentStatus.RESOLVED.value),
+        incidents_resolved=_count(
+            connection,
+            and_(incidents.c.status == IncidentStatus.RESOLVED.value, incidents.c.resolved_at >= since),
+        ),
+        incidents_open=_count(connection, is_unresolved),
         noisiest=_noisiest(connection, since),
         failed_sessions=sum(count for outcome, count in found.outcomes.items() if outcome not in _NO_FAULT),
         holds=tuple(hold.kind.value for hold in standing(connection, now)),
@@ -80,24 +86,35 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
 
 def _noisiest(connection: Connection, since: datetime) -> NoisiestAlert | None:
     """Return the alert whose decisions have started the chains that cost most."""
-    usd = func.sum(budget_entries.c.amount_usd)
-    query = (
-        select(alerts.c.id, alerts.c.name, alerts.c.service, usd.label("usd"))
-        .join(alert_decisions, alert_decisions.c.alert_id == alerts.c.id)
-        .join(sessions, sessions.c.root_session_id == alert_decisions.c.session_id)
-        .join(budget_entries, budget_entries.c.session_id == sessions.c.id)
-        .where(
-            alert_decisions.c.decision == AlertDecision.STARTED.value,
-            alert_decisions.c.at >= since,
-            budget_entries.c.kind == "settled",
-        )
-        .group_by(alerts.c.id, alerts.c.name, alerts.c.service)
-        .order_by(usd.desc(), alerts.c.id)
-        .limit(1)
+    decided = alert_decisions.c
+    started = select(decided.alert_id, decided.session_id).where(
+        decided.decision == AlertDecision.STARTED.value, decided.at >= since, decided.alert_id.is_not(None)
     )
-    row = connection.execute(query).one_or_none()
-    if row is None:
+    chains = connection.execute(started).all()
+    cost = _settled(connection, sorted({chain.session_id for chain in chains if chain.session_id is not None}))
+    usd: defaultdict[int, float] = defaultdict(float)
+    for chain in chains:
+        if chain.session_id in cost:
+            usd[chain.alert_id] += cost[chain.session_id]
+    if not usd:
         return None
+    dearest = min(usd, key=lambda alert_id: (-usd[alert_id], alert_id))
+    row = connection.execute(select(alerts.c.id, alerts.c.name, alerts.c.service).where(alerts.c.id == dearest)).one()
     about = (alert_decisions.c.alert_id == row.id, alert_decisions.c.at >= since)
     decisions = connection.execute(select(func.count()).where(*about)).scalar_one()
-    return NoisiestAlert(name=row.name, service=row.service, usd=float(row.usd), decisions=decisions)
+    return NoisiestAlert(name=row.name, service=row.service, usd=usd[dearest], decisions=decisions)
+
+
+def _settled(connection: Connection, roots: Sequence[int]) -> Mapping[int, float]:
+    """Return what chains have cost, by their first sessions; those for which nothing was settled are left out."""
+    of_chain = (
+        select(sessions.c.root_session_id, func.sum(budget_entries.c.amount_usd))
+        .join(budget_entries, budget_entries.c.session_id == sessions.c.id)
+        .where(budget_entries.c.kind == "settled")
+        .group_by(sessions.c.root_session_id)
+    )
+    found: dict[int, float] = {}
+    for first in range(0, len(roots), _AT_ONCE):
+        some = of_chain.where(sessions.c.root_session_id.in_(roots[first : first + _AT_ONCE]))
+        found |= {root: float(usd) for root, usd in connection.execute(some) if usd is not None}
+    return found

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, Integer, Select, String, and_, case, func, literal_column, or_, select
 
-from claudeops.domain.sessions import Outcome, Status
+from claudeops.domain.sessions import Outcome
+from claudeops.store.reading import earlier, first_id
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 
-_ENDED = sessions.c.status == Status.ENDED.value
+_ONE: Final = literal_column("1", Integer)  # SQLite knows by the text alone that it may use an index of some rows
+_NOTHING: Final = literal_column("''", String)  # in the text, so that PostgreSQL sees the same expression twice
 
 
 class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +51,7 @@ class CountedFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(connection: Connection, since: datetime) -> CountedFigures:
     """Count what ended, was asked or was done since a moment."""
-    ended = [_ENDED, sessions.c.ended_at >= since]
+    ended = [sessions.c.ended_at >= since]  # without their status, by which SQLite would read all that ever ended
     chains = select(func.count(sessions.c.root_session_id.distinct())).where(*ended)
     calls = select(tool_calls.c.verdict, func.count()).join(sessions, sessions.c.id == tool_calls.c.session_id)
     done = cooldown_actions.c
@@ -70,7 +73,7 @@ def figures(connection: Connection, since: datetime) -> CountedFigures:
         actions=actions,
         actions_failed=int(failed),
         actions_held=_counts(connection, held),
-        events=_counts(connection, select(events.c.level, func.count()).where(events.c.last_seen >= since)),
+        events=_seen_events(connection, since),
         checks=_counts(
             connection, select(service_checks.c.status, func.count()).where(service_checks.c.checked_at >= since)
         ),
@@ -79,15 +82,31 @@ def figures(connection: Connection, since: datetime) -> CountedFigures:
 
 def _counts(connection: Connection, query: Select[Any]) -> Mapping[str, int]:
     """Return counts by the query's first column, the greatest first."""
-    name = query.selected_columns[0]
-    rows = connection.execute(query.group_by(name).order_by(func.count().desc(), name))
+    # As an expression: by the column SQLite would read all rows in its order, not those of the time.
+    name: ColumnElement[Any] = query.selected_columns[0].concat(_NOTHING)
+    rows = connection.execute(
+        query.with_only_columns(name, func.count()).group_by(name).order_by(func.count().desc(), name)
+    )
     return {row[0]: row[1] for row in rows if row[0] is not None}
 
 
+def _seen_events(connection: Connection, since: datetime) -> Mapping[str, int]:
+    """Count the events that were last seen since a moment, by level: those raised since, and older ones seen again."""
+    first = first_id(events.c.created_at, events.c.created_at >= earlier(since))
+    raised = events.c.id >= first
+    again = and_(events.c.count > _ONE, or_(first.is_(None), events.c.id < first))
+    counts: Counter[str] = Counter()
+    for part in (raised, again):
+        query = select(events.c.level, func.count()).where(events.c.last_seen >= since, part)
+        counts.update(_counts(connection, query))
+    return dict(sorted(counts.items(), key=lambda level: (-level[1], level[0])))
+
+
 def _tiers(connection: Connection, since: datetime) -> Sequence[TierFigures]:
+    tier = sessions.c.tier + literal_column("0", Integer)  # as above
     query = (
         select(
-            sessions.c.tier,
+            tier,
             func.count(),
             func.sum(case((sessions.c.outcome == Outcome.SUCCESS.value, 1), else_=0)),
             func.avg(sessions.c.duration_ms),
@@ -95,9 +114,9 @@ def _tiers(connection: Connection, since: datetime) -> Sequence[TierFigures]:
             func.avg(sessions.c.cost_usd),
             func.sum(sessions.c.cost_usd),
         )
-        .where(_ENDED, sessions.c.ended_at >= since)
-        .group_by(sessions.c.tier)
-        .order_by(sessions.c.tier)
+        .where(sessions.c.ended_at >= since)
+        .group_by(tier)
+        .order_by(tier)
     )
     return [
         TierFigures(

@@ -22,7 +22,14 @@ from claudeops.store.session_columns import LEASE
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.events import events
 from claudeops.store.tables.memories import memories, session_memories, session_texts
-from claudeops.store.tables.sessions import cooldown_actions, model_calls, service_checks, sessions, tool_calls
+from claudeops.store.tables.sessions import (
+    cooldown_actions,
+    is_under_way,
+    model_calls,
+    service_checks,
+    sessions,
+    tool_calls,
+)
 
 Row = Mapping[str, object]
 """A row by the names of its columns, which are documented in `docs/reference/database.md`."""
@@ -117,7 +124,7 @@ def one(connection: Connection, session_id: int) -> ListedSession | None:
 
 def is_busy(connection: Connection) -> bool:
     """Return whether a session runs, or waits to begin."""
-    unended = select(sessions.c.id).where(sessions.c.status != Status.ENDED.value).limit(1)
+    unended = select(sessions.c.id).where(is_under_way).limit(1)
     return connection.execute(unended).first() is not None
 
 

@@ -117,6 +117,7 @@ alerts: Final = table(
     Index(None, "severity", "id"),
     Index(None, "incident_id"),
     Index(None, "contested_at"),
+    Index(None, "due_at"),
     comment="What is kept of each alert: one row for each source and fingerprint.",
 )
 
@@ -184,8 +185,12 @@ incidents: Final = Table(
     Index(None, "status", "resolved_at"),
     Index(None, "service", "number"),
     Index(None, "status", "number"),
+    Index(None, "opened_at"),
     comment="One trouble with one service or group, from its first signal to its proven end.",
 )
+
+is_unresolved: Final = incidents.c.status.in_((IncidentStatus.OPEN.value, IncidentStatus.ACKNOWLEDGED.value))
+"""The condition that an incident is not over: unlike an inequality, both databases find such rows by an index."""
 
 silences: Final = table(
     "silences",

@@ -91,6 +91,7 @@ approval_messages: Final = table(
     Index(None, "session_id"),
     Index(None, "approval_id"),
     Index(None, "shown", "sent_at"),
+    Index(None, "external_id"),
     Index("uq_approval_messages_yes_digest", "yes_digest", unique=True),
     Index("uq_approval_messages_no_digest", "no_digest", unique=True),
     comment="Messages that ask in a chat whether a call may run. A row is written before its message is sent.",

@@ -1,10 +1,22 @@
-"""What all tables are made with: names of constraints, ids, closed sets, and indexes of some rows."""
+"""What all tables are made with: names of constraints, ids, closed sets, and indexes of some rows; and their values."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, MetaData, Table, text
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.schema import SchemaItem
 
 from claudeops.closed_set import ClosedSet
@@ -52,3 +64,15 @@ def name_conditions() -> None:
     for index in (index for table in metadata.tables.values() for index in table.indexes if _CONDITION in index.info):
         for dialect in ("sqlite", "postgresql"):
             index.dialect_options[dialect]["where"] = index.info[_CONDITION]
+
+
+
+def each_value(column: Column[str], *conditions: ColumnElement[bool]) -> Select[str]:
+    """Return the query for every value of a column that leads an index: a step in it for each value, not each row.
+
+    The column also leads where all columns before it are compared with one value in ``conditions``.
+    """
+    first = select(func.min(column).label("name")).where(*conditions).cte("names", recursive=True)
+    following = select(func.min(column)).where(*conditions, column > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    return select(names.c.name).where(names.c.name.is_not(None))

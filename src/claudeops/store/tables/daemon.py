@@ -34,6 +34,7 @@ commands: Final = table(
     Column("result", CleanText, comment="what came of it; null: nothing yet, or `error` says why not"),
     Column("error", CleanText, comment="why nothing came of it; null: something did, or it is not over"),
     Index(None, "taken_at"),
+    Index(None, "ended_at", "id"),
     comment="What operators want of the running daemon.",
 )
 

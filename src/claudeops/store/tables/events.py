@@ -41,5 +41,6 @@ events: Final = table(
     Index(None, "session_id"),
     Index(None, "last_session_id"),
     Index(None, "incident_id"),
+    Index(None, "fingerprint", "id"),
     comment="A condition that somebody should know of. When it occurs again, the count of its open event rises.",
 )

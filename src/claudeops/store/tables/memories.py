@@ -68,6 +68,8 @@ memories: Final = table(
     Index(None, "service", "id"),
     Index(None, "session_id"),
     Index(None, "supersedes"),
+    Index(None, "created_at"),
+    Index(None, "forgotten_at"),
     comment="What was learnt, with a confidence that grows when it is seen again and fades when it is not. No "
     "row is ever deleted: what is out of use can be brought back.",
 )

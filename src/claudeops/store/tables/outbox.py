@@ -42,6 +42,7 @@ outbox: Final = table(
     Index(None, "target", "delivered_at"),
     Index(None, "target", "id"),
     Index(None, "incident_id", "id"),
+    Index(None, "dedupe_key"),
     comment="Notifications on their way, one row for each target. A row is written in the commit of the "
     "decision that it reports.",
 )

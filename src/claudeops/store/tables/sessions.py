@@ -175,8 +175,12 @@ sessions: Final = table(
     Index(None, "tier", "outcome", "id"),
     Index(None, "tier", "id"),
     Index(None, "outcome", "id"),
+    Index(None, "cli_session_id"),
     comment="One CLI process at one tier. A row is queued, spawned once, and ends; a retry is a new row.",
 )
+
+is_under_way: Final = sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value))
+"""The condition that a session has not ended: unlike an inequality, both databases find such rows by an index."""
 
 tool_calls: Final = table(
     "tool_calls",
@@ -247,6 +251,7 @@ cooldown_actions: Final = table(
     Column("follow_up_id", Integer, comment="the session that looks; null: probes answer"),
     one_of("held", Recheck),
     Index(None, "cleared_at", "timestamp"),
+    Index(None, "cleared_at", "service", "timestamp"),
     Index(None, "session_id"),
     Index(None, "held_checked_at", "timestamp"),
     Index(None, "held", "follow_up_at"),

@@ -1,0 +1,74 @@
+"""How SQLite would find what a statement asks for, looked up beside every statement that the product executes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
+
+# Tables that grow with the time that a daemon runs, or with what is sent to it. The others hold what an operator
+# declares or does (probes, tokens, users, flags), or what is over within minutes (logins, links, instances).
+BIG: Final = frozenset(
+    {
+        *("events", "sessions", "tool_calls", "model_calls", "service_checks", "cooldown_actions", "budget_entries"),
+        *("audit_tombstones", "approvals", "approval_answers", "approval_messages", "passkey_assertions", "outbox"),
+        *("alerts", "alert_deliveries", "alert_decisions", "incidents", "memories", "session_memories"),
+        *("session_texts", "probe_history", "schedule_fires", "idempotency_keys", "commands"),
+    }
+)
+
+EXCEPTIONS: Final = (
+    # A page in the order of the key: the limit bounds it.
+    r"^SELECT (?:(?! WHERE ).)* ORDER BY \w+\.(id|number)( DESC)? LIMIT \S+ OFFSET \S+$",
+    # Everything is what is asked for: the record is verified, and all memories are listed.
+    r"^SELECT .* FROM (audit_tombstones|tool_calls) ORDER BY",
+    r"^SELECT .* FROM sessions WHERE sessions.id IS NOT NULL ORDER BY sessions.id$",
+    r"^SELECT .* FROM approval_answers (JOIN|WHERE approval_answers\.assertion IS NOT NULL)",
+    r"^SELECT memories\.(?:(?! WHERE ).)* FROM memories( ORDER BY memories\.id)?$",
+    # Sums over all time, which `/api/v1/stats` promises.
+    r"^SELECT count\(\*\) AS count_1, count\(sessions\.parent_session_id\)",
+    # Once, when another program's database is taken over.
+    r"^SELECT memories\.service, memories\.category, memories\.observation FROM memories$",
+    r"^SELECT commands\..* FROM commands WHERE commands\.name = \?",
+    # Migrations, which change every row.
+    r"^INSERT INTO (alert_sources|_alembic_tmp_\w+) ",
+    r"^UPDATE sessions SET failure_kind=\?",
+    # The tests' own.
+    r"^DELETE FROM sessions$",
+)
+_EXCEPTIONS: Final = re.compile("|".join(EXCEPTIONS))
+_SCAN: Final = re.compile(r"SCAN (\w+)")
+_KEYWORDS: Final = ("SELECT", "UPDATE", "DELETE", "INSERT", "WITH")
+
+_seen: set[str] = set()  # by the whole process: a plan follows from the text alone, as the files have no statistics
+
+
+@contextmanager
+def watched_plans() -> Iterator[list[str]]:
+    """Yield a list of the statements by which the block reads a big table as a whole, each with its plan."""
+    scans: list[str] = []
+
+    def look(connection: sa.Connection, _: object, statement: str, parameters: Any, __: object, many: bool) -> None:
+        text = " ".join(statement.split())
+        if text in _seen or connection.dialect.name != "sqlite" or isinstance(connection.engine.pool, NullPool):
+            return  # connections without a pool are the tests' own
+        _seen.add(text)
+        if not text.startswith(_KEYWORDS) or _EXCEPTIONS.match(text):
+            return
+        cursor = connection.connection.cursor()
+        cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters[0] if many else parameters)
+        steps = [step for *_, step in cursor.fetchall()]
+        cursor.close()
+        scanned = {found[1] for step in steps if (found := _SCAN.match(step))}
+        if scanned & BIG:
+            scans.append("\n  ".join([text, *steps]))
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", look)
+    try:
+        yield scans
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", look)
