@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -82,7 +82,7 @@ def costs(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Costs]:
         return await run_sync(*args, **kwargs)
 
     writing, reading = store.database._writing, store.database._reading
-    listened = [
+    listened: list[tuple[sa.Engine, str, Callable[..., Any]]] = [
         *((engine, "before_cursor_execute", counted.note) for engine in (writing, reading)),
         (writing, "commit", counted.committed),
         (writing, "begin", counted.gone_to),

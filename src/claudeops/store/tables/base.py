@@ -66,7 +66,6 @@ def name_conditions() -> None:
             index.dialect_options[dialect]["where"] = index.info[_CONDITION]
 
 
-
 def each_value(column: Column[str], *conditions: ColumnElement[bool]) -> Select[str]:
     """Return the query for every value of a column that leads an index: a step in it for each value, not each row.
 
