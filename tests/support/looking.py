@@ -27,7 +27,8 @@ QUIET: Final = Logger({})
 
 def means(**given: Any) -> Means:
     """Return what looks share; the given parts replace the usual ones."""
-    return Means(**{"clock": Clock(), "verified": _NOBODY_TRUSTED, "unverified": _ANYBODY, **given})
+    trusted = given.pop("verified", _NOBODY_TRUSTED)
+    return Means(**{"clock": Clock(), "verified": lambda: trusted, "unverified": lambda: _ANYBODY, **given})
 
 
 async def look(asked: AnyLook, *, timeout: float = 60.0, looker: Looker | None = None, **given: Any) -> Observation:  # noqa: ASYNC109 - the probe's

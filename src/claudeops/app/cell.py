@@ -5,14 +5,17 @@ Part of the composition root. The self-test runs on the scripted Messages API, i
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
@@ -91,18 +94,34 @@ NO_LOOKS: Final = FoundLooks(cells={}, why={})
 
 def find_looks(cell: Cell, path: str) -> FoundLooks:
     """Try every program that the daemon runs for sessions. Starts processes, and takes seconds."""
-    tried: dict[str, LookCell | str] = {"git": find_git_cell(cell, path)}
-    if isinstance(cell, BubblewrapCell):
-        tried |= find_network_cells(cell, path)
+    with ThreadPoolExecutor(1) as beside:
+        git = beside.submit(find_git_cell, cell, path)
+        network = find_network_cells(cell, path) if isinstance(cell, BubblewrapCell) else {}
+    tried: dict[str, LookCell | str] = {"git": git.result(), **network}
     return FoundLooks(
         cells={name: found for name, found in tried.items() if not isinstance(found, str)},
         why={name: found for name, found in tried.items() if isinstance(found, str)},
     )
 
 
-async def choose_looks(settings: Settings, cell: Cell, log: Logger) -> FoundLooks:
+def search_looks(settings: Settings, cell: Cell) -> Future[FoundLooks]:
+    """Begin to try every program that the daemon runs for sessions, beside whatever follows; `settled` waits for it."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="looks")
+    search = thread.submit(find_looks, cell, settings.environment.path)
+    thread.shutdown(wait=False)  # once the search is done
+    return search
+
+
+async def settled(search: Future[FoundLooks]) -> None:
+    """Return when a search has ended its processes, however it came out."""
+    if not search.done():
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(wait, [search])
+
+
+async def choose_looks(search: Future[FoundLooks], log: Logger) -> FoundLooks:
     """Return what the daemon runs for sessions, with a line in the log."""
-    found = await anyio.to_thread.run_sync(find_looks, cell, settings.environment.path)
+    found = await asyncio.wrap_future(search)
     programs = {name: str(each.program) for name, each in found.cells.items()}
     log.info(LogEvent.LOOKS_CHOSEN, programs=programs, why=dict(found.why))
     return found

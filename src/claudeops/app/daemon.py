@@ -40,7 +40,7 @@ from claudeops.engine.schedules.follow_ups import FollowUpWorker
 from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.engine.system import Shutdown
+from claudeops.engine.system import Shutdown, give_memory_back
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
@@ -131,6 +131,7 @@ def _spare_pauses() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 25)
+    give_memory_back()
 
 
 async def _listen(

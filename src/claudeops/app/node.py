@@ -24,6 +24,8 @@ from claudeops.app.cell import (
     end_leftovers,
     groups_of_sessions,
     room_in_memory,
+    search_looks,
+    settled,
     slots,
     with_filters,
     with_headers,
@@ -147,11 +149,12 @@ async def open_node(
     await answered(lambda: prepare_directories(settings), "making the state and results directories")
     owner = this_owner()
     with claim_database(settings.places.database_url, settings.places.state_dir) as check_lock:
-        async with start_up_stages(settings, clock) as stages:
+        async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():
                 await stages.enter("isolation")
                 cell = await choose_cell(settings, log)
-                looks = await choose_looks(settings, cell, log)
+                search = search_looks(settings, cell)  # the longest of a start's waits, so the rest goes on beside it
+                stack.push_async_callback(settled, search)
                 await stages.enter("clis")
                 clis = admission(settings, cell=cell, clock=clock, log=log)
                 owner = replace(owner, isolation=described(cell))
@@ -184,6 +187,8 @@ async def open_node(
                         settings, store=store, rules=rules, clock=clock, hub=hub, log=log, counts=metrics
                     )
                     await context.estates.look(log)
+                    async with shutdown.stoppable():
+                        looks = await choose_looks(search, log)
                     at_once = slots(settings, log)
                     filtered = await answered(
                         lambda: with_filters(with_looks(context.tiers, looks), cell), "reading the tiers' kubeconfigs"

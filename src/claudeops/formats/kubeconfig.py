@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-import yaml
-
 from claudeops.formats.estate import trees
 from claudeops.formats.estate.trees import Node, NodeList, NodeTable, Scalar, UnreadableError
 
@@ -137,6 +135,8 @@ def filtered(contexts: Iterable[FilteredContext], *, current: str, port: int, au
         "users": [{"name": one.context, "user": {"token": one.token}} for one in listed],
         "contexts": named,
     }
+    import yaml  # noqa: PLC0415 - slow to import, and a machine without clusters does without it
+
     written: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=float("inf"))
     return written
 

@@ -15,7 +15,7 @@ is at most the product of their lengths, whatever they hold.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from claudeops.text import regex
@@ -230,11 +230,12 @@ def is_secret_name(name: str, *, hidden: bool = False) -> bool:
     if not is_glob(name):
         return _is_secret(name.lower())
     letters = _letters(name)
+    spellings, every, as_written, without_dot = _spellings()
     # What editors put in front of a name, a wildcard there matches anyway.
-    counted = _AS_WRITTEN if name.startswith(("*", "?")) else _ALL
+    counted = as_written if name.startswith(("*", "?")) else every
     if not hidden and letters.startswith(("*", "?")):  # in bash it matches no leading dot
-        counted &= _WITHOUT_DOT
-    return _SPELLINGS.any_with(letters, counted)
+        counted &= without_dot
+    return spellings.any_with(letters, counted)
 
 
 def is_certificate_name(name: str) -> bool:
@@ -312,9 +313,18 @@ def _is_secret(name: str) -> bool:
     return not (_PUBLIC.fullmatch(name) and not _WORDS.fullmatch(name))
 
 
-# Every name is taken with ``*`` after it, which covers everything that may follow it, and more.
-_WRITTEN: Final = frozenset(f"{secret.rstrip('*')}*" for secret in SECRET_NAMES)
-_SPELLINGS: Final = Overlaps(f"{front}{secret}" for front in ("", ".", "#", ".#", "._") for secret in sorted(_WRITTEN))
-_ALL: Final = _SPELLINGS.starting(lambda _: True)
-_AS_WRITTEN: Final = _SPELLINGS.starting(_WRITTEN.__contains__)
-_WITHOUT_DOT: Final = _SPELLINGS.starting(lambda secret: not secret.startswith("."))
+@cache
+def _spellings() -> tuple[Overlaps, int, int, int]:
+    """Return the names of secrets as editors spell them, and which of them are all, as written, and without a dot.
+
+    Every name is taken with ``*`` after it, which covers everything that may follow it, and more. Globs alone need
+    them, and they take as long to put together as ten modules to import.
+    """
+    written = frozenset(f"{secret.rstrip('*')}*" for secret in SECRET_NAMES)
+    spellings = Overlaps(f"{front}{secret}" for front in ("", ".", "#", ".#", "._") for secret in sorted(written))
+    return (
+        spellings,
+        spellings.starting(lambda _: True),
+        spellings.starting(written.__contains__),
+        spellings.starting(lambda secret: not secret.startswith(".")),
+    )

@@ -164,6 +164,7 @@ TYPE_BLOCKS: Final = {
     "claudeops.settings.model": "policy, rules and targets: the declaration alone is read without them",
     "claudeops.settings.sessions": "plans: the declaration alone is read without them",
     "claudeops.cli.text.terminal": "rich: only terminals need it",
+    "claudeops.formats.estate.trees": "PyYAML: an estate without YAML does without it",
     "claudeops.engine.probes.dns": "dnspython: one kind of probe needs it",
     "claudeops.engine.session.context": "a web server, an HTTP client and SQL: commands that run no session do without",
     "claudeops.logs": "the model: most commands never log a session",

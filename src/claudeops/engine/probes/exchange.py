@@ -127,7 +127,7 @@ async def ask(
     async with means.connection(url.host, url.port, attempt) as stream:
         certificate = None
         if url.scheme == "https":
-            tls = await stream.start_tls(means.verified if verify else means.unverified, url.host)
+            tls = await stream.start_tls(means.verified() if verify else means.unverified(), url.host)
             certificate = await certificate_of(tls, means)
         return await exchange(stream, question, attempt, certificate=certificate)
 

@@ -40,7 +40,7 @@ async def look_tls(look: TlsLook, means: Means, attempt: Attempt) -> LookResult:
     """Make a handshake and look at the certificate; raises `LookFailedError`."""
     async with means.connection(look.host, look.port, attempt) as stream:
         name = look.server_name or look.host.removeprefix("[").removesuffix("]")
-        tls = await stream.start_tls(means.verified if look.verify else means.unverified, name)
+        tls = await stream.start_tls(means.verified() if look.verify else means.unverified(), name)
         certificate = await certificate_of(tls, means)
     if certificate is None:
         raise down("it shows no certificate that can be read")

@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -72,13 +72,16 @@ def _no_hosts() -> Collection[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Means:
-    """What looks share, made once; making a context for TLS alone takes ten times as long as a look."""
+    """What looks share, made once; making a context for TLS alone takes ten times as long as a look.
+
+    A context holds a MiB of certificates, so it is made for the first look that needs it.
+    """
 
     clock: Clock
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # for ``${NAME}`` in headers
     hosts: Callable[[], Collection[str]] = _no_hosts  # of the estate, lower case
-    verified: ssl.SSLContext = field(default_factory=ssl.create_default_context)
-    unverified: ssl.SSLContext = field(default_factory=unverified_context)
+    verified: Callable[[], ssl.SSLContext] = field(default_factory=lambda: cache(ssl.create_default_context))
+    unverified: Callable[[], ssl.SSLContext] = field(default_factory=lambda: cache(unverified_context))
     resolve: Resolve = system_resolve
     lookups: Threads = field(default_factory=lambda: Threads(most=_LOOKUPS))
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
-
-import yaml
+from typing import TYPE_CHECKING, Final
 
 from claudeops.text import regex
 from claudeops.text.toml_file import NotTomlError, parse
+
+if TYPE_CHECKING:  # an estate without YAML does without it
+    import yaml
 
 MOST_CHARACTERS: Final = 256 * 1024
 """Of one file, and so of one TOML or YAML text."""
@@ -25,7 +26,6 @@ MOST_CHARACTERS: Final = 256 * 1024
 DEEPEST: Final = 12
 _MOST_NODES: Final = 60_000
 _MOST_DOTS: Final = 64  # in a line: tomllib's work grows with the square of a dotted key's parts
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # only its parser is used: events, no objects
 _HEADER: Final = regex.Pattern(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
 _ENTRY: Final = regex.Pattern(
     r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*="""
@@ -225,6 +225,8 @@ def read_yaml(text: str, *, first_line: int = 1, lost: list[Scalar] | None = Non
 
     ``lost``: anchors and aliases are read, and aliases without an anchor are put here; they stand for an empty text.
     """
+    import yaml  # noqa: PLC0415 - a MiB, and 18 modules of a start: an estate without YAML does without it
+
     _refuse_long(text, first_line)
     try:
         return _first_document(text, first_line, lost)
@@ -236,9 +238,12 @@ def read_yaml(text: str, *, first_line: int = 1, lost: list[Scalar] | None = Non
 
 
 def _first_document(text: str, first_line: int, lost: list[Scalar] | None) -> Node:
+    import yaml  # noqa: PLC0415 - see `read_yaml`
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # only its parser is used: events, no objects
     stack: list[_Open] = []
     anchors: dict[str, Node] = {}
-    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+    for count, event in enumerate(yaml.parse(text, Loader=loader)):
         line = first_line + (event.start_mark.line if event.start_mark is not None else 0)
         if count > _MOST_NODES or len(stack) > DEEPEST:
             raise UnreadableError("it is nested too deeply or has too many values", line)
@@ -267,6 +272,8 @@ def _first_document(text: str, first_line: int, lost: list[Scalar] | None) -> No
 def _leaf(
     event: yaml.AliasEvent | yaml.ScalarEvent, line: int, anchors: Mapping[str, Node], lost: list[Scalar]
 ) -> Node:
+    import yaml  # noqa: PLC0415 - see `read_yaml`
+
     if isinstance(event, yaml.ScalarEvent):
         return Scalar(text=str(event.value), line=line)
     known = anchors.get(event.anchor or "")

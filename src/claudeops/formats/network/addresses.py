@@ -83,6 +83,8 @@ def endpoints_of_environment(environment: Mapping[str, str]) -> tuple[Endpoint, 
 
 def servers_in(kubeconfig: str) -> tuple[str, ...]:
     """Return the URLs of the clusters of a kubeconfig, and of their proxies; none where it cannot be read."""
+    if not kubeconfig.strip():  # there is no such file: most sessions have none, and read no YAML
+        return ()
     try:
         root = trees.read_yaml(kubeconfig)
     except UnreadableError:

@@ -21,7 +21,9 @@ from claudeops.wording.prompt.knowledge import Facts, Knowledge
 _MENTION: Final = regex.Pattern(
     rf"(?:^|[^{regex.WORD}.])(@)[^{regex.SPACE}]"
 )  # an address such as ops@example.org is not one
-_PLACEHOLDER: Final = regex.Pattern(rf"@<[{regex.WORD} .-]{{1,40}}>")
+# Letters of every script, forty times over, would be a program of four MiB: how many there are is counted.
+_PLACEHOLDER: Final = regex.Pattern(rf"@<[{regex.WORD} .-]+>")
+_LONGEST_PLACEHOLDER: Final = 40 + len("@<>")
 """``ssh <user>@<host>``: no file has such a name, so the CLI finds none to include."""
 _MOST_LINES: Final = 5  # named in a fault
 
@@ -95,5 +97,10 @@ def template_fault(template: str) -> str | None:
 
 def _mentions(text: str) -> list[int]:
     """Return the lines of a template, from 1, that hold an ``@`` which the CLI would expand; each once."""
-    lines = _PLACEHOLDER.sub(lambda _: ">", text).split("\n")
+    lines = _PLACEHOLDER.sub(_without_at, text).split("\n")
     return [number for number, line in enumerate(lines, start=1) if _MENTION.search(line) is not None]
+
+
+def _without_at(placeholder: regex.Match[str]) -> str:
+    found: str = placeholder[0]
+    return ">" if len(found) <= _LONGEST_PLACEHOLDER else found
