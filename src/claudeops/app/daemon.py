@@ -24,7 +24,7 @@ from claudeops.app.wiring import plans, root_session
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
-from claudeops.domain.sessions import Trigger
+from claudeops.domain.sessions import Session, Trigger
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
@@ -47,6 +47,28 @@ from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.web.ports import WEBHOOK
 
 _MIB: Final = 1024 * 1024
+_QUIET_SECONDS: Final = 1.0  # without a session, before memory is given back: most chains have a next tier, or a burst
+
+
+class MemoryTrim(SessionListener):
+    """Gives memory back when the last session has left, in a thread, because the C library takes milliseconds."""
+
+    def __init__(self, running: RunningSessions) -> None:
+        self._running = running
+        self._left = anyio.Event()
+
+    def left(self, session: Session) -> None:  # noqa: ARG002 - those that run are counted
+        """Have memory given back soon, without waiting for it."""
+        self._left.set()
+
+    async def run(self) -> None:
+        """Give memory back after each rush of sessions, until cancelled."""
+        while True:
+            await self._left.wait()
+            self._left = anyio.Event()
+            await anyio.sleep(_QUIET_SECONDS)
+            if not self._running.sessions():
+                await anyio.to_thread.run_sync(give_memory_back)
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
@@ -77,7 +99,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     ping, people = healthcheck_ping(node), notifications(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
-    listeners: list[SessionListener] = [status, node.metrics, *([] if ping is None else [ping])]
+    trim = MemoryTrim(running)
+    listeners: list[SessionListener] = [status, node.metrics, trim, *([] if ping is None else [ping])]
     supervisor = told.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
@@ -94,9 +117,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(worker.run)
         tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
-        tasks.start_soon(people.run)
-        tasks.start_soon(node.recovery.run)
-        tasks.start_soon(lease.run)
+        for run in (people.run, node.recovery.run, lease.run, trim.run):
+            tasks.start_soon(run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
         tasks.start_soon(command_runner(node, running).run)
@@ -106,11 +128,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
             tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status))
         manager.ready()
         tasks.start_soon(manager.show_life)
-        node.log.info(
-            LogEvent.DAEMON_READY,
-            schedule=", ".join(plan.name for plan in keeper.plans),
-            max_tier=node.settings.ladder.max_tier,
-        )
+        names = ", ".join(plan.name for plan in keeper.plans)
+        node.log.info(LogEvent.DAEMON_READY, schedule=names, max_tier=node.settings.ladder.max_tier)
         _spare_pauses()
         await shutdown.requested.wait()
         keeper.pause()

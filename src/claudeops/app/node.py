@@ -7,7 +7,6 @@ test can run two nodes in one process.
 from __future__ import annotations
 
 import contextlib
-import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from claudeops.app.cell import (
 from claudeops.app.limits import escalation_rules
 from claudeops.app.meter import open_meter
 from claudeops.app.metrics import Scrape, metrics_of
+from claudeops.app.migration import migrate_database
 from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
@@ -57,13 +57,10 @@ from claudeops.errors import ConfigurationError, ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.metrics import Metrics
 from claudeops.settings import Settings, prepare_directories
-from claudeops.settings.files import packaged
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
-from claudeops.store.connection.writer import Writer
 from claudeops.store.database import WAKE_SOCKET, Database
 from claudeops.store.locks import claim_database
-from claudeops.store.migrate import migrate
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
 from claudeops.tasks import DatabaseTrouble, Threads
@@ -271,30 +268,6 @@ async def take_over(recovery: SessionRecovery, owner: Owner, settings: Settings,
         if orphans:
             context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
         await recovery.take_up(orphans)
-
-
-async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) -> None:
-    """Bring the tables to this version; raises `NewerDatabaseError`, `DatabaseUnavailableError` or `StoppedError`.
-
-    A stop request lets a migration finish, unless that takes longer than a drain may. A migration is one transaction,
-    which the end of the process rolls back, so it runs in a thread for which the process does not wait.
-    """
-    work = partial(
-        migrate,
-        settings.places.database_url,
-        migrations_dir=packaged("migrations"),
-        backup_dir=settings.places.state_dir,
-    )
-    writer = Writer(wait_seconds=math.inf)
-    try:
-        async with shutdown.stoppable(patience_seconds=settings.timeouts.drain_seconds):
-            migrated = await writer.run(work)
-    finally:
-        writer.leave()
-    if migrated.backup_path is not None:
-        log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
-    if migrated.from_revision != migrated.to_revision:
-        log.info(LogEvent.DATABASE_MIGRATED, before=migrated.from_revision, now=migrated.to_revision)
 
 
 async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:

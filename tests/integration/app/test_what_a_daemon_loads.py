@@ -1,0 +1,98 @@
+"""A start waits for every module that a daemon loads, and the daemon holds it while it lives: they are counted.
+
+The budget is never raised. Whoever wants a module or a library on this way imports it where it is first needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+import sqlalchemy as sa
+
+from claudeops.app.migration import as_answer, as_error
+from claudeops.cli.reply import Exit
+from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError, ErrorKind, StoreError
+from claudeops.store.tables import HEAD
+from support.estate import deliver, look, report
+from support.stand_in_daemon import stand_in_node
+
+OURS: Final = 510
+"""Modules of a daemon that does not listen, on a database that is there, after its first session."""
+
+SLACK: Final = 3
+"""By which a daemon may be below its budget; one that is further below has it lowered."""
+
+NOT_LOADED: Final = frozenset(
+    {
+        *("alembic", "apprise", "cryptography", "dns", "jinja2", "mako", "psycopg", "python_multipart", "rich"),
+        *("slack_sdk", "sqlalchemy.dialects.postgresql", "starlette.routing", "structlog", "yaml"),
+    }
+)
+"""What is needed once, for some settings, or by processes of their own."""
+
+COUNTING: Final = """
+import atexit, os, sys
+def write():
+    with open(os.environ["LOADED"], "w") as file:
+        file.write("\\n".join(sys.modules))
+atexit.register(write)
+from claudeops.cli.main import main
+main(["run"])
+"""
+
+
+async def test_a_daemon_stays_within_its_budget_of_modules(tmp_path: Path) -> None:
+    loaded = await _loaded(tmp_path)
+
+    assert OURS - SLACK <= sum(name.partition(".")[0] == "claudeops" for name in loaded) <= OURS
+    assert sorted(NOT_LOADED & loaded) == []
+
+
+async def test_a_database_that_is_new_is_migrated_by_a_process_of_its_own(tmp_path: Path) -> None:
+    loaded = await _loaded(tmp_path, is_new=True)
+
+    assert sorted({"alembic", "mako"} & loaded) == []
+    (log,) = tmp_path.glob("daemon-*.log")
+    assert f'"event":"database_migrated","before":null,"now":"{HEAD}"' in log.read_text(encoding="utf-8")
+
+
+async def test_a_database_that_cannot_be_migrated_is_refused_in_the_same_sentence(tmp_path: Path) -> None:
+    async with stand_in_node(tmp_path) as node:
+        with node.operator.connect() as connection:
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0000'"))
+
+        done = await node.operator.run("run", **node.settings())
+
+    assert done.code == Exit.SOFTWARE
+    assert "cannot be migrated: Can't locate revision identified by '0000'." in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("one", operation="db.migrate", target="here"),
+        DatabaseUnavailableError("two", retryable=False),
+        ConfigurationError("three", kind=ErrorKind.PARSE, hint="look"),
+    ],
+)
+def test_an_error_of_the_process_is_the_same_in_the_daemon(error: ClaudeopsError) -> None:
+    there = as_answer(error)
+
+    here = as_error(json.loads(json.dumps(there)))
+
+    assert (type(here), str(here), vars(here)) == (type(error), str(error), vars(error))
+
+
+async def _loaded(root: Path, *, is_new: bool = False) -> set[str]:
+    """Return what a daemon has loaded, after its first session."""
+    file = root / "loaded.txt"
+    async with stand_in_node(root, is_new=is_new) as node:
+        node.operator.forks, node.operator.runs = False, (sys.executable, "-c", COUNTING)
+        node.script(look(), deliver(report()))
+        async with node.daemon(LOADED=str(file)) as daemon:
+            await daemon.until_logged("session_ended")
+    return set(file.read_text(encoding="utf-8").splitlines())
