@@ -58,6 +58,24 @@ class Aged(StrEnum):
     TEXTS = "sessions_shortened"  # sessions that lose their long texts
 
 
+MOST_ROWS: Final = 200
+"""What a step of the removal may write, about."""
+
+_LEAST_ROWS: Final = 10
+_SLOW_SECONDS: Final = 0.025
+_QUICK_SECONDS: Final = 0.01
+
+
+def next_rows(rows: int, seconds: float) -> int:
+    """Return how many rows the next step may write, after one of so many took so long with all that it waited for.
+
+    A machine or disk that others use as well gets smaller steps, each of which holds up a verdict for less time.
+    """
+    if seconds > _SLOW_SECONDS:
+        return max(_LEAST_ROWS, rows // 2)
+    return min(MOST_ROWS, rows * 2) if seconds < _QUICK_SECONDS else rows
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovalStep:
     """What one step of the removal did."""

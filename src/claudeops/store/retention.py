@@ -40,10 +40,10 @@ from claudeops.store.tables.web import idempotency_keys
 Key = tuple[object, ...]
 """A row's primary key; a chain goes by that of its first session."""
 
-STEP_SECONDS: Final = 0.05
+STEP_SECONDS: Final = 0.02
 """How long a step may go on; it overshoots by one piece and the commit."""
 
-PIECE_ROWS: Final = 100
+PIECE_ROWS: Final = 50
 _ROWS_OF_A_CHAIN: Final = 20  # on average, roughly
 
 _LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
@@ -141,7 +141,7 @@ def remove(
 ) -> RemovalStep:
     """Remove found rows until the step is over, at least one piece; rows that are no longer too old stay."""
     written = done = 0
-    for piece in _pieces(connection, aged, found, cutoffs, now):
+    for piece in _pieces(connection, aged, found, cutoffs, now, most=min(step.rows, PIECE_ROWS)):
         written += piece.written
         done += piece.done
         # Only after something was written: under a stream of verdicts no step would get anywhere otherwise.
@@ -252,15 +252,15 @@ class _Piece(NamedTuple):
 
 
 def _pieces(
-    connection: Connection, aged: Aged, found: Sequence[Key], cutoffs: Cutoffs, now: datetime
+    connection: Connection, aged: Aged, found: Sequence[Key], cutoffs: Cutoffs, now: datetime, *, most: int
 ) -> Iterator[_Piece]:
     """Do one piece for each value that is drawn from the iterator."""
     if aged is Aged.CHAINS:
         yield from _chain_pieces(connection, found, cutoffs, now)
         return
     table = _TABLES[aged]
-    for first in range(0, len(found), PIECE_ROWS):
-        wanted = among(table, found[first : first + PIECE_ROWS])
+    for first in range(0, len(found), most):
+        wanted = among(table, found[first : first + most])
         # The condition is checked again: the rows may have changed since the reader looked.
         keys = [tuple(row) for row in connection.execute(old(aged, cutoffs).where(wanted))]
         if aged is Aged.TEXTS:

@@ -28,7 +28,7 @@ from anyio.abc import TaskStatus
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.retention import Aged, cutoffs
+from claudeops.domain.retention import MOST_ROWS, Aged, cutoffs, next_rows
 from claudeops.domain.sessions import Session, Status
 from claudeops.engine.session_log import reader
 from claudeops.errors import StoreError
@@ -53,7 +53,7 @@ ROWS_SECONDS: Final = 600.0
 PACK_AFTER: Final = timedelta(hours=1)
 """How long a log stays plain after its session's end: people look at recent ones, and a late backfill reads them."""
 
-_ROWS: Final = 500  # in one transaction
+_LONGEST_PAUSE_SECONDS: Final = 0.25  # between two steps
 _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
 
 LOOK_SECONDS: Final = 1.0
@@ -164,12 +164,17 @@ class Housekeeping:
     async def _rows(self, now: datetime, done: Counter[str]) -> None:
         old = cutoffs(now, retention_days=self.retention_days)
         enough = self.clock.monotonic() + ROWS_SECONDS
+        rows = MOST_ROWS
         for aged in Aged:
             more = True
-            while more and self.clock.monotonic() < enough:
-                expired = await self.database.expire(aged, old, now=now, rows=_ROWS)
+            while more and (began := self.clock.monotonic()) < enough:
+                expired = await self.database.expire(aged, old, now=now, rows=rows)
                 done[aged.value] += expired.done
                 more = expired.more
+                took = self.clock.monotonic() - began
+                rows = next_rows(rows, took)
+                if more:  # for as long as the step took others have disk and processor for themselves
+                    await anyio.sleep(min(took, _LONGEST_PAUSE_SECONDS))
 
 
 def log_id(name: str) -> int | None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from claudeops.clock import Clock
+from claudeops.domain.retention import RemovalStep
 from claudeops.engine.daemon.housekeeping import Housekeeping
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.retention import Retention
 from claudeops.store.sessions import Records
 from support.estate import Estate, deliver, look, report
 
@@ -135,6 +137,28 @@ async def test_a_log_that_cannot_be_packed_stops_no_other(estate: Estate) -> Non
     assert done["logs_packed"] == 1
     assert "session-000002.ndjson.zst" in files(estate)
     assert "upkeep_failed" in estate.logged.getvalue()
+
+
+async def test_steps_that_take_long_become_smaller(estate: Estate) -> None:
+    sizes: list[int] = []
+
+    class Slow(Later):
+        """A clock by which every step takes a tenth of a second."""
+
+        def monotonic(self) -> float:
+            return 0.1 * len(sizes)
+
+    class Counting(Retention):
+        """Steps of which each leaves something, but for the sixth."""
+
+        async def expire(self, *_: object, rows: int, **__: object) -> RemovalStep:
+            sizes.append(rows)
+            return RemovalStep(done=1, more=len(sizes) < 6)
+
+    keeper = replace(upkeep(estate), database=Counting(estate.store.database), clock=Slow(timedelta()))
+    await keeper.round()
+
+    assert sizes[:5] == [200, 100, 50, 25, 12]
 
 
 async def test_a_database_that_is_away_costs_a_line_and_the_round(estate: Estate) -> None:
