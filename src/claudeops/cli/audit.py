@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from claudeops.cli.on_database import run_on_database
 from claudeops.cli.reply import CommandResult, Exit, not_found
+from claudeops.cli.text.screen import PATIENCE_SECONDS
 from claudeops.engine.gate.approval_key import read_key
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent
@@ -27,7 +32,9 @@ def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> 
 async def _verify(session_id: int | None, log: Path | None, database: Database) -> CommandResult:
     logged = {} if log is None else heads(log)
     key, keyless = _approval_key()
-    found = await AuditTrail(database).verify(session_id=session_id, logged=logged, key=key)
+    found = await AuditTrail(database).verify(
+        session_id=session_id, logged=logged, key=key, progress=printed_progress()
+    )
     if session_id is not None and not found.sessions and not found.faults:
         return not_found("session_not_found", str(session_id), f"There is no session {session_id}.")
     looked_at = f"{found.sessions} sessions, {found.calls} tool calls, {found.tombstones} tombstones"
@@ -58,6 +65,23 @@ async def _verify(session_id: int | None, log: Path | None, database: Database) 
     )
 
 
+def printed_progress(
+    stream: TextIO | None = None, *, monotonic: Callable[[], float] = time.monotonic
+) -> Callable[[int, int], None]:
+    """Return what prints how far a verification is, on a terminal alone; the line is gone at the end."""
+    stream = sys.stderr if stream is None else stream
+    due = monotonic() + PATIENCE_SECONDS
+
+    def say(sessions: int, calls: int) -> None:
+        nonlocal due
+        if stream.isatty() and monotonic() >= due:
+            due = monotonic() + PATIENCE_SECONDS
+            stream.write(f"\r\x1b[2Kchecked: {sessions:,} sessions, {calls:,} tool calls …")
+            stream.flush()
+
+    return say
+
+
 def _approval_key() -> tuple[bytes | None, str]:
     """Return the key by which answers are proven, or why there is none at hand."""
     try:
@@ -69,11 +93,15 @@ def _approval_key() -> tuple[bytes | None, str]:
 def heads(log: Path) -> dict[int, Logged]:
     """Return the audit heads in a daemon's log, by session; other lines are skipped."""
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            return _heads(lines)
     except OSError as error:
         raise MissingInputError(f"the log {log} cannot be read: {error.strerror}.") from error
+
+
+def _heads(lines: Iterable[str]) -> dict[int, Logged]:
     found: dict[int, Logged] = {}
-    for line in text.splitlines():
+    for line in lines:
         if LogEvent.SESSION_ENDED.value not in line:
             continue
         try:

@@ -8,17 +8,18 @@ database alone: its signature is checked again, and given the approval key also 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Column, ColumnElement, Connection, func, select, text
 
 from claudeops.domain.sessions import Status
 from claudeops.policy.audit import row_hash, seal, tombstone_hash
-from claudeops.store.access.signatures import has_signatures, signature_faults
+from claudeops.store.access.signatures import has_signatures, last_answer, signature_faults
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.sessions import audit_tombstones, sessions, tool_calls
@@ -72,12 +73,22 @@ class AuditTrail:
         session_id: int | None = None,
         logged: Mapping[int, Logged] | None = None,
         key: bytes | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Verified:
         """Check one session's trail or all of them, and compare it with ``logged``, the marks in the daemon's log.
 
-        ``key`` is the approval key; None: the proofs of answers are not checked.
+        ``key`` is the approval key; None: the proofs of answers are not checked. ``progress`` is called now and then
+        with how many sessions and calls were checked.
+
+        Each page is read on a snapshot of its own, so that no reader keeps SQLite's log from being cut for long. What
+        is written or removed meanwhile is no fault: a session is checked together with its calls and its tombstone,
+        and tombstones last.
         """
-        return await self._database.read(partial(verify, session_id=session_id, logged=logged, key=key))
+        verification = _Verification(session_id=session_id, logged=logged or {}, key=key)
+        while not await self._database.read(verification.step):
+            if progress is not None:
+                progress(verification.sessions, verification.calls)
+        return verification.result()
 
 
 def verify(
@@ -88,40 +99,136 @@ def verify(
     key: bytes | None = None,
 ) -> Verified:
     """Check one session's trail or all of them within one snapshot."""
-    only = sessions.c.id == session_id if session_id is not None else sessions.c.id.is_not(None)
-    found = connection.execute(
-        select(sessions.c.id, sessions.c.status, sessions.c.audit_head, sessions.c.audit_results)
-        .where(only)
-        .order_by(sessions.c.id)
-    ).all()
-    stones = connection.execute(select(audit_tombstones).order_by(audit_tombstones.c.id)).all()
-    buried = {stone.session_id: stone for stone in stones}
-    calls = _calls(connection, session_id)
-    faults = list(_tombstones(stones))
-    for row in found:
-        faults += _session(row, calls.get(row.id, ()), buried.get(row.id))
-    faults += _strays(calls, {row.id for row in found})
-    if session_id is None:
-        faults += _gone(connection, {row.id for row in found} | buried.keys())
-    faults += _signatures(connection, session_id, key)
-    marks = {row.id: row for row in found}
-    for number, said in sorted((logged or {}).items()):
-        if session_id in {None, number}:
-            faults += _against_log(number, said, marks.get(number), buried.get(number))
-    return Verified(
-        verified=not faults,
-        sessions=len(found),
-        calls=sum(map(len, calls.values())),
-        tombstones=len(stones),
-        unproven=key is None and has_signatures(connection),
-        faults=tuple(faults),
-    )
+    verification = _Verification(session_id=session_id, logged=logged or {}, key=key)
+    while not verification.step(connection):
+        pass
+    return verification.result()
 
 
-def _calls(connection: Connection, session_id: int | None) -> dict[int, list[TableRow]]:
-    query = select(tool_calls).order_by(tool_calls.c.id)
-    if session_id is not None:
-        query = query.where(tool_calls.c.session_id == session_id)
+_PAGE: Final = 200  # numbers of sessions, of answers, and five times as many tombstones
+
+
+@dataclass(kw_only=True, slots=True)
+class _Verification:
+    """A verification under way: how far it is, and what it has found."""
+
+    session_id: int | None
+    logged: Mapping[int, Logged]
+    key: bytes | None
+    sessions: int = 0
+    calls: int = 0
+    tombstones: int = 0
+    unproven: bool = False
+    _steps: Generator[None, Connection, None] | None = None
+    _of_stones: list[Deviation] = field(default_factory=list)
+    _of_sessions: list[Deviation] = field(default_factory=list)
+    _strays: list[Deviation] = field(default_factory=list)
+    _gone: list[Deviation] = field(default_factory=list)
+    _of_signatures: list[Deviation] = field(default_factory=list)
+    _of_log: list[Deviation] = field(default_factory=list)
+
+    def step(self, connection: Connection) -> bool:
+        """Check the next page; ``True``: that was all. Each step may have another connection."""
+        if self._steps is None:
+            self._steps = self._all()
+            next(self._steps)
+        try:
+            self._steps.send(connection)
+        except StopIteration:
+            return True
+        return False
+
+    def result(self) -> Verified:
+        """Return what was found, once all steps are done."""
+        of_trail = (*self._of_stones, *self._of_sessions, *self._strays, *self._gone)
+        faults = (*of_trail, *self._of_signatures, *self._of_log)
+        return Verified(
+            verified=not faults,
+            sessions=self.sessions,
+            calls=self.calls,
+            tombstones=self.tombstones,
+            unproven=self.unproven,
+            faults=faults,
+        )
+
+    def _all(self) -> Generator[None, Connection, None]:
+        """Check page after page; each is sent the connection that it is to use."""
+        connection = yield
+        if self.session_id is not None:
+            self._check_range(connection, self.session_id - 1, self.session_id)
+            connection = yield
+        else:
+            highest = _highest(connection, self.logged)
+            for first in range(0, highest, _PAGE):
+                self._check_range(connection, first, min(first + _PAGE, highest))
+                connection = yield
+            self._check_range(connection, highest, None)  # what has come since
+            connection = yield
+        self.unproven = self.key is None and has_signatures(connection)
+        for first in range(0, last_answer(connection), _PAGE):
+            self._check_signatures(connection, first, first + _PAGE)
+            connection = yield
+        stones = self._check_tombstones(connection, "", 0)
+        while stones is not None:
+            connection = yield
+            stones = self._check_tombstones(connection, stones.hash, stones.id)
+
+    def _check_range(self, connection: Connection, above: int, up_to: int | None) -> None:
+        """Check the sessions with numbers ``above`` one and ``up_to`` another; ``None``: all further ones."""
+        columns = (sessions.c.id, sessions.c.status, sessions.c.audit_head, sessions.c.audit_results)
+        rows = connection.execute(select(*columns).where(_within(sessions.c.id, above, up_to))).all()
+        found = {row.id: row for row in rows}
+        stones = select(audit_tombstones).where(_within(audit_tombstones.c.session_id, above, up_to))
+        stones = stones.order_by(audit_tombstones.c.session_id, audit_tombstones.c.id)
+        buried = {stone.session_id: stone for stone in connection.execute(stones)}
+        calls = _calls(connection, above, up_to)
+        self.sessions += len(found)
+        self.calls += sum(map(len, calls.values()))
+        for number in sorted(found):
+            self._of_sessions += _session(found[number], calls.get(number, ()), buried.get(number))
+        self._strays += _strays(calls, set(found))
+        if self.session_id is None:
+            self._gone += _gone(connection, found.keys() | buried.keys(), above, up_to)
+        for number, said in sorted(self.logged.items()):
+            if number > above and (up_to is None or number <= up_to):
+                self._of_log += _against_log(number, said, found.get(number), buried.get(number))
+
+    def _check_signatures(self, connection: Connection, above: int, up_to: int) -> None:
+        for found in signature_faults(connection, self.session_id, self.key, above=above, up_to=up_to):
+            kind = FaultKind.MISSING if found.is_missing else FaultKind.CHANGED
+            self._of_signatures.append(_of_session(kind, found.session_id, found.says))
+
+    def _check_tombstones(self, connection: Connection, end: str, last: int) -> TableRow | None:
+        """Check the next tombstones, after one with a hash and an id; return the last of them, if there are any."""
+        page = select(audit_tombstones).where(audit_tombstones.c.id > last).order_by(audit_tombstones.c.id)
+        stones = connection.execute(page.limit(_PAGE * 5)).all()
+        self._of_stones += _tombstones(stones, end)
+        self.tombstones += len(stones)
+        return stones[-1] if stones else None
+
+
+def _within(column: Column[int], above: int, up_to: int | None) -> ColumnElement[bool]:
+    return column > above if up_to is None else (column > above) & (column <= up_to)
+
+
+def _highest(connection: Connection, logged: Mapping[int, Logged]) -> int:
+    """Return the highest number of a session that anything on record names."""
+    named = (sessions.c.id, audit_tombstones.c.session_id, tool_calls.c.session_id)
+    known = [connection.execute(select(func.max(column))).scalar() or 0 for column in named]
+    return max(*known, *logged, _last_used(connection), 0)
+
+
+def _last_used(connection: Connection) -> int:
+    """Return the last number that a session got; 0 where the database does not keep it."""
+    if connection.dialect.name != "sqlite":
+        return 0
+    query = text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")
+    return connection.execute(query).scalar_one_or_none() or 0
+
+
+def _calls(connection: Connection, above: int, up_to: int | None) -> dict[int, list[TableRow]]:
+    within = _within(tool_calls.c.session_id, above, up_to)
+    query = select(tool_calls).where(within).order_by(tool_calls.c.session_id, tool_calls.c.id)
     calls: defaultdict[int, list[TableRow]] = defaultdict(list)
     for row in connection.execute(query):
         calls[row.session_id].append(row)
@@ -185,26 +292,19 @@ def _strays(calls: Mapping[int, Sequence[TableRow]], known: set[int]) -> Iterato
             yield _fault(FaultKind.ADDED, call, "belongs to a session that does not exist")
 
 
-def _gone(connection: Connection, accounted: set[int]) -> Iterator[Deviation]:
-    """Name the sessions that existed once and left neither row nor tombstone.
+def _gone(connection: Connection, accounted: AbstractSet[int], above: int, up_to: int | None) -> Iterator[Deviation]:
+    """Name the sessions of a range that existed once and left neither row nor tombstone.
 
     SQLite only: there every number was used by a committed row, while a PostgreSQL sequence has gaps by nature.
     """
-    if connection.dialect.name != "sqlite":
-        return
-    last = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar_one_or_none()
-    for session_id in range(1, (last or 0) + 1):
+    last = _last_used(connection)
+    for session_id in range(above + 1, (last if up_to is None else min(last, up_to)) + 1):
         if session_id not in accounted:
             yield _of_session(FaultKind.MISSING, session_id, "it is gone, and no tombstone says why")
 
 
-def _signatures(connection: Connection, session_id: int | None, key: bytes | None) -> Iterator[Deviation]:
-    for found in signature_faults(connection, session_id, key):
-        yield _of_session(FaultKind.MISSING if found.is_missing else FaultKind.CHANGED, found.session_id, found.says)
-
-
-def _tombstones(stones: Iterable[TableRow]) -> Iterator[Deviation]:
-    end = ""
+def _tombstones(stones: Iterable[TableRow], end: str) -> Iterator[Deviation]:
+    """Check some tombstones, the first of which follows one with the hash ``end``."""
     for stone in stones:
         if tombstone_hash(stone) != stone.hash:
             yield _of_session(FaultKind.CHANGED, stone.session_id, "its tombstone no longer says what it said")

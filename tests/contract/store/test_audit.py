@@ -12,7 +12,7 @@ from claudeops.domain.calls import CliRefusal, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.sessions import Finished
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.store import Store
-from claudeops.store.verify import Deviation, FaultKind, Logged
+from claudeops.store.verify import Deviation, FaultKind, Logged, verify
 from support.store_values import (
     NOW,
     RULES,
@@ -240,3 +240,65 @@ async def test_lost_session_is_sealed_as_it_was_left(sqlite: Database) -> None:
         connection.execute(sa.text("UPDATE tool_calls SET is_error = 0"))
         connection.commit()
     assert await faults(sqlite) == [(FaultKind.CHANGED, 1, None)]
+
+
+# --- a long record ------------------------------------------------------------------------------------------
+
+
+async def long_trail(database: Database) -> None:
+    """Make a record of four sessions, with three hundred numbers in their middle of which nothing is left."""
+    async with opened(database) as store:
+        for _ in range(2):
+            await session_with_calls(store)
+        database.execute("UPDATE sqlite_sequence SET seq = 302 WHERE name = 'sessions'")
+        for _ in range(2):
+            await session_with_calls(store)
+
+
+async def test_a_long_record_is_read_in_many_short_snapshots(sqlite: Database) -> None:
+    await long_trail(sqlite)
+    snapshots: list[object] = []
+    seen: list[tuple[int, int]] = []
+    async with opened(sqlite) as store:
+        sa.event.listen(store.database._reading, "begin", snapshots.append)
+        found = await store.audit.verify(progress=lambda sessions, calls: seen.append((sessions, calls)))
+
+    assert len(snapshots) > 3
+    assert seen[0] == (2, 6)
+    assert (found.sessions, found.calls, found.tombstones) == (4, 12, 0)
+    assert [(fault.kind, fault.session_id) for fault in found.faults] == [
+        (FaultKind.MISSING, number) for number in range(3, 303)
+    ]
+
+
+async def test_what_is_written_and_removed_while_it_is_verified_is_no_fault(sqlite: Database) -> None:
+    await long_trail(sqlite)
+    async with opened(sqlite) as store:
+        changed: list[int] = []
+
+        def change(*_: int) -> None:
+            if not changed:
+                changed.append(buried(sqlite, 1, 304))
+                for table in ("events", "service_checks", "session_texts", "budget_entries"):
+                    sqlite.execute(f"DELETE FROM {table} WHERE session_id = 1")  # noqa: S608 - a name from above
+                sqlite.execute("DELETE FROM sessions WHERE id = 1")
+
+        found = await store.audit.verify(progress=change)
+
+    assert changed == [2]
+    assert found.tombstones == 2
+    assert {fault.session_id for fault in found.faults} == set(range(3, 303))
+
+
+async def test_a_record_in_pages_is_found_to_be_what_it_is_in_one_snapshot(sqlite: Database) -> None:
+    await long_trail(sqlite)
+    buried(sqlite, 2)
+    sqlite.execute("UPDATE tool_calls SET reason = 'only looks' WHERE session_id = 303")
+    sqlite.execute("UPDATE audit_tombstones SET calls = 7")
+    logged = {2: Logged(audit_head="another", audit_results=None), 900: Logged(audit_head="x", audit_results=None)}
+    async with opened(sqlite) as store:
+        in_pages = await store.audit.verify(logged=logged)
+        in_one = await store.database.read(lambda connection: verify(connection, logged=logged))
+
+    assert in_pages == in_one
+    assert {fault.session_id for fault in in_pages.faults} >= {2, 303, 900}

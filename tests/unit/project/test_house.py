@@ -68,7 +68,6 @@ SMALL: Final = {
     "claudeops.web.pages.static": "files, which need no values",
     "claudeops.web.password_login": "one subject, beside how passwords are hashed and how logins are kept",
     "claudeops.clock": "the engine and the pages know it, and neither knows the other",
-    "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.commands.look": "one heading of the help",
     "claudeops.cli.commands.notify": "one group of commands",
     "claudeops.cli.commands.completion": "what a shell asks at every press of a key",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, proven
 from claudeops.domain.gate.passkey import YES, Assertion, Challenge, content_fault, unpacked
@@ -70,10 +70,18 @@ def has_signatures(connection: Connection) -> bool:
     return connection.execute(signed).first() is not None
 
 
-def signature_faults(connection: Connection, session_id: int | None, key: bytes | None) -> Iterator[SignatureFault]:
+def last_answer(connection: Connection) -> int:
+    """Return the highest id of an answer; 0: there is none."""
+    return connection.execute(select(func.max(approval_answers.c.id))).scalar() or 0
+
+
+def signature_faults(
+    connection: Connection, session_id: int | None, key: bytes | None, *, above: int, up_to: int
+) -> Iterator[SignatureFault]:
     """Yield the answers of a session, or of all, whose passkey has not signed what they say.
 
-    ``key`` is the one by which answers are proven; None: it is not at hand, and the proofs are not checked.
+    They are those with an id ``above`` one and ``up_to`` another. ``key`` is the one by which answers are proven; None:
+    it is not at hand, and the proofs are not checked.
     """
     query = (
         select(
@@ -91,6 +99,7 @@ def signature_faults(connection: Connection, session_id: int | None, key: bytes 
         .join(approvals, approvals.c.id == approval_answers.c.approval_id)
         .outerjoin(passkey_assertions, passkey_assertions.c.digest == approval_answers.c.assertion)
         .where(approval_answers.c.assertion.is_not(None))
+        .where(approval_answers.c.id > above, approval_answers.c.id <= up_to)
         .order_by(approval_answers.c.id)
     )
     if session_id is not None:
