@@ -49,7 +49,6 @@ GOLDEN = [
             "permission_mode": "default",
             "mcp_servers": (),
             "text": "Credit balance is too low",
-            "display_text": "Credit balance is too low",
             "last_assistant_text": "Credit balance is too low",
             "result_text": "Credit balance is too low",
             "subtype": "success",

@@ -47,28 +47,6 @@ from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.web.ports import WEBHOOK
 
 _MIB: Final = 1024 * 1024
-_QUIET_SECONDS: Final = 1.0  # without a session, before memory is given back: most chains have a next tier, or a burst
-
-
-class MemoryTrim(SessionListener):
-    """Gives memory back when the last session has left, in a thread, because the C library takes milliseconds."""
-
-    def __init__(self, running: RunningSessions) -> None:
-        self._running = running
-        self._left = anyio.Event()
-
-    def left(self, session: Session) -> None:  # noqa: ARG002 - those that run are counted
-        """Have memory given back soon, without waiting for it."""
-        self._left.set()
-
-    async def run(self) -> None:
-        """Give memory back after each rush of sessions, until cancelled."""
-        while True:
-            await self._left.wait()
-            self._left = anyio.Event()
-            await anyio.sleep(_QUIET_SECONDS)
-            if not self._running.sessions():
-                await anyio.to_thread.run_sync(give_memory_back)
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
@@ -99,8 +77,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     ping, people = healthcheck_ping(node), notifications(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
-    trim = MemoryTrim(running)
-    listeners: list[SessionListener] = [status, node.metrics, trim, *([] if ping is None else [ping])]
+    listeners: list[SessionListener] = [status, node.metrics, *([] if ping is None else [ping])]
     supervisor = told.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
@@ -117,7 +94,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(worker.run)
         tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
-        for run in (people.run, node.recovery.run, lease.run, trim.run):
+        for run in (people.run, node.recovery.run, lease.run):
             tasks.start_soon(run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)

@@ -17,7 +17,7 @@ from claudeops.cli.start import listening, start
 from claudeops.cli.text.terminal import beside_progress, live_printer
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.process.tree import become_subreaper
-from claudeops.engine.system import Shutdown, share_one_heap
+from claudeops.engine.system import Shutdown, keep_one_heap
 from claudeops.errors import ClaudeopsError, StoppedError
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
@@ -54,8 +54,8 @@ def _refused(error: ClaudeopsError) -> Exit:
 
 async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     shutdown, hub = Shutdown(), Hub()
+    keep_one_heap()
     become_subreaper()
-    share_one_heap()
     # Entered before the node is opened: what it recovers of a dead daemon is printed too.
     with listening(shutdown, log), live_printer(hub, sys.stdout, times=True) if live else nullcontext():
         async with open_node(settings, log=log, hub=hub, shutdown=shutdown) as node:

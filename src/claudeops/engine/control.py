@@ -116,7 +116,7 @@ class Clocks:
             case ToolEnded():
                 self._open.pop(fact.tool_use_id, None)
                 self._restart(self._open.values())  # they may have waited for this one
-            case AssistantText(from_subagent=False):
+            case AssistantText(from_subagent=False) if self._open:
                 self._restart(self._open.values())  # even if a result was lost, text shows that the CLI is not hung
             case TurnStarted():
                 self.another_turn()

@@ -1,4 +1,4 @@
-"""The machine and this process: the limit of descriptors, and the wish to stop.
+"""The machine and this process: the limit of descriptors, memory that is free, and the wish to stop.
 
 `Shutdown` is the wish to stop as a value on which everything that waits can wait.
 """
@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.to_thread
 
 from claudeops.errors import StoppedError
 from claudeops.tasks import open_tasks
@@ -20,27 +23,15 @@ MOST_DESCRIPTORS: Final = 65_536
 """Upper bound: sessions inherit the limit, and some programs walk through all of it, with a billion for minutes."""
 
 
-_M_ARENA_MAX: Final = -8  # in malloc.h
+GROWN_BYTES: Final = 8 * 1024 * 1024
+"""Growth from which on it pays to look for free memory."""
+
+_M_TRIM_THRESHOLD: Final = -1  # of malloc.h
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+_LARGE_BYTES: Final = 1024 * 1024
 
 BEFORE_ANYTHING: Final = "stopped before anything was started."
-
-
-def share_one_heap() -> None:
-    """Have all threads allocate from one heap, and give what is free at its end back; for a process of many threads.
-
-    The C library gives each thread a heap of its own, up to eight for each processor, and each keeps what it has freed.
-    Threads that hold Python's lock gain nothing by that. A library other than glibc has no such heaps.
-    """
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(_M_ARENA_MAX, 1)
-
-
-def give_memory_back() -> None:
-    """Give the machine what was freed in between, which the C library keeps; takes a few milliseconds."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)
 
 
 def raise_descriptor_limit() -> int:
@@ -54,6 +45,46 @@ def raise_descriptor_limit() -> int:
         return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return most
+
+
+def keep_one_heap() -> None:
+    """Let all threads of this process share one heap, and large pieces of memory be no part of it.
+
+    A heap of a thread's own keeps what is free at its end, for ever. With another C library than glibc nothing happens.
+    Call it before there are threads.
+    """
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, GROWN_BYTES)
+
+
+def _resident() -> int:
+    """Return the resident memory of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def give_memory_back() -> None:
+    """Give the kernel what is free; takes some milliseconds, and does nothing with another C library than glibc."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
+class FreeMemory:
+    """Gives memory that is free back to the kernel; the C library keeps it otherwise, for what never comes."""
+
+    def __init__(
+        self, resident: Callable[[], int] = _resident, trim: Callable[[], object] = give_memory_back
+    ) -> None:
+        self._resident = resident
+        self._trim = trim
+        self._before = resident()
+
+    async def give_back(self) -> None:
+        """Give it back if this process has grown by `GROWN_BYTES` since the last time."""
+        if self._resident() - self._before > GROWN_BYTES:
+            await anyio.to_thread.run_sync(self._trim)
+            self._before = self._resident()
 
 
 class Shutdown:

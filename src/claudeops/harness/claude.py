@@ -183,9 +183,10 @@ class ClaudeHarness(BaseHarness):
 
         A request without an id expects no answer.
         """
+        if frame.get("type") != "control_request":
+            return None
         request, request_id = frame.get("request"), frame.get("request_id")
-        is_named = isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        if frame.get("type") != "control_request" or not is_named:
+        if not isinstance(request_id, str | int) or isinstance(request_id, bool):
             return None
         subtype = request.get("subtype") if isinstance(request, dict) else None
         named = f"the subtype {subtype[:_SUBTYPE_LENGTH]!r}" if isinstance(subtype, str) else "no subtype"

@@ -245,7 +245,6 @@ def with_last_message(transcript: Transcript, text: str) -> Transcript:
         transcript,
         main_texts=(text,),
         text=text,
-        display_text=text.strip(),
         last_assistant_text=text,
         structured_outputs=_reports(text) if transcript.result_seen else (),
         warnings=(*transcript.warnings, FROM_FILE),

@@ -43,7 +43,7 @@ from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
 from claudeops.store.rows import TableRow
 from claudeops.store.session_columns import CHANGE_SESSION, ended_values
-from claudeops.store.tables.alerting import incidents
+from claudeops.store.tables.alerting import is_unresolved
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.daemon import flags
 from claudeops.store.tables.events import events
@@ -91,7 +91,7 @@ _THERE: Final = select(
     exists().where(_ACTION.session_id.in_(_CHAIN)).label("chain_actions"),
     exists().where(_ACTION.follow_up_id == _OF_CHAIN, _ACTION.held.is_(None)).label("followed_actions"),
     exists().where(probes.c.name.is_not(None)).label("probes"),
-    exists().where(incidents.c.status != IncidentStatus.RESOLVED.value).label("open_incidents"),
+    exists().where(is_unresolved).label("open_incidents"),
     exists().where(events.c.resolved_at.is_(None)).label("open_events"),
     exists().where(memories.c.active, memories.c.updated_at <= bindparam("faded")).label("fading_memories"),
     exists().where(flags.c.name.is_not(None)).label("holds"),

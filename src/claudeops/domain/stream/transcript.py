@@ -52,7 +52,6 @@ class Transcript:
     # --- text
     main_texts: tuple[str, ...] = ()  # text blocks of the main agent, as sent
     text: str = ""  # text blocks of the main agent as sent, one newline between them
-    display_text: str = ""  # the same for people: stripped, blank blocks dropped
     last_assistant_text: str | None = None  # the last message that had text
     result_text: str | None = None  # of the last result line; JSON text where a structured output came
 

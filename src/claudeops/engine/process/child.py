@@ -72,6 +72,11 @@ _LOOKS: Final = Threads(most=32)
 START_SECONDS: Final = 20.0
 """How long a guardian may take to start a CLI; a machine under load takes a second."""
 
+_OUTPUT_BYTES: Final = 512 * 1024
+"""How much of a CLI's output the kernel is to hold, as far as ``net.core.wmem_max`` lets it.
+
+More is then read at once; short lines take several times their bytes there. A CLI that prints more waits for us."""
+
 _LINE_BYTES: Final = 64
 
 
@@ -134,6 +139,7 @@ async def spawn(
     can neither forge answers of the gate nor lines of the log.
     """
     (ours_in, theirs_in), (ours_out, theirs_out), (ours_life, theirs_life) = _socket_pairs(3)
+    theirs_out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _OUTPUT_BYTES)
     try:
         with starting():
             process = await anyio.open_process(

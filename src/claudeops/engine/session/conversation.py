@@ -6,11 +6,13 @@ everything that is kept is made from the redacted line.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from claudeops.domain.chains.escalation import has_retry
@@ -32,14 +34,18 @@ from claudeops.formats.report.extraction import shortcomings
 from claudeops.formats.stream import (
     ApiRetried,
     CliWarned,
+    Control,
     LineMalformed,
     LineSplitter,
+    Other,
     ResultRead,
     SessionStarted,
     StreamEvent,
     StreamFrame,
+    TextStreamed,
     ToolDenied,
     ToolEnded,
+    ToolProgress,
     ToolStarted,
     Transcript,
 )
@@ -64,9 +70,14 @@ STDERR_SECONDS: Final = 1.0
 SINK_LOOK_SECONDS: Final = 1.0
 """How soon a log that cannot be written stops a session that is silent."""
 
+_LINES_A_TURN: Final = 250
+"""Lines that are taken in one turn of the event loop, in about two milliseconds: others wait for their turn."""
+
 STDERR_LINE_BYTES: Final = 1024 * 1024
 STDERR_TAIL_CHARACTERS: Final = 8192
 _AUTH_STATUSES: Final = (401, 403)
+_UNNOTED: Final = frozenset({Other, Control, TextStreamed, ToolProgress})
+"""Facts that change nothing here. A stream may be made of them, so they are left out before anything looks at them."""
 
 
 @dataclass(kw_only=True)
@@ -144,31 +155,40 @@ class Conversation:
                 try:
                     while True:
                         await self.sink.room()  # otherwise lines that wait for a slow disk would fill the memory
-                        for line in await output.take(await self.child.stdout.receive(CHUNK_BYTES)):
-                            await self._take(line, tasks)
+                        await self._take(await output.take(await self.child.stdout.receive(CHUNK_BYTES)), tasks)
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     pass  # the child may also break off in the middle of a line
-            for line in output.flush():
-                await self._take(line, tasks)
+            await self._take(output.flush(), tasks)
 
     async def _bound_reading(self, reading: anyio.CancelScope) -> None:
         await self.child.process.wait()
         reading.deadline = anyio.current_time() + DRAIN_SECONDS
 
-    async def _take(self, line: DecodedLine, tasks: TaskGroup) -> None:
+    async def _take(self, lines: Iterable[DecodedLine], tasks: TaskGroup) -> None:
+        """Take lines that arrived together, and let others on the event loop have their turns meanwhile."""
         self._check_sink()
-        self.clocks.frame()
-        facts = self._reader.feed(line.kept)
-        for fact in facts:
-            self.clocks.note(fact)
-            self._note(fact, line.arrived_at)
-            self.live.note(fact, line.arrived_at)
-            if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
-                tasks.start_soon(self._identify, fact.session_id)
-        if isinstance(line.asked, StreamFrame):
-            self._handle(line.asked, tasks)
-        if any(isinstance(fact, ResultRead) for fact in facts):
-            await self._after_result(line.arrived_at)
+        for number, line in enumerate(lines):
+            if number % _LINES_A_TURN == 0:
+                self.clocks.frame()
+                if number:
+                    await anyio.lowlevel.checkpoint()
+            is_result = False
+            for fact in self._reader.feed(line.kept):
+                kind = type(fact)
+                if kind not in _UNNOTED:
+                    self._note_everywhere(fact, line.arrived_at, tasks)
+                    is_result = is_result or kind is ResultRead
+            if isinstance(line.asked, StreamFrame):
+                self._handle(line.asked, tasks)
+            if is_result:
+                await self._after_result(line.arrived_at)
+
+    def _note_everywhere(self, fact: StreamEvent, at: datetime, tasks: TaskGroup) -> None:
+        self.clocks.note(fact)
+        self._note(fact, at)
+        self.live.note(fact, at)
+        if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
+            tasks.start_soon(self._identify, fact.session_id)
 
     def _note(self, fact: StreamEvent, now: datetime) -> None:
         self._availability.handle(fact)
@@ -232,6 +252,11 @@ class Conversation:
 
     def _handle(self, frame: StreamFrame, tasks: TaskGroup) -> None:
         signal = self.harness.signal(frame.body, self.spec)
+        if signal is None:  # so are nearly all
+            if (refusal := self.harness.refuse(frame.body)) is not None:
+                self.log.warning(LogEvent.CONTROL_REQUEST_UNKNOWN, request_id=str(frame.body.get("request_id")))
+                tasks.start_soon(self.channel.send, refusal)
+            return
         match signal:
             case GateRequest():
                 # At once, so that it is noted before the stream says anything more about the call.
@@ -246,10 +271,6 @@ class Conversation:
             case ExecutedCall():
                 self._suspect(self.watch.ran_with(signal))
                 tasks.start_soon(self.channel.send, self.harness.acknowledge(signal))
-            case None:
-                if (refusal := self.harness.refuse(frame.body)) is not None:
-                    self.log.warning(LogEvent.CONTROL_REQUEST_UNKNOWN, request_id=str(frame.body.get("request_id")))
-                    tasks.start_soon(self.channel.send, refusal)
 
     async def _answer(self, request: GateRequest) -> None:
         await self.gate.answer(request, harness=self.harness, channel=self.channel)
@@ -351,10 +372,11 @@ class Conversation:
     async def _keep_stderr(self) -> None:
         splitter = LineSplitter(STDERR_LINE_BYTES)
         try:
-            async for chunk in self.child.stderr:
-                for line in splitter.push(chunk):
+            while True:
+                await self.sink.room()
+                for line in splitter.push(await self.child.stderr.receive()):
                     self._take_stderr(line)
-        except anyio.BrokenResourceError:
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
             pass
         finally:
             if (rest := splitter.flush()) is not None:

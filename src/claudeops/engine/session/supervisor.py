@@ -22,6 +22,7 @@ from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.live.hub import Hub, session_began, session_ended
 from claudeops.engine.ports import Dispatcher, SessionListener
 from claudeops.engine.session.completion import commit_result, log_result
+from claudeops.engine.system import FreeMemory
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.queue import Queue
@@ -59,6 +60,7 @@ class Supervisor:
     chain: int | None = None  # run only this chain (a foreground run); None: everything that is queued
     listeners: Sequence[SessionListener] = ()
     running: RunningSessions = field(default_factory=RunningSessions)
+    memory: FreeMemory = field(default_factory=FreeMemory)
     _written: set[int] = field(default_factory=set)  # ids of running sessions of which only the end is to be written
     _draining: bool = False
     _hurrying: bool = False
@@ -185,6 +187,8 @@ class Supervisor:
             finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
             if finished is not None:
                 self._announce_end(session, ending, finished, log)
+            del ending, finished  # with all their texts
+            await self.memory.give_back()
         finally:
             del self.running[session.id]
             self._written.discard(session.id)

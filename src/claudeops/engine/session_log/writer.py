@@ -15,10 +15,11 @@ import errno
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Final, Self
 
@@ -40,7 +41,7 @@ _STDERR_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _UNSYNCED_BYTES: Final = 8 * 1024 * 1024
 """Bytes between two calls of fdatasync; this bounds what the last `SessionLog.sync` waits for."""
 
-MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
+MOST_WAITING_BYTES: Final = 8 * 1024 * 1024
 """How much may wait for a disk before reading from the CLI pauses; a single line may be longer."""
 
 STALL_SECONDS: Final = 60.0
@@ -50,6 +51,9 @@ _LOOK_SECONDS: Final = 0.01
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 """Size of one write: each one that ends shows that the disk still works."""
 
+_ENTRIES: Final = 4096
+"""Entries of the index that are made at once: of a flood of empty lines they are longer than the lines."""
+
 _NEW_FILE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READABLE: Final = 0o666  # what the umask leaves of it
 
@@ -58,6 +62,10 @@ CHUNK_BYTES: Final = 256 * 1024
 
 _WORTH_A_THREAD_BYTES: Final = 64 * 1024
 """From this size on it pays to decode on a second core; ordinary sessions stay below and start no thread."""
+
+_WORTH_AHEAD_BYTES: Final = 1024
+"""Shorter lines, on average, are decoded one by one when they are taken. Decoded together they take four times as
+long: thousands of objects at once do not fit the CPU's cache, and keep the garbage collector at work."""
 
 _LONG_BYTES: Final = 1024 * 1024
 """Lines from this size on are taken on a thread: scanning and decoding 64 MiB would hold up every other session."""
@@ -85,7 +93,7 @@ class SessionLog:
         self._offset = 0
         self._unsynced = 0  # bytes
         self._stderr_bytes = 0  # taken; counted by the reader alone
-        self._taken = 0  # bytes of lines; counted by the reader alone
+        self._taken = 0  # bytes of lines and stderr; counted by the reader alone
         self._written = 0  # the same, counted by the writer alone, so that neither needs a lock
         self._waits = Threads(most=2)
         self._thread = threading.Thread(target=self._work, name=f"log-{path.stem}", daemon=True)
@@ -105,19 +113,22 @@ class SessionLog:
             return
         text = b"\n".join(lines) if joined is None else joined  # a single line is not copied
         self._taken += len(text)
-        self._todo.put(_Lines(lines, text, arrived_at))
+        # Their lengths, and not the lines themselves: what waits for the disk is held once.
+        self._todo.put(_Lines(text, tuple(map(len, lines)), arrived_at))
 
     def append_stderr(self, content: bytes) -> None:
         """Take redacted stderr, up to a bound. Never blocks, never raises."""
-        if (room := _STDERR_LIMIT_BYTES - self._stderr_bytes) > 0:
-            self._todo.put(_Stderr(content[:room]))
+        if (room := _STDERR_LIMIT_BYTES - self._stderr_bytes) > 0 and self.failed is None:
+            kept = content[:room]
+            self._taken += len(kept)
+            self._todo.put(_Stderr(kept))
             self._stderr_bytes += len(content)
 
     async def room(self) -> None:
         """Return once the disk has caught up with what was taken, to within `MOST_WAITING_BYTES`, or has failed.
 
-        The reader of the CLI calls it before each read. A disk that takes nothing meanwhile fails after
-        `STALL_SECONDS`.
+        The readers of the CLI's output and stderr call it before each read. A disk that takes nothing meanwhile fails
+        after `STALL_SECONDS`.
         """
         seen, deadline = self._written, anyio.current_time() + self._stall_seconds
         while self.failed is None and (waiting := self._taken - self._written) > MOST_WAITING_BYTES:
@@ -178,6 +189,7 @@ class SessionLog:
             self._write_lines(item)
             return
         _write_all(self._files[2], item.content)
+        self._written += len(item.content)
 
     def _write_lines(self, item: _Lines) -> None:
         ndjson, index, _ = self._files
@@ -187,24 +199,27 @@ class SessionLog:
             self._written += _PIECE_BYTES
             rest = rest[_PIECE_BYTES:]
         _write_all(ndjson, rest, b"\n")
-        _write_all(index, self._entries(item))
-        self._lines += len(item.contents)
+        for entries in self._entries(item):
+            _write_all(index, entries)
         self._written += len(rest)
-        self._offset += len(item.joined) + 1
         self._unsynced += len(item.joined) + 1
         if self._unsynced >= _UNSYNCED_BYTES:
             os.fdatasync(ndjson)
             self._unsynced = 0
 
-    def _entries(self, item: _Lines) -> bytes:
-        """Return the index entries of lines that are about to be counted."""
+    def _entries(self, item: _Lines) -> Iterator[bytes]:
+        """Yield the index entries of lines, some thousand at a time, and count the lines."""
         arrived = item.arrived_at.isoformat(timespec="microseconds")
-        offset = self._offset
-        entries: list[str] = []
-        for number, line in enumerate(item.contents, self._lines + 1):
-            entries.append(f"{number}\t{offset}\t{arrived}\n")
-            offset += len(line) + 1
-        return "".join(entries).encode()
+        lengths = iter(item.lengths)
+        number, offset = self._lines, self._offset
+        while some := tuple(islice(lengths, _ENTRIES)):
+            entries: list[str] = []
+            for length in some:
+                number += 1
+                entries.append(f"{number}\t{offset}\t{arrived}\n")
+                offset += length + 1
+            yield "".join(entries).encode()
+        self._lines, self._offset = number, offset
 
     def _fsync(self) -> None:
         for file in self._files:
@@ -241,39 +256,39 @@ class OutputReader:
     def __exit__(self, *_: object) -> None:
         self._decoder.close()
 
-    async def take(self, chunk: bytes) -> list[DecodedLine]:
+    async def take(self, chunk: bytes) -> Iterable[DecodedLine]:
         """Do the same as `push`, on a thread if a line is long. One caller at a time."""
         if self._splitter.pending + len(chunk) < _LONG_BYTES:
             return self.push(chunk)
-        return await anyio.to_thread.run_sync(self.push, chunk)
+        return await anyio.to_thread.run_sync(lambda: list(self.push(chunk)))
 
-    def push(self, chunk: bytes) -> list[DecodedLine]:
-        """Return the lines that ``chunk`` completes, in order. The log has them already."""
-        return self._take(self._splitter.push(chunk))
+    def push(self, chunk: bytes) -> Iterable[DecodedLine]:
+        """Return the lines that ``chunk`` completes, in order; iterate once. The log has them already."""
+        lines = self._splitter.push(chunk)
+        return self._take(lines, _joined(lines, chunk)) if lines else ()
 
-    def flush(self) -> list[DecodedLine]:
+    def flush(self) -> Iterable[DecodedLine]:
         """Return the last line if the stream ended without a newline."""
         last = self._splitter.flush()
-        return [] if last is None else self._take([last])
+        return () if last is None else self._take([last], last)
 
-    def _take(self, lines: Sequence[bytes]) -> list[DecodedLine]:
-        if not lines:
-            return []
+    def _take(self, lines: Sequence[bytes], joined: bytes) -> Iterable[DecodedLine]:
         arrived_at = self._clock.now()
-        joined = b"\n".join(lines)  # once for all: to scan, and to write if nothing was found
         redacted, asked = self._read(lines, joined)
         if redacted is lines:
             self._sink.extend(lines, arrived_at, joined=joined)
-            return [DecodedLine(asked=frame, kept=frame, arrived_at=arrived_at) for frame in asked]
+            return (DecodedLine(asked=frame, kept=frame, arrived_at=arrived_at) for frame in asked)
         self._sink.extend(redacted, arrived_at)
-        return [
+        return (
             DecodedLine(asked=frame, kept=frame if clean is line else decode(clean), arrived_at=arrived_at)
             for line, clean, frame in zip(lines, redacted, asked, strict=True)
-        ]
+        )
 
-    def _read(self, lines: Sequence[bytes], joined: bytes) -> tuple[Sequence[bytes], Decoded]:
-        if len(joined) < _WORTH_A_THREAD_BYTES:
-            return self._redactor.lines(lines, joined), _decoded(lines)
+    def _read(
+        self, lines: Sequence[bytes], joined: bytes
+    ) -> tuple[Sequence[bytes], Iterable[StreamFrame | Malformed | None]]:
+        if len(joined) < max(_WORTH_A_THREAD_BYTES, _WORTH_AHEAD_BYTES * len(lines)):
+            return self._redactor.lines(lines, joined), map(decode, lines)
         # google-re2 lets go of the interpreter while it scans, so both are done in little more than the time of one.
         self._decoder.begin(lines)
         try:
@@ -283,10 +298,22 @@ class OutputReader:
         return redacted, _decoded(lines) if asked is None else asked
 
 
+def _joined(lines: Sequence[bytes], chunk: bytes) -> bytes:
+    """Return the lines that a chunk has completed with LF between them: to scan, and to write if nothing is found.
+
+    All but the first one stand in the chunk like that, unless they end with CR LF. To join them takes 80 bytes a line.
+    """
+    if len(lines) == 1:
+        return lines[0]
+    if b"\r" in chunk:
+        return b"\n".join(lines)
+    return b"".join((lines[0], chunk[chunk.index(b"\n") : chunk.rindex(b"\n")]))
+
+
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    contents: Sequence[bytes]
-    joined: bytes  # the same, LF between them
+    joined: bytes  # LF between them
+    lengths: Sequence[int]  # bytes of each
     arrived_at: datetime
 
 

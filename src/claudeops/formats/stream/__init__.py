@@ -30,7 +30,7 @@ from claudeops.domain.stream.events import (
     TurnStarted,
 )
 from claudeops.domain.stream.transcript import ObservedCall, PermissionDenial, Transcript
-from claudeops.formats.stream.blocks import display_text, tool_results
+from claudeops.formats.stream.blocks import tool_results
 from claudeops.formats.stream.builder import TranscriptBuilder
 from claudeops.formats.stream.framing import LINE_BYTES, LineSplitter, Malformed, StreamFrame, decode, dropped_line
 from claudeops.formats.stream.tallies import RETAINED_BYTES, LineTally
@@ -65,7 +65,6 @@ __all__ = [
     "TranscriptBuilder",
     "TurnStarted",
     "decode",
-    "display_text",
     "dropped_line",
     "tool_results",
 ]

@@ -6,7 +6,7 @@ frames, which are one block each. Everything is tolerated; what is not understoo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -45,12 +45,6 @@ def text_of(block: Mapping[str, object]) -> str:
     """Return a text block's text."""
     text = block.get("text")
     return text if isinstance(text, str) else ""
-
-
-def display_text(parts: Iterable[str]) -> str | None:
-    """Return text for people: parts stripped, blank ones dropped, one per line; ``None`` if nothing is left."""
-    lines = [stripped for part in parts if (stripped := part.strip())]
-    return "\n".join(lines) if lines else None
 
 
 def tool_use(block: Mapping[str, object], *, text_is_unparsed: bool = False) -> ToolUse:

@@ -143,6 +143,7 @@ class Writer:
     def _work(self) -> None:
         while (run := self._jobs.get().run) is not None:
             run()
+            del run  # and with it all that the job was given, until there is another one
             self._settle()
         self._settle(at_last=True)
 

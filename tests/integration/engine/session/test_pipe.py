@@ -74,11 +74,11 @@ async def test_a_disk_that_stalls_pushes_back_on_the_cli_and_loses_nothing(
 
     monkeypatch.setattr(os, "writev", stalling)
     early, late = estate.root / "early", estate.root / "late"
-    flood: list[Mapping[str, object]] = [{"line_of": 2**20}] * 10
+    flood: list[Mapping[str, object]] = [{"line_of": 2**20}] * 5
     rows: list[dict[str, object]] = []
 
     async def run() -> None:
-        steps = [*flood, {"touch": str(early)}, *flood * 2, {"touch": str(late)}]
+        steps = [*flood, {"touch": str(early)}, *flood * 5, {"touch": str(late)}]
         rows.append(await estate.finished(*steps, look(), deliver(report())))
 
     with anyio.fail_after(PATIENCE_SECONDS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from claudeops.clock import Clock
 from claudeops.engine.session_log.writer import DecodedLine, OutputReader, SessionLog, _Decoder
-from claudeops.formats.stream import Malformed, StreamFrame
+from claudeops.formats.stream import Malformed, StreamFrame, decode
 from claudeops.text.redact import MASK, Redactor
 
 SECRET = "hunter2hunter2"
@@ -52,7 +53,7 @@ async def take(path: Path, stream: bytes, size: int) -> list[DecodedLine]:
     async with SessionLog(path) as sink:
         with OutputReader(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
             taken = [one for start in range(0, len(stream), size) for one in intake.push(stream[start : start + size])]
-            return taken + intake.flush()
+            return [*taken, *intake.flush()]
 
 
 @pytest.mark.parametrize("size", CHUNKS)
@@ -84,10 +85,39 @@ async def test_short_output_starts_no_thread_and_long_output_leaves_none(tmp_pat
     async with SessionLog(tmp_path / "session-000001.ndjson") as sink:
         with OutputReader(redactor=Redactor([]), sink=sink, clock=Noon()) as intake:
             intake.push(b"\n".join(SMALL) + b"\n")
+            intake.push(b"{}\n" * LONG)
             assert threads() == set()
             intake.push(b"\n".join(LARGE) + b"\n")
             assert len(threads()) == 1
     assert threads() == set()
+
+
+async def test_short_lines_that_come_together_are_decoded_one_by_one_and_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[bytes] = []
+    scans: list[int] = []
+
+    class Counted(Redactor):
+        def lines(self, raw: Sequence[bytes], joined: bytes | None = None) -> Sequence[bytes]:
+            scans.append(len(raw))
+            return super().lines(raw, joined)
+
+    def counted(line: bytes) -> StreamFrame | Malformed | None:
+        decoded.append(line)
+        return decode(line)
+
+    monkeypatch.setattr("claudeops.engine.session_log.writer.decode", counted)
+    path = tmp_path / "session-000001.ndjson"
+    async with SessionLog(path) as sink:
+        with OutputReader(redactor=Counted([SECRET]), sink=sink, clock=Noon()) as intake:
+            taken = iter(intake.push(b'{"type":"user"}\n' * LONG))
+            await sink.sync()
+            assert path.read_bytes() == b'{"type":"user"}\n' * LONG  # before anybody acts on a line
+            next(taken)
+            assert len(decoded) == 1
+            assert sum(1 for _ in taken) == LONG - 1
+    assert (scans, len(decoded)) == ([LONG], LONG)
 
 
 async def test_nothing_is_nothing(tmp_path: Path) -> None:

@@ -148,17 +148,59 @@ async def test_a_disk_that_stalls_lets_nobody_take_more_until_it_has_caught_up(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take)
-            await until(lambda: taken == 6)  # 18 MiB: the last one before there was too much
+            await until(lambda: taken == 3)  # 9 MiB: the last one before there was too much
             with suppress(TimeoutError):
-                await until(lambda: taken > 6, seconds=0.2)
+                await until(lambda: taken > 3, seconds=0.2)
             tasks.cancel_scope.cancel()
-        assert taken == 6
+        assert taken == 3
         stalling.goes_on.set()
         with anyio.fail_after(PATIENCE_SECONDS):
             await log.room()
         log.append(line, NOON)
     assert log.failed is None
     assert path.stat().st_size == (taken + 1) * (len(line) + 1)
+
+
+async def test_a_disk_that_stalls_while_stderr_floods_lets_nobody_take_more(tmp_path: Path, stalling: Stalling) -> None:
+    path = tmp_path / "session-000001.ndjson"
+    async with SessionLog(path) as log:
+        log.append_stderr(b"x" * (MOST_WAITING_BYTES + 1))
+        with anyio.move_on_after(0.2) as waiting:
+            await log.room()
+        assert waiting.cancelled_caught
+        stalling.goes_on.set()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await log.room()
+    assert path.with_suffix(".stderr").stat().st_size == MOST_WAITING_BYTES + 1
+
+
+async def test_lines_that_wait_for_the_disk_are_held_once(tmp_path: Path, stalling: Stalling) -> None:
+    path = tmp_path / "session-000001.ndjson"
+    tracemalloc.start()
+    try:
+        async with SessionLog(path) as log:
+            for _ in range(20):  # 4 MB in all
+                log.extend([b"%d" % number + b"x" * 200 for number in range(1000)], NOON)
+            held, _ = tracemalloc.get_traced_memory()
+            stalling.goes_on.set()
+    finally:
+        tracemalloc.stop()
+    assert held < 5_500_000
+    assert told(path) == [NOON] * 20_000
+
+
+async def test_a_flood_of_empty_lines_does_not_fill_the_memory_with_their_index(tmp_path: Path) -> None:
+    path = tmp_path / "session-000001.ndjson"
+    tracemalloc.start()
+    try:
+        async with SessionLog(path) as log:
+            log.extend([b""] * 200_000, NOON, joined=b"\n" * 199_999)  # their entries: 9 MB
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6_000_000
+    assert path.read_bytes() == b"\n" * 200_000
+    assert path.with_suffix(".index").read_bytes().count(b"\n") == 200_000
 
 
 async def test_a_disk_that_takes_nothing_any_more_has_failed(tmp_path: Path, stalling: Stalling) -> None:

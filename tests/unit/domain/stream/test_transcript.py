@@ -136,9 +136,9 @@ def test_text_of_subagents_is_told_and_not_kept() -> None:
     assert reading.events[1] == AssistantText(text="[EVENT:critical] from below", from_subagent=True)
 
 
-def test_display_text_is_stripped_and_text_is_not() -> None:
+def test_text_is_kept_as_it_came() -> None:
     transcript = read(said("  a "), said("   "), said("b\n")).transcript
-    assert (transcript.text, transcript.display_text) == ("  a \n   \nb\n", "a\nb")
+    assert transcript.text == "  a \n   \nb\n"
 
 
 def test_content_at_the_top_level_counts() -> None:

@@ -15,7 +15,6 @@ from claudeops.formats.stream import (
     StreamFrame,
     ToolStarted,
     decode,
-    display_text,
     tool_results,
 )
 from claudeops.wording.live import Viewpoint, live_status, status_line, summaries, tool_summary
@@ -103,7 +102,7 @@ def parse(vector: dict[str, Any]) -> dict[str, Any] | None:
     calls = [event for event in reading.events if isinstance(event, ToolStarted)]
     linked = links(frame)
     return {
-        "text_content": display_text(said_in(reading)),
+        "text_content": "\n".join(text.strip() for text in said_in(reading) if text.strip()) or None,
         "tool_summary": next(iter(summaries(calls, VIEW)), None),
         "spinner_update": live_status(calls[0].name, calls[0].input, VIEW, task="/check") if calls else None,
         "num_turns": reading.transcript.num_turns,
