@@ -24,7 +24,7 @@ from claudeops.app.wiring import plans, root_session
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
-from claudeops.domain.sessions import Session, Trigger
+from claudeops.domain.sessions import Trigger
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager

@@ -73,9 +73,7 @@ def give_memory_back() -> None:
 class FreeMemory:
     """Gives memory that is free back to the kernel; the C library keeps it otherwise, for what never comes."""
 
-    def __init__(
-        self, resident: Callable[[], int] = _resident, trim: Callable[[], object] = give_memory_back
-    ) -> None:
+    def __init__(self, resident: Callable[[], int] = _resident, trim: Callable[[], object] = give_memory_back) -> None:
         self._resident = resident
         self._trim = trim
         self._before = resident()

@@ -12,7 +12,6 @@ from typing import Final
 from sqlalchemy import Connection, Integer, bindparam, exists, func, insert, select, update
 
 from claudeops.domain.actions import PastAction
-from claudeops.domain.alerts.alert import IncidentStatus
 from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.consequences import (
     Consequences,
