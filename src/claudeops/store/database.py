@@ -8,11 +8,11 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,7 +22,15 @@ from sqlalchemy.engine import URL, Connection, Engine
 from claudeops.domain.live import EventRaised
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.logs import LogEvent, get_logger
-from claudeops.store.connection.engines import BUSY_SECONDS, border, parse_url, reading_engine, shown, writing_engine
+from claudeops.store.connection.engines import (
+    BUSY_SECONDS,
+    border,
+    parse_url,
+    reading_engine,
+    shown,
+    sqlite_file,
+    writing_engine,
+)
 from claudeops.store.connection.writer import Writer
 from claudeops.store.migrate import require_head
 
@@ -93,7 +101,9 @@ class Database:
         self._writing = writing_engine(url, busy_seconds=busy_seconds)
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
-        self._writer = Writer(wait_seconds=wait_seconds)
+        self._kept: tuple[Connection, Any] | None = None  # the writer's thread alone uses it
+        self._keeps = sqlite_file(url) is not None  # the pool of PostgreSQL makes sure that its connection lives
+        self._writer = Writer(wait_seconds=wait_seconds, at_last=self._release)
         self._closed = False
 
     async def read(self, query: Callable[[Connection], T]) -> T:
@@ -153,9 +163,9 @@ class Database:
 
         It is cheap: no table is read, and no lock is taken.
         """
-        if self.url.get_backend_name() != "sqlite":
+        if not self._keeps:
             return await self.read(lambda connection: connection.scalar(_SNAPSHOT))
-        return await self.write_outside(_data_version)
+        return await self._writer.run(self._data_version)
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -171,20 +181,47 @@ class Database:
 
     def _transaction(self, job: Callable[[Connection], T]) -> T:
         began = time.perf_counter()
-        with border(self.url), self._writing.begin() as connection, _collecting(connection) as collected:
+        with border(self.url), self._begun() as connection, _collecting(connection) as collected:
             result = job(connection)
         self._wrote(time.perf_counter() - began)
         for event_raised in collected:
             _tell(event_raised, self._raised)
         return result
 
+    @contextmanager
+    def _begun(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction; for SQLite always the same one, until something fails."""
+        if not self._keeps:
+            with self._writing.begin() as connection:
+                yield connection
+            return
+        connection, _ = self._connected()
+        try:
+            with connection.begin():
+                yield connection
+        except BaseException:
+            self._release()
+            raise
 
-def _data_version(engine: Engine) -> object:
-    """Return what SQLite counts: commits by others than this connection, which is the only one that writes here."""
-    with closing(engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute("PRAGMA data_version")
-        (found,) = cursor.fetchone() or (None,)
-    return found
+    def _connected(self) -> tuple[Connection, Any]:
+        """Return the connection that is kept, and its driver's."""
+        if self._kept is None:
+            opened = self._writing.connect()
+            self._kept = opened, opened.connection.driver_connection
+            opened.detach()  # the way out of the pool and back takes longer than a statement
+        return self._kept
+
+    def _data_version(self) -> object:
+        """Return what SQLite counts: commits by others than this connection, which is the only one that writes here."""
+        with border(self.url):
+            _, file = self._connected()
+            return file.execute("PRAGMA data_version").fetchone()
+
+    def _release(self) -> None:
+        if self._kept is not None:
+            (connection, file), self._kept = self._kept, None
+            connection.close()
+            file.close()  # after a failure for which it must be opened anew, the line above has not closed it
 
 
 def open_database(

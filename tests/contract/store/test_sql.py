@@ -353,9 +353,12 @@ async def test_connections_that_the_server_dropped_are_made_again(postgresql: Da
 
 async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Database) -> None:
     async with opened(sqlite) as store:
-        with store.database._writing.connect() as connection:
+
+        def fill(connection: sa.Connection) -> None:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+        await store.database.write(fill)
         with pytest.raises(DatabaseUnavailableError, match="full"):
             await queued(store, wanted(prompt_text="x" * 2_000_000))
 
@@ -435,7 +438,7 @@ async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqli
         begun = threading.Event()
         with closing(sqlite3.connect(sqlite.file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            sa.event.listen(store.database._writing, "checkout", lambda *_: begun.set())
+            sa.event.listen(store.database._writing, "before_cursor_execute", lambda *_: begun.set())
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(recorded, store, session, "toolu_1", allow(restart()))
                 assert await anyio.to_thread.run_sync(begun.wait, PATIENCE_SECONDS)

@@ -40,8 +40,16 @@ class Writer:
     it has begun does not run at all. A job that was done too late for its caller can be undone.
     """
 
-    def __init__(self, *, wait_seconds: float, undo_pause_seconds: float = UNDO_PAUSE_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        wait_seconds: float,
+        undo_pause_seconds: float = UNDO_PAUSE_SECONDS,
+        at_last: Callable[[], None] | None = None,
+    ) -> None:
+        """Start the thread; ``at_last`` runs in it after all jobs."""
         self._wait_seconds = wait_seconds
+        self._at_last = at_last
         self._undo_pause_seconds = undo_pause_seconds
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._numbers = itertools.count()
@@ -146,6 +154,8 @@ class Writer:
             del run  # and with it all that the job was given, until there is another one
             self._settle()
         self._settle(at_last=True)
+        if self._at_last is not None:
+            self._at_last()
 
     def _settle(self, *, at_last: bool = False) -> None:
         """Run the undos that are due. While the database is unavailable they stay owed, for a while."""
