@@ -65,7 +65,7 @@ class PlainValues:
 
     def _text(self, text: str) -> str:
         # Lone surrogates (undecodable file names) have no JSON form.
-        return self._of_text(text.encode(errors="backslashreplace").decode())
+        return self._of_text(text if text.isascii() else text.encode(errors="backslashreplace").decode())
 
 
 def _as_it_is(text: str) -> str:

@@ -20,6 +20,7 @@ from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
+from claudeops.logs import LogEvent
 from support.estate import Estate, open_estate
 
 SHARE: Final = 0.7
@@ -81,6 +82,7 @@ async def _burst(setup: Setup) -> tuple[float, float]:
         async with open_estate(Path(name)) as estate:
             for _ in range(setup.burst):
                 await estate.queue()
+            estate.context.log.info(LogEvent.DAEMON_READY)  # as in a daemon, the log is in use before the burst
             work = _Work(estate, setup.burst)
             async with _supervised(estate, work) as run:
                 started, used = time.perf_counter(), time.process_time()

@@ -215,7 +215,11 @@ class Database:
         """Return what SQLite counts: commits by others than this connection, which is the only one that writes here."""
         with border(self.url):
             _, file = self._connected()
+        try:
             return file.execute("PRAGMA data_version").fetchone()
+        except file.Error as error:  # outside of a transaction, which would take the lock
+            self._release()
+            raise DatabaseUnavailableError(f"the database {shown(self.url)} {error}.", target=shown(self.url)) from error
 
     def _release(self) -> None:
         if self._kept is not None:

@@ -224,7 +224,7 @@ def background(
 ) -> Background:
     """Return what the earlier sessions of the chain left on record.
 
-    ``there`` says, if somebody has looked already, whether the session has an incident and whether any is open.
+    ``there``, where the caller has it, says whether the session has an incident and whether any is open.
     """
     of_chain = {"root": session.root_session_id, "session": session.id}
     follows = session.id != session.root_session_id  # most sessions are the first of their chain: nothing to ask

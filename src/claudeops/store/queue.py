@@ -109,33 +109,25 @@ class Queue:
         session that the claim queues itself, a session that became due since) another transaction takes.
         """
         tiers = (rules.lowest.number,) if room.lowest_only else None
+        prepared = partial(_Claim, owner=owner, rules=rules, now=now, cli_session_id=cli_session_id, chain=chain)
 
         def look(connection: Connection) -> Sequence[int]:
             due = _due_ids(connection, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
             is_open = due and admission(holds.standing(connection, now), now) is not Admission.CLOSED
             return due if is_open else ()
 
-        async def take(log_paths: Mapping[int, str], *, seen_at: datetime) -> _Claimed:
-            def claim(connection: Connection) -> _Claimed:
-                found = _Claim(
-                    connection,
-                    owner=owner,
-                    rules=rules,
-                    now=now,
-                    cli_session_id=cli_session_id,
-                    log_paths=log_paths,
-                    chain=chain,
-                )
-                return found.take(room)
-
-            # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
-            claimed = await self._database.write(claim, undo=give_back)
-            if claimed.taken:
-                self._seen, self._seen_at = claimed.left, seen_at
-            return claimed
-
         def give_back(connection: Connection, claimed: _Claimed) -> None:
             _give_back(connection, claimed.taken, now=now)
+
+        async def take(log_paths: Mapping[int, str], *, seen_at: datetime) -> _Claimed:
+            def claim(connection: Connection) -> _Claimed:
+                return prepared(connection, log_paths=log_paths).take(room)
+
+            # By its row, a session whose claimer does not wait any more would run until the next start of a daemon.
+            claimed = await self._database.write(claim, undo=give_back)
+            if claimed.taken and chain is None and tiers is None:  # else others may be due as well
+                self._seen, self._seen_at = claimed.left, seen_at
+            return claimed
 
         seen, seen_at, self._seen = self._seen, self._seen_at, {}
         if seen and seen_at is not None and abs(now - seen_at) < _FRESH:
@@ -283,8 +275,8 @@ class _Claim:
             left = room.beside(taken, lowest_tier=lowest)
             if left.sessions <= 0 or self.undecided is not None or self.is_day_spent:
                 break
-            asked = {"seen": session_id, "now": self.now, "chain": self.chain}
-            row = self.connection.execute(still_due, asked).one_or_none()
+            sought = {"seen": session_id, "now": self.now, "chain": self.chain}
+            row = self.connection.execute(still_due, sought).one_or_none()
             if row is None:
                 self.gone.add(session_id)
             elif (row.tier == lowest or not left.lowest_only) and (found := self._take_one(to_session(row))):

@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.holds import Capacity, Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
 from claudeops.store.store import Store
-from support.store_values import NOW, OTHER_OWNER, RULES, after, check, claimed, ending, queued, report
+from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, claimed, ending, queued, report, wanted
 from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
@@ -48,7 +48,7 @@ _BEGINS: Final = ("BEGIN", "SELECT pg_advisory")
 
 @dataclass
 class Costs:
-    """What was asked of the database, and how often a thread was gone to for it."""
+    """The statements and commits of a block, and how many turns of a thread they took."""
 
     steps: list[str] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)  # as they were sent
@@ -173,3 +173,18 @@ async def test_what_another_claimer_has_taken_since_the_look_is_not_taken_twice(
         taken += [await claimed(store), await claimed(other, owner=OTHER_OWNER), await claimed(store)]
 
     assert [each and each.id for each in taken] == [*ids, None]
+
+
+async def test_what_one_claim_had_no_room_for_is_looked_for_by_the_next(database: Database) -> None:
+    async with opened(database) as store:
+        older = await queued(store, wanted(2))
+        younger = [await queued(store) for _ in range(2)]
+        only_the_lowest = await taken_within(store, Capacity(sessions=1, above=0))
+        any_tier = await taken_within(store, Capacity(sessions=1, above=1))
+
+    assert (only_the_lowest, any_tier) == ([younger[0].id], [older.id])
+
+
+async def taken_within(store: Store, room: Capacity) -> list[int]:
+    taken = await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=str, room=room)
+    return [session.id for session in taken]

@@ -112,10 +112,11 @@ class Supervisor:
     async def _fill_slots(self, tasks: TaskGroup) -> None:
         if self.clock.monotonic() < self._claim_at:
             return
-        while not self._draining and (capacity := self._capacity()).sessions > 0:
+        rules = self.rules()  # once: they are made anew of the estate
+        while not self._draining and (capacity := self._capacity(rules)).sessions > 0:
             self._claiming = True
             try:
-                claimed = await self._claim(capacity)
+                claimed = await self._claim(capacity, rules)
                 for session in claimed:
                     control = StopControl()
                     if self._hurrying:  # since the claim began
@@ -128,12 +129,12 @@ class Supervisor:
             if not claimed:
                 return
 
-    def _capacity(self) -> Capacity:
+    def _capacity(self, rules: EscalationRules) -> Capacity:
         """Return how many sessions may start; those that wait for approval, or only for their end, hold no slot.
 
         A long remediation must not blind the lowest tier: with more than one slot, one is kept for it.
         """
-        lowest = self.rules().lowest.number
+        lowest = rules.lowest.number
         at_work = [
             session
             for session, control in self.running.values()
@@ -145,11 +146,11 @@ class Supervisor:
             above=self.slots - 1 - above if self.slots > 1 else None,
         )
 
-    async def _claim(self, capacity: Capacity) -> Sequence[Session]:
+    async def _claim(self, capacity: Capacity, rules: EscalationRules) -> Sequence[Session]:
         try:
             claimed = await self.queue.claim(
                 self.owner,
-                rules=self.rules(),
+                rules=rules,
                 now=self.clock.now(),
                 cli_session_id=self.new_cli_session_id,
                 log_path=self.log_path,
