@@ -14,9 +14,12 @@ import contextlib
 import ipaddress
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Final, cast
 
 import anyio
@@ -174,6 +177,7 @@ class _Protocol(H11Protocol):
             self.crowd.remove(self)
 
     def data_received(self, data: bytes) -> None:
+        self.server_state.default_headers = [(b"date", _date(int(time.time()))), *self.config.encoded_headers]
         super().data_received(data)
         if self.crowd is None:
             return
@@ -208,6 +212,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.accepting = anyio.Event()
+        self.leaving = anyio.Event()
         self.stopped = anyio.Event()
         # Shielded: a cancelled uvicorn leaves its sockets open. It ends by should_exit, which `listen` always sets.
         self.scope = anyio.CancelScope(shield=True)
@@ -220,6 +225,15 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepting.set()
+
+    async def main_loop(self) -> None:
+        """Wait for the end. uvicorn itself looks for it ten times a second, and for the date once."""
+        await self.leaving.wait()
+
+    def leave(self) -> None:
+        """Have it take no more connections, and end."""
+        self.should_exit = True
+        self.leaving.set()
 
     async def run_until_stopped(self, listener: socket.socket) -> None:
         try:
@@ -298,6 +312,12 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    """Return what answers carry as their date."""
+    return formatdate(second, usegmt=True).encode()
+
+
 def _protocol(of: ConnectionPool | None) -> type[_Protocol]:
     class Protocol(_Protocol):
         crowd = of  # uvicorn creates protocols from the class alone
@@ -306,7 +326,7 @@ def _protocol(of: ConnectionPool | None) -> type[_Protocol]:
 
 
 async def _stop(server: _Server) -> None:
-    server.should_exit = True
+    server.leave()
     with anyio.move_on_after(_GRACE_SECONDS, shield=True):
         await server.stopped.wait()
     # What is left has not even sent a whole request: closed connections end it, and nothing needs cancelling.

@@ -1,9 +1,10 @@
-"""Task groups, threads for work that may hang, and the back-off of a loop whose database fails."""
+"""Task groups, threads for work that may hang, and how a loop waits: for a wake-up, or for a database that fails."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +22,10 @@ FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 30.0
 """Between two tries of a loop whose database fails; the pause doubles from the first value up to the longest."""
 
-_POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 1.0
+"""Between two looks of whoever has nothing that wakes it."""
+
+_FREE_SECONDS: Final = 0.05
 """Between two looks for a free thread while all of them are busy."""
 
 
@@ -78,7 +82,7 @@ class Threads:
         try:
             with anyio.move_on_after(seconds):
                 while not self._enter():  # noqa: ASYNC110 - the thread that leaves may belong to another event loop
-                    await anyio.sleep(_POLL_SECONDS)
+                    await anyio.sleep(_FREE_SECONDS)
                 job = _Job(work, undo, self._leave)
                 job.start()
                 await job.done.wait()
@@ -104,6 +108,28 @@ def check_abandoned() -> None:
     """Raise `AbandonedError` if the caller of this thread's work has given up; do nothing on any other thread."""
     if (job := getattr(_here, "job", None)) is not None:
         job.check()
+
+
+class Waiter:
+    """One that waits for changes. A wake-up that comes before the wait ends it at once.
+
+    ``longest_seconds`` bounds every wait: it is short where nothing wakes, which is polling, and long where a wake-up
+    is sure to come.
+    """
+
+    def __init__(self, *, longest_seconds: float = POLL_SECONDS) -> None:
+        self._longest_seconds = longest_seconds
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        """End the wait, or the next one."""
+        self._woken.set()
+
+    async def pause(self, seconds: float = math.inf) -> None:
+        """Return after a wake-up, and at the latest after some seconds."""
+        with anyio.move_on_after(min(seconds, self._longest_seconds)):
+            await self._woken.wait()
+        self._woken = anyio.Event()
 
 
 class DatabaseTrouble:

@@ -34,6 +34,7 @@ from benchmarks import (
     stopping,
     stream,
     stream_daemon,
+    wakes,
     watched_gate,
     watching,
 )
@@ -60,6 +61,8 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "start": start.ready,
     "memory": start.memory,
     "commands": commands.answered,
+    "wake": wakes.seen,
+    "idle": wakes.idle,
     "pages": pages.loads,
     "pages-watched": pages.watched,
     "pages-gate": watched_gate.latency,

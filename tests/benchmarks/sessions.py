@@ -17,8 +17,9 @@ from support.waiting import until
 PUNCTUAL_MILLISECONDS: Final = 250.0
 """Between a due time and its process, at the 99th percentile."""
 
-NEXT_TIER_MILLISECONDS: Final = 500.0
-"""Between a result line and the process of the next tier, at the 99th percentile."""
+NEXT_TIER_MILLISECONDS: Final = 150.0
+NEXT_TIER_MEDIAN_MILLISECONDS: Final = 60.0
+"""Between a result line and the process of the next tier, at the 99th percentile and at the median."""
 
 _FIRES_A_REPEAT: Final = 3
 _CHAINS_A_REPEAT: Final = 2
@@ -49,16 +50,18 @@ def punctuality(setup: Setup) -> Table:
 def next_tier(setup: Setup) -> Table:
     """Measure chains that escalate from tier 1 to tier 3."""
     taken = anyio.run(_escalations, setup)
-    p99 = percentile(taken, 0.99)
+    is_quick = percentile(taken, 0.5) <= NEXT_TIER_MEDIAN_MILLISECONDS
+    is_met = is_quick and percentile(taken, 0.99) <= NEXT_TIER_MILLISECONDS
+    target = f"{NEXT_TIER_MEDIAN_MILLISECONDS:g}, {NEXT_TIER_MILLISECONDS:g} ({verdict(met=is_met)})"
     return Table(
         title="Next tier: a result line read → its process gone → its end written → the next tier's CLI spawned",
-        columns=("", "escalations", "median ms", "p99 ms", "longest ms", "target p99"),
+        columns=("", "escalations", "median ms", "p99 ms", "longest ms", "target median, p99"),
         rows=[
             (
                 "result → spawned",
                 str(len(taken)),
                 *spread(taken),
-                f"{NEXT_TIER_MILLISECONDS:g} ({verdict(met=p99 <= NEXT_TIER_MILLISECONDS)})",
+                target,
             )
         ],
         notes=("As above. The exit of the stand-in, a Python program in a cell, is part of it.",),

@@ -11,8 +11,8 @@ import anyio
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
-from claudeops.engine.gate.answering import AnswerWaker
-from claudeops.engine.gate.approvals import LOOK_SECONDS, ApprovalService
+from claudeops.engine.gate.answering import LOOK_SECONDS, AnswerWaker
+from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, QuestionWay
@@ -105,8 +105,7 @@ async def talking(
         redact=context.redactor.text,
         waiting=nullcontext,
         log=context.log,
-        look_seconds=look_seconds,
-        waker=waker or AnswerWaker(),
+        waker=waker or AnswerWaker(look_seconds=look_seconds),
         passkey=passkey,
     )
     yield Talk(

@@ -67,5 +67,6 @@ def alert_worker(node: Node, file: OperatorFile[Rules], *, dependencies: Callabl
         log=node.log,
         counts=node.context.counts,
     )
+    node.wake_ups.join(worker.stir)
     node.wake_ups.join(worker.wake, own=False)
     return worker

@@ -98,7 +98,7 @@ async def run_chain_beside(
     ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `AlreadyRunningError`
     when the daemon goes away before the chain has ended; what is queued stays queued.
     """
-    store = open_store(settings.places.database_url, wrote=waking(settings.places.state_dir))
+    store = open_store(settings.places.database_url, changed=waking(settings.places.state_dir))
     with claim_watch(settings.places.database_url) as look:
 
         async def served() -> bool:
@@ -167,7 +167,7 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
     """
     if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
-    store = open_store(settings.places.database_url, wrote=waking(settings.places.state_dir))
+    store = open_store(settings.places.database_url, changed=waking(settings.places.state_dir))
     try:
         return await queue_unless_held(store, new, rules=escalation_rules(settings), now=Clock().now())
     finally:

@@ -188,7 +188,7 @@ def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
         clock=node.clock,
         started_at=datetime.fromtimestamp(node.owner.process_started_at, UTC),
         log=node.log,
-        pause=node.wake_ups.waiter().pause,
+        waiter=node.wake_ups.waiter(own=False),
     )
 
 
@@ -310,7 +310,7 @@ def follow_up_keeper(node: Node) -> FollowUpWorker:
         log=node.log,
         dispatcher=node.dispatcher,
         rules=node.context.current_rules,
-        pause=node.wake_ups.waiter().pause,
+        waiter=node.wake_ups.waiter(),
     )
 
 
@@ -341,6 +341,7 @@ def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
         floor_bytes=settings.upkeep.disk_floor_mb * _MIB,
         stop_all=running.stop_all,
         kill_all=running.kill_all,
+        is_idle=lambda: not running,
         log=node.log,
     )
 

@@ -38,7 +38,7 @@ from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.dispatch.wake_ups import WakeUps
+from claudeops.dispatch.wake_ups import LONGEST_SECONDS, WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.engine.cell.cell import described
@@ -169,7 +169,8 @@ async def open_node(
                 raised=hub.from_threads(),
                 answered=waker.wake,
                 requested=wake_ups.wake,
-                wrote=wake_ups.noting(metrics.wrote),
+                wrote=metrics.wrote,
+                changed=wake_ups.note,
             )
             try:
                 await store.retention.make_room()
@@ -246,9 +247,10 @@ async def open_node(
 
 def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:
     """Return what wakes calls that wait for an answer, who claims sessions, and everything that waits for changes."""
-    waker, dispatcher = AnswerWaker(), LocalDispatcher()
+    waker = AnswerWaker(look_seconds=LONGEST_SECONDS)
+    dispatcher = LocalDispatcher(interval_seconds=LONGEST_SECONDS)
     wake_ups = WakeUps(file=settings.places.state_dir / WAKE_SOCKET, log=log)
-    wake_ups.join(waker.wake_all)
+    wake_ups.join(waker.wake_all, own=False)
     wake_ups.join(dispatcher.wake)
     return waker, dispatcher, wake_ups
 

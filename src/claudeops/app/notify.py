@@ -13,7 +13,6 @@ from functools import partial
 import anyio
 
 from claudeops.app.node import Node
-from claudeops.dispatch.wake_ups import Waiter
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind, by_kind
 from claudeops.domain.notices.notice import ADDRESS, DEAD, MOVED, PICKY, REFUSED, Notice, Target, Topic
@@ -27,6 +26,7 @@ from claudeops.notify.questions import ChatQuestions
 from claudeops.notify.sender import NoticeSender
 from claudeops.settings import Settings
 from claudeops.settings.notify import Targets, read_notify_again
+from claudeops.tasks import Waiter
 from claudeops.text import clip
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.texts import Wording, message
@@ -151,7 +151,7 @@ def _notifications(node: Node, checked: dict[str, str], waiter: Waiter) -> Notif
         log=node.log,
         kept_events=frozenset(map(clip, [*about, *(event for each in connections for event in each.events)])),
         counted=node.metrics.message_sent,
-        pause=waiter.pause,
+        waiter=waiter,
     )
     return Notifications(sender=sender, connections=connections, digest=_digest(node))
 

@@ -27,7 +27,7 @@ def run_on_database(
     """Open the operator's database, do the work on it, print the result and return the exit status."""
 
     async def on_database() -> CommandResult:
-        database = open_database(database_url(), wrote=waking(state_dir()))
+        database = open_database(database_url(), changed=waking(state_dir()))
         try:
             return await work(database)
         finally:

@@ -19,7 +19,7 @@ def run_on_store(
 
     async def on_store(settings: Settings) -> CommandResult:
         with progress("working on the database"):
-            store = open_store(settings.places.database_url, wrote=waking(settings.places.state_dir))
+            store = open_store(settings.places.database_url, changed=waking(settings.places.state_dir))
             try:
                 return await work(settings, store)
             finally:

@@ -21,9 +21,13 @@ import anyio
 
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Waiter
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at whether anything was written."""
+
+LONGEST_SECONDS: Final = 30.0
+"""After which whatever waits looks by itself, whether or not anything was written."""
 
 REST_SECONDS: Final = 0.05
 """After a wake-up by a datagram. While more of them come, the rest doubles."""
@@ -33,23 +37,6 @@ LONGEST_REST_SECONDS: Final = 1.0
 
 _MOST: Final = 256  # datagrams that are read at once; the kernel holds no more of them by default
 _MODE: Final = 0o600  # only the daemon's user, and root, may wake it
-
-
-class Waiter:
-    """One that waits for changes. A wake-up that comes before the wait ends it at once."""
-
-    def __init__(self) -> None:
-        self._woken = anyio.Event()
-
-    def wake(self) -> None:
-        """End the wait, or the next one."""
-        self._woken.set()
-
-    async def pause(self, seconds: float) -> None:
-        """Return after a wake-up, and at the latest after some seconds."""
-        with anyio.move_on_after(seconds):
-            await self._woken.wait()
-        self._woken = anyio.Event()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -68,20 +55,15 @@ class WakeUps:
         """Have this called at each wake-up; it must not block. ``own``: also after what this process writes."""
         (self._wakes if own else self._wakes_by_others).append(wake)
 
-    def waiter(self) -> Waiter:
+    def waiter(self, *, own: bool = True) -> Waiter:
         """Return one that is woken from now on."""
-        waiter = Waiter()
-        self.join(waiter.wake)
+        waiter = Waiter(longest_seconds=LONGEST_SECONDS)
+        self.join(waiter.wake, own=own)
         return waiter
 
-    def noting(self, wrote: Callable[[float | None], None]) -> Callable[[float | None], None]:
-        """Return what passes on how long a transaction took, and has the next look wake what waits; on any thread."""
-
-        def note(seconds: float | None) -> None:
-            wrote(seconds)
-            self._has_written = True
-
-        return note
+    def note(self) -> None:
+        """Have the next look wake what waits: this process has written something. On any thread."""
+        self._has_written = True
 
     def wake(self) -> None:
         """Wake everything that waits."""

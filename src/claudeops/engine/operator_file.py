@@ -82,6 +82,8 @@ class OperatorFile(Generic[T]):
                 wait = trouble.failed(error)
             else:
                 trouble.over()
+                if self.path is None:
+                    return  # the look has ended the event of a file that an earlier daemon had
             await anyio.sleep(wait)
 
     def pause(self) -> None:

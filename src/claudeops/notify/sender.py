@@ -6,7 +6,8 @@ own courier process, and a pause that grows with its failures.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,11 +21,11 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Carrier, DeliveryResult
 from claudeops.store.notify.outbox import Outbox
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, Waiter
 from claudeops.wording.notices.texts import Wording, folded
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the outbox."""
+"""Between two looks at an outbox in which something waits."""
 
 LATE: Final = timedelta(minutes=15)
 """How old the oldest notice may be: two failures of a target are no alarm, the third is."""
@@ -65,7 +66,7 @@ class NoticeSender:
     now: Callable[[], datetime]
     log: Logger
     look_seconds: float = LOOK_SECONDS
-    pause: Callable[[float], Awaitable[None]] = anyio.sleep  # until there may be a notice
+    waiter: Waiter | None = None  # for notices; None: they are looked for
     oldest: datetime | None = None  # since when the notice waits that should have left first, as last seen
     counted: Callable[[str, DeliveryOutcome], None] = (
         _uncounted  # with the kind of target and the result of each message
@@ -92,14 +93,16 @@ class NoticeSender:
 
     async def _look(self) -> None:
         trouble = DatabaseTrouble(self.log, "notifications")
+        waiter = self.waiter or Waiter(longest_seconds=self.look_seconds)
         while True:
             try:
                 has_more = await self.look_once()
+                is_empty = not has_more and self.oldest is None and await self.outbox.is_empty()
             except StoreError as error:
                 await anyio.sleep(max(self.look_seconds, trouble.failed(error)))
             else:
                 trouble.over()
-                await self.pause(0.0 if has_more else self.look_seconds)
+                await waiter.pause(0.0 if has_more else math.inf if is_empty else self.look_seconds)
 
     async def look_once(self) -> bool:
         """Route what is new, and wake the targets for which something is due; return whether there is more to route."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, or_, select, update
 
 from claudeops.domain.actions import NO_RESULT_SEEN, PastAction, Recheck
 from claudeops.domain.chains import follow_up
@@ -62,6 +62,13 @@ def due(now: datetime) -> Select[tuple[object, ...]]:
     """Return the query for the actions that wait for the answer of probes, and have waited long enough."""
     waiting = (_ACTIONS.held.is_(None), _ACTIONS.follow_up_at <= now, _ACTIONS.follow_up_id.is_(None))
     return select(cooldown_actions).where(*waiting).order_by(*_BY_AGE)
+
+
+def open_to_answers(now: datetime) -> Select[tuple[int]]:
+    """Return the query for an action that was done lately, or that waits for the answer of probes."""
+    lately = _ACTIONS.timestamp > now - follow_up.RELAPSE_WITHIN
+    waits = and_(_ACTIONS.held.is_(None), _ACTIONS.follow_up_at.is_not(None), _ACTIONS.follow_up_id.is_(None))
+    return select(_ACTIONS.id).where(or_(lately, waits)).limit(1)
 
 
 def of_others(connection: Connection, session: Session, *, now: datetime) -> tuple[PastAction, ...]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from claudeops.domain.commands import Command, CommandName
 from claudeops.errors import StoreError
-from claudeops.store.database import Database
+from claudeops.store.database import Database, unnoticed
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.daemon import commands
 
@@ -23,7 +23,7 @@ _ONE: Final = select(commands).where(commands.c.id == bindparam("command"))
 class Commands:
     """What operators ask of the running daemon, from other processes."""
 
-    def __init__(self, database: Database, *, requested: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, database: Database, *, requested: Callable[[], None] = unnoticed) -> None:
         self._database = database
         self._requested = requested  # called in the caller's event loop when a command was written
 

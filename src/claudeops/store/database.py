@@ -55,23 +55,26 @@ def no_listener(_: EventRaised) -> None:
     """Do nothing with an event that was raised."""
 
 
+def unnoticed() -> None:
+    """Do nothing after a change."""
+
+
 def uncounted(_seconds: float | None) -> None:
     """Do nothing with the time that a transaction took."""
 
 
-def waking(state_dir: Path) -> Callable[[float | None], None]:
-    """Return what sends the daemon of a state directory a wake-up after each transaction, to be passed as ``wrote``.
+def waking(state_dir: Path) -> Callable[[], None]:
+    """Return what sends the daemon of a state directory a wake-up, to be passed as ``changed``.
 
     It neither waits nor fails: the daemon looks for what was written by itself, only later.
     """
     address = str(state_dir / WAKE_SOCKET)
     kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 
-    def wake(seconds: float | None) -> None:
-        if seconds is not None:
-            # No daemon, another user's, a full queue, a path that is too long for an address: each is an OSError.
-            with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as outlet:
-                outlet.sendto(b"\n", address)
+    def wake() -> None:
+        # No daemon, another user's, a full queue, a path that is too long for an address: each is an OSError.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as outlet:
+            outlet.sendto(b"\n", address)
 
     return wake
 
@@ -92,12 +95,14 @@ class Database:
         now: Callable[[], datetime],
         raised: Callable[[EventRaised], None],
         wrote: Callable[[float | None], None],
+        changed: Callable[[], None],
     ) -> None:
         self.url = url
         self.wait_seconds = wait_seconds
         self.now = now
         self._raised = raised
         self._wrote = wrote
+        self._changed = changed
         self._writing = writing_engine(url, busy_seconds=busy_seconds)
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -130,16 +135,17 @@ class Database:
         job: Callable[[Connection], T],
         *,
         urgent: bool = False,
+        is_news: bool = True,
         undo: Callable[[Connection, T], None] | None = None,
     ) -> T:
-        """Run a job as one transaction; urgent jobs overtake those that wait.
+        """Run a job as one transaction; urgent jobs overtake those that wait. What is no news wakes nothing.
 
         Cancelling the caller never cuts a transaction: it is committed whole or not at all. ``undo`` is another
         transaction, which gets the job's result; it runs when the job was done after its caller had stopped waiting.
         """
         undone = None if undo is None else partial(self._undone, undo)
         try:
-            return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=undone)
+            return await self._writer.run(partial(self._transaction, job, is_news=is_news), urgent=urgent, undo=undone)
         except StoreError as error:
             if not isinstance(error, StaleAttemptError):  # that is the caller's, whom the database has answered
                 self._wrote(None)
@@ -179,11 +185,13 @@ class Database:
     def _undone(self, undo: Callable[[Connection, T], None], result: T) -> None:
         self._transaction(lambda connection: undo(connection, result))
 
-    def _transaction(self, job: Callable[[Connection], T]) -> T:
+    def _transaction(self, job: Callable[[Connection], T], *, is_news: bool = True) -> T:
         began = time.perf_counter()
         with border(self.url), self._begun() as connection, _collecting(connection) as collected:
             result = job(connection)
         self._wrote(time.perf_counter() - began)
+        if is_news:
+            self._changed()
         for event_raised in collected:
             _tell(event_raised, self._raised)
         return result
@@ -219,7 +227,9 @@ class Database:
             return file.execute("PRAGMA data_version").fetchone()
         except file.Error as error:  # outside of a transaction, which would take the lock
             self._release()
-            raise DatabaseUnavailableError(f"the database {shown(self.url)} {error}.", target=shown(self.url)) from error
+            raise DatabaseUnavailableError(
+                f"the database {shown(self.url)} {error}.", target=shown(self.url)
+            ) from error
 
     def _release(self) -> None:
         if self._kept is not None:
@@ -236,6 +246,7 @@ def open_database(
     now: Callable[[], datetime] = wall_clock,
     raised: Callable[[EventRaised], None] = no_listener,
     wrote: Callable[[float | None], None] = uncounted,
+    changed: Callable[[], None] = unnoticed,
 ) -> Database:
     """Open a database that has been migrated; its parameters are those of `claudeops.store.store.open_store`.
 
@@ -244,7 +255,15 @@ def open_database(
     """
     parsed = parse_url(url)
     require_head(parsed, busy_seconds=busy_seconds)
-    return Database(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote)
+    return Database(
+        parsed,
+        busy_seconds=busy_seconds,
+        wait_seconds=wait_seconds,
+        now=now,
+        raised=raised,
+        wrote=wrote,
+        changed=changed,
+    )
 
 
 @contextmanager

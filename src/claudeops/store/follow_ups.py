@@ -46,6 +46,11 @@ class FollowUps:
             return FollowedUp()
         return await self._database.write(lambda connection: _answer(connection, rules=rules, now=now))
 
+    async def may_come(self, *, now: datetime) -> bool:
+        """Return whether time alone may bring something to answer: something was changed lately, or is to be seen."""
+        query = changes.open_to_answers(now)
+        return await self._database.read(lambda connection: connection.execute(query).first() is not None)
+
 
 def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
     """Return what has relapsed before anybody was to look at it."""

@@ -36,6 +36,7 @@ from claudeops.store.session_columns import (
     claimed_values,
     queued_values,
 )
+from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances, schedule_fires
 from claudeops.store.tables.sessions import sessions
 
@@ -143,6 +144,13 @@ class Queue:
                 return claimed.taken
             due = (claimed.undecided,)
         return ()
+
+    async def next_due(self, *, chain: int | None = None) -> datetime | None:
+        """Return since or from when the session that comes first may start; ``None``: none is queued."""
+        query = select(func.min(_WAITED_SINCE, type_=UtcDateTime())).where(sessions.c.status == Status.QUEUED.value)
+        if chain is not None:
+            query = query.where(sessions.c.root_session_id == chain)
+        return await self._database.read(lambda connection: connection.execute(query).scalar())
 
     async def _decide(self, log_path: Callable[[int], str], session_ids: Sequence[int]) -> dict[int, str]:
         """Decide where some logs go, in a thread; one that does not come back in time is left to itself."""

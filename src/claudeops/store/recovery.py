@@ -185,7 +185,7 @@ class Recovery:
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
             return frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
 
-        return await self._database.write(renew)
+        return await self._database.write(renew, is_news=False)
 
     async def skip_ids(self, highest: int) -> None:
         """Give new sessions only ids above ``highest``: a restored database does not know which ids have logs."""

@@ -20,7 +20,15 @@ from claudeops.store.approvals import Approvals
 from claudeops.store.calls import Calls
 from claudeops.store.commands import Commands
 from claudeops.store.connection.engines import BUSY_SECONDS
-from claudeops.store.database import WAIT_SECONDS, Database, no_listener, open_database, uncounted, wall_clock
+from claudeops.store.database import (
+    WAIT_SECONDS,
+    Database,
+    no_listener,
+    open_database,
+    uncounted,
+    unnoticed,
+    wall_clock,
+)
 from claudeops.store.deletion import Deletions
 from claudeops.store.follow_ups import FollowUps
 from claudeops.store.holds import Holds
@@ -95,8 +103,9 @@ def open_store(
     now: Callable[[], datetime] = wall_clock,
     raised: Callable[[EventRaised], None] = no_listener,
     answered: Callable[[int], None] = _nobody_waits,
-    requested: Callable[[], None] = lambda: None,
+    requested: Callable[[], None] = unnoticed,
     wrote: Callable[[float | None], None] = uncounted,
+    changed: Callable[[], None] = unnoticed,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Store:
     """Open a database that has been migrated.
@@ -105,14 +114,21 @@ def open_store(
     how much memories have faded when they are read. ``raised`` is called in the writer's thread with every event that
     was committed, ``answered`` in the caller's event loop with every question to people that was answered, or has
     reached nobody, by way of this store, ``requested`` there after every command to the daemon. ``wrote`` is called in
-    any thread with the seconds that a transaction took, or with ``None`` for one that the database did not take.
-    ``monotonic`` measures for how long alerts are decided about in one transaction.
+    any thread with the seconds that a transaction took, or with ``None`` for one that the database did not take;
+    ``changed`` there after each that is news. ``monotonic`` measures for how long alerts are decided about in one
+    transaction.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
     """
     database = open_database(
-        url, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised, wrote=wrote
+        url,
+        busy_seconds=busy_seconds,
+        wait_seconds=wait_seconds,
+        now=now,
+        raised=raised,
+        wrote=wrote,
+        changed=changed,
     )
     return Store(
         database=database,

@@ -21,7 +21,7 @@ from claudeops.domain.commands import CommandName
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.database import WAKE_SOCKET, waking
 from claudeops.store.store import open_store
-from support.store_values import NOW
+from support.store_values import NOW, OWNER
 from support.stores import Database, opened
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -50,7 +50,7 @@ async def running(ups: WakeUps, version: Callable[[], Awaitable[object]] = uncha
 
 
 def send(state: Path) -> None:
-    waking(state)(0.0)
+    waking(state)()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_an_operators_row_is_found_at_once_although_the_next_look_is_hours
     waiter = ups.waiter()
     async with opened(sqlite) as daemons, running(ups, daemons.database.version):
         await waiter.pause(HOURS)  # for the look at the start
-        shell = open_store(sqlite.url, wrote=waking(tmp_path))
+        shell = open_store(sqlite.url, changed=waking(tmp_path))
         with anyio.fail_after(PATIENCE_SECONDS):
             await shell.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
             await waiter.pause(HOURS)
@@ -84,7 +84,7 @@ async def test_an_operators_row_is_found_by_looking_where_no_wake_up_can_come(
     waiter = ups.waiter()
     async with opened(sqlite) as daemons, running(ups, daemons.database.version):
         await waiter.pause(HOURS)
-        shell = open_store(sqlite.url, wrote=waking(state))
+        shell = open_store(sqlite.url, changed=waking(state))
         with anyio.fail_after(PATIENCE_SECONDS):
             await shell.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
             await waiter.pause(HOURS)
@@ -114,7 +114,7 @@ async def test_what_the_daemon_writes_itself_wakes_only_those_that_wait_for_that
         await ups.waiter().pause(HOURS)  # for the look at the start
         ups.join(partial(woken.append, "any"))
         ups.join(partial(woken.append, "of others"), own=False)
-        ups.noting(lambda _: None)(0.001)
+        ups.note()
         await until(lambda: bool(woken))
         assert woken == ["any"]
 
@@ -174,11 +174,15 @@ def test_a_sender_is_never_held_up_and_never_fails(tmp_path: Path) -> None:
         assert inlet.recv(10) == b"\n"
 
 
-def test_a_transaction_that_was_not_taken_sends_nothing(tmp_path: Path) -> None:
+async def test_a_heartbeat_is_no_news_and_wakes_nothing(sqlite: Database, tmp_path: Path) -> None:
+    store = open_store(sqlite.url, changed=waking(tmp_path))
     with open_socket(tmp_path / WAKE_SOCKET) as inlet:
-        waking(tmp_path)(None)
+        await store.recovery.renew_lease(OWNER, now=NOW)
         with pytest.raises(BlockingIOError):
             inlet.recv(10)
+        await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+        assert inlet.recv(10) == b"\n"
+    await store.close()
 
 
 def test_the_socket_of_a_dead_daemon_is_replaced_and_ours_goes_with_us(tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ class Beside:
     async def _stop_when_asked(self, asked: anyio.Event, chain: int) -> None:
         await asked.wait()
         places = self._settings.places
-        store = open_store(places.database_url, wrote=waking(places.state_dir))
+        store = open_store(places.database_url, changed=waking(places.state_dir))
         try:
             by, now, target = operators_name(), Clock().now(), StopTarget(chain=chain)
             await store.commands.request(CommandName.STOP, by=by, now=now, arguments=target.arguments)

@@ -48,6 +48,9 @@ from claudeops.tasks import DatabaseTrouble, open_tasks
 TICK_SECONDS: Final = 2.0
 """Between two looks at what time has changed."""
 
+QUIET_SECONDS: Final = 30.0
+"""The same while time changes nothing; what comes in, and what other processes write, is looked at at once."""
+
 BEHIND: Final = timedelta(seconds=10)
 """By which decisions may come late before the log says so."""
 
@@ -106,6 +109,10 @@ class AlertWorker:
     def wake(self) -> None:
         """Look at once at what has changed: a silence may be over, or an incident."""
         self._woken = True
+        self._stored.set()
+
+    def stir(self) -> None:
+        """Look soon whether there is something to decide: this process has written something."""
         self._stored.set()
 
     async def take(
@@ -241,7 +248,7 @@ class AlertWorker:
 
     async def _keep_deciding(self) -> None:
         trouble = DatabaseTrouble(self.log, "alerts")
-        ticked_at = self.clock.monotonic() - self.tick_seconds
+        ticked_at, is_quiet = self.clock.monotonic() - self.tick_seconds, False
         while True:
             self._stored, pause = anyio.Event(), 0.0
             try:
@@ -249,7 +256,9 @@ class AlertWorker:
                 if self._woken or self.clock.monotonic() - ticked_at >= self.tick_seconds:
                     self._woken = False
                     ticked_at = self.clock.monotonic()
-                    await self.tick()
+                    is_quiet = await self.alerts.is_quiet()
+                    if not is_quiet:
+                        await self.tick()
             except StoreError as error:
                 more, pause = False, trouble.failed(error)
             else:
@@ -257,8 +266,10 @@ class AlertWorker:
             if more:
                 await anyio.sleep(_REST_SECONDS if self._waiting or self._stored.is_set() else 0)
                 continue
-            with anyio.move_on_after(pause or max(0.0, ticked_at + self.tick_seconds - self.clock.monotonic())):
+            longest = QUIET_SECONDS if is_quiet else self.tick_seconds
+            with anyio.move_on_after(pause or max(0.0, ticked_at + longest - self.clock.monotonic())):
                 await self._stored.wait()
+            is_quiet = is_quiet and not self._stored.is_set()
 
     async def _doubt(self, error: Exception) -> None:
         """Find out which body it is that cannot be decided about, and decide about it no more.

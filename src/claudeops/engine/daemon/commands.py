@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -26,13 +26,10 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.commands import Commands
 from claudeops.store.queue import Queue
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, Waiter
 from claudeops.text import join_names
 
 T = TypeVar("T")
-
-LOOK_SECONDS: Final = 0.5
-"""The time between two looks for commands where no wake-up comes: one is taken up within a second all the same."""
 
 STOP_LOOK_SECONDS: Final = 0.2
 """The time between two looks at what is left of a session or chain that is being stopped."""
@@ -56,7 +53,7 @@ class CommandRunner:
     clock: Clock
     started_at: datetime  # of this daemon's process
     log: Logger
-    pause: Callable[[float], Awaitable[None]] = anyio.sleep  # until there may be a command
+    waiter: Waiter = field(default_factory=Waiter)  # for commands
 
     async def run(self) -> None:
         """Take commands and carry them out until cancelled. While the database fails, they wait."""
@@ -72,7 +69,7 @@ class CommandRunner:
                     await anyio.sleep(trouble.failed(error))
                 else:
                     trouble.over()
-                    await self.pause(LOOK_SECONDS)
+                    await self.waiter.pause()
 
     async def _carry_out(self, command: Command) -> None:
         result: str | None

@@ -59,6 +59,9 @@ _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
 LOOK_SECONDS: Final = 1.0
 """Between two looks: a disk is filled by hundreds of MiB a second."""
 
+IDLE_LOOKS: Final = 5
+"""While no session runs, one look is made in the time of so many."""
+
 STOP: Final = 0.5
 KILL: Final = 0.25
 """The parts of the floor below which running sessions are stopped, and killed."""
@@ -207,6 +210,7 @@ class DiskFloor:
     log: Logger
     stop_all: Callable[[StopCause], int] = _nobody_runs  # politely; returns how many run
     kill_all: Callable[[], None] = _nothing
+    is_idle: Callable[[], bool] = bool  # no session runs that could fill a disk
     free: Callable[[Path], int] = free_bytes
     # One thread for each disk: one that never answers keeps its own thread, and does not delay the other disks.
     _threads: dict[Path, Threads] = field(init=False)
@@ -220,11 +224,14 @@ class DiskFloor:
         self._threads = {directory: Threads(most=1) for directory in self.directories}
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Look every second until cancelled; reports as started after the first look."""
+        """Look every second, while nothing runs every fifth, until cancelled; started after the first look."""
         await self.look()
         task_status.started()
         while True:
-            await anyio.sleep(LOOK_SECONDS)
+            for _ in range(IDLE_LOOKS):
+                await anyio.sleep(LOOK_SECONDS)
+                if not self.is_idle():
+                    break
             await self.look()
 
     async def look(self) -> None:

@@ -27,8 +27,8 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.store.holds import Holds
 from claudeops.tasks import Threads
 
-LOOK_SECONDS: Final = 1.0
-"""How soon a hold, or a database that went away, shows in the file."""
+LOOK_SECONDS: Final = 5.0
+"""How soon what nothing announces shows in the file: the end of a hold, or a database that went away."""
 
 REST_SECONDS: Final = 0.05
 """The shortest pause between two writes, so that a hundred sessions that start at once cause one write."""
@@ -124,7 +124,7 @@ class StatusFile:
 
 @dataclass(kw_only=True)
 class StatusWriter(SessionListener):
-    """Keeps the file up to date while the daemon runs: looks every second, and writes what has changed."""
+    """Keeps the file up to date while the daemon runs: looks when there is news, and writes what has changed."""
 
     file: StatusFile
     holds: Holds
@@ -147,7 +147,7 @@ class StatusWriter(SessionListener):
             await self.refresh()
             with anyio.move_on_after(LOOK_SECONDS):
                 await self._news.wait()
-                await anyio.sleep(REST_SECONDS)
+                await anyio.sleep(max(0.0, self._written_at + REST_SECONDS - self.clock.monotonic()))
 
     def started(self, session: Session) -> None:  # noqa: ARG002 - the registry of running sessions has it
         """Have the file written soon, without waiting for it."""

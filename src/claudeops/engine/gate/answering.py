@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
-from claudeops.dispatch.wake_ups import Waiter
+from claudeops.tasks import Waiter
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks for an answer, where nothing wakes a call after another process has written one."""
 
 
 @dataclass(kw_only=True, slots=True)
 class AnswerWaker:
     """Wakes the calls of this process that wait for an answer; for one event loop."""
 
+    look_seconds: float = LOOK_SECONDS
     _waiting: dict[int, Waiter] = field(default_factory=dict)
 
     @contextmanager
     def listening(self, approval_id: int) -> Iterator[Waiter]:
         """Listen for news of a question while the block runs."""
-        self._waiting[approval_id] = waiter = Waiter()
+        self._waiting[approval_id] = waiter = Waiter(longest_seconds=self.look_seconds)
         try:
             yield waiter
         finally:

@@ -50,9 +50,6 @@ from claudeops.tasks import Threads
 from claudeops.text import regex
 from claudeops.text.redact import MASK, has_shape
 
-LOOK_SECONDS: Final = 0.5
-"""Pause between two looks for an answer, which another process writes; one of this process wakes the call at once."""
-
 READ_SECONDS: Final = 10.0
 """How long reading the files that a call names may take; the model chose them, and their disk may hang."""
 
@@ -116,7 +113,6 @@ class ApprovalService:
     view: SessionView = MACHINE  # what the session sees of the machine's files
     hides: Callable[[ToolCall], bool] = _has_shape  # whether redaction takes more out of the input than known secrets
     read_seconds: float = READ_SECONDS
-    look_seconds: float = LOOK_SECONDS
     waker: AnswerWaker = field(default_factory=AnswerWaker)
     over: Callable[[ApprovalStatus, str | None, float], None] = _uncounted  # status, who decided, seconds
     passkey: bool = False  # a yes counts with a passkey's signature alone
@@ -194,7 +190,7 @@ class ApprovalService:
         with self.waker.listening(asked.id) as listening, anyio.move_on_after(self.timeout_seconds):
             row = await self._look(asked.id)  # an answer may have come before anybody listened
             while row is None or (row.status is ApprovalStatus.PENDING and not _reached_nobody(row)):
-                await listening.pause(self.look_seconds)
+                await listening.pause()
                 row = await self._look(asked.id)
         if row is not None and row.status is not ApprovalStatus.PENDING:
             return row

@@ -270,7 +270,8 @@ class ProbeWatch:
         """Hear of pings. While nobody could listen, or the clock was set, silence proves nothing."""
         trouble = DatabaseTrouble(self.log, "pings", longest_seconds=RELOAD_SECONDS)
         while True:
-            await self.pause(anyio.Event(), LISTEN_SECONDS)
+            beating = [each for each in self.watched if isinstance(each.probe.look, HeartbeatLook)]
+            await self.pause(anyio.Event(), LISTEN_SECONDS if beating else RELOAD_SECONDS)
             skew = self.clock.now().timestamp() - self.clock.monotonic()
             if self._skew is not None and abs(skew - self._skew) > _SKEW_SECONDS:
                 self._listening_since = self._heard_at = self.clock.now()

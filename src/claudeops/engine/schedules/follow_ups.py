@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -16,10 +17,10 @@ from claudeops.engine.ports import Dispatcher
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.follow_ups import FollowUps
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, Waiter
 
 LOOK_SECONDS: Final = 5.0
-"""How soon a follow-up that is due is answered."""
+"""How soon a follow-up that is due is answered; without any, only what is written is waited for."""
 
 
 @dataclass(kw_only=True)
@@ -31,8 +32,7 @@ class FollowUpWorker:
     log: Logger
     dispatcher: Dispatcher
     rules: Callable[[], EscalationRules]
-    look_seconds: float = LOOK_SECONDS
-    pause: Callable[[float], Awaitable[None]] = anyio.sleep  # until there may be something to answer
+    waiter: Waiter = field(default_factory=lambda: Waiter(longest_seconds=LOOK_SECONDS))
 
     async def run(self) -> None:
         """Answer what is due, again and again."""
@@ -40,12 +40,13 @@ class FollowUpWorker:
         while True:
             try:
                 done = await self.follow_ups.answer_due(rules=self.rules(), now=self.clock.now())
+                may_come = await self.follow_ups.may_come(now=self.clock.now())
             except StoreError as error:
                 await anyio.sleep(trouble.failed(error))
             else:
                 trouble.over()
                 await self._tell(done)
-                await self.pause(self.look_seconds)
+                await self.waiter.pause(LOOK_SECONDS if may_come else math.inf)
 
     async def _tell(self, done: FollowedUp) -> None:
         for action, held in done.answers.items():

@@ -25,6 +25,7 @@ _LONGEST_DELAY_SECONDS: Final = 30.0
 _WAKEUPS_BEFORE_RENEWAL: Final = 3
 _SHUTDOWN_SECONDS: Final = 1.0
 _REMEMBERED_FIRES: Final = 256
+_SKEW_SECONDS: Final = 0.5  # between the two clocks, from which the wall clock counts as set
 
 
 WATCH_SECONDS: Final = 1.0
@@ -65,6 +66,7 @@ class Scheduler:
         self._watch_seconds = watch_seconds
         self._retry_seconds = retry_seconds
         self._seen = clock.now()
+        self._skew = self._seen.timestamp() - clock.monotonic()
         recorded = last_due or {}
         self._fired: dict[str, list[datetime]] = {
             name: [recorded[name].astimezone(UTC)] if name in recorded else [] for name in self._schedules
@@ -188,7 +190,9 @@ class Scheduler:
         now = self._clock.now()
         if now < self._seen:  # the clock was set back: the pending due times may lie years ahead
             self._realign(now)
-        self._seen = now
+        skew = now.timestamp() - self._clock.monotonic()
+        was_set = abs(skew - self._skew) > _SKEW_SECONDS
+        self._seen, self._skew = now, skew
         self._count_late(now)
         stuck = [name for name, wakeups in self._late.items() if wakeups > _WAKEUPS_BEFORE_RENEWAL]
         if stuck or self._timer is None or not self._timer.running:
@@ -197,8 +201,9 @@ class Scheduler:
         for name in self._idle():
             if self._timer.get_job(name) is None:
                 self._add_job(self._timer, name)
-        self._timer.resume()
-        self._timer.wakeup()
+        if was_set or self._late:  # else it wakes by itself, and a wake-up has it go through all jobs
+            self._timer.resume()
+            self._timer.wakeup()
 
     def _realign(self, now: datetime) -> None:
         for name in self._idle():

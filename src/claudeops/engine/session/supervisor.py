@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.queue import Queue
 from claudeops.tasks import DatabaseTrouble
 from claudeops.wording.live import Redact
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at a queue in which a session waits though it is due."""
 
 WAITING_FACTOR: Final = 2
 """Times the slots: the most sessions that may be under way, including those that hold no slot, because they wait for
@@ -77,7 +81,8 @@ class Supervisor:
         async with anyio.create_task_group() as tasks:
             while not self._draining:
                 await self._fill_slots(tasks)
-                await self.dispatcher.wait()
+                with anyio.move_on_after(await self._rest()):
+                    await self.dispatcher.wait()
             await self._until_idle()
 
     async def drain(self, timeout_seconds: float) -> None:
@@ -128,6 +133,21 @@ class Supervisor:
                 self._notify_less()
             if not claimed:
                 return
+
+    async def _rest(self) -> float:
+        """Return after how many seconds to look again, if no announcement comes: time alone may make a session due."""
+        if self._draining or self._capacity(self.rules()).sessions <= 0:
+            return math.inf  # whatever ends is announced
+        if (left := self._claim_at - self.clock.monotonic()) > 0:
+            return left
+        try:
+            due_at = await self.queue.next_due(chain=self.chain)
+        except StoreError:
+            return LOOK_SECONDS  # the claim says so
+        if due_at is None:
+            return math.inf
+        left = (due_at - self.clock.now()).total_seconds()
+        return left if left > 0 else LOOK_SECONDS  # it waits for money, or for the end of a hold
 
     def _capacity(self, rules: EscalationRules) -> Capacity:
         """Return how many sessions may start; those that wait for approval, or only for their end, hold no slot.

@@ -52,6 +52,7 @@ _IS_KEPT: Final = (
     alerts.c.due_at > _ANY_TIME,
 )
 _KEPT: Final = select(alerts).where(alerts.c.id.in_(union(*(select(alerts.c.id).where(each) for each in _IS_KEPT))))
+_OPEN: Final = select(incidents.c.number).where(is_unresolved)
 _LATELY: Final = select(incidents).where(
     or_(
         is_unresolved,
@@ -122,6 +123,15 @@ class Alerts:
     async def set_aside(self, why: str, *, now: datetime) -> str | None:
         """Have the first body wait no longer, with the reason as its decision; return its key."""
         return await self._database.write(partial(deliveries.set_aside, why=why, now=now))
+
+    async def is_quiet(self) -> bool:
+        """Return whether time alone changes nothing: no alert is kept, no incident is open, no source is unreadable."""
+        return await self._database.read(
+            lambda connection: (
+                not of_sources.unread(connection)
+                and all(connection.execute(query.limit(1)).first() is None for query in (_KEPT, _OPEN))
+            )
+        )
 
     async def tick(self, about: AlertFiles, new_chain: NewChain, *, now: datetime) -> AlertResult:
         """Write what follows from the time that has passed, and from probes that see their services up.

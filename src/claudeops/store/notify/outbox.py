@@ -110,6 +110,11 @@ class Outbox:
         """
         return await self._database.read(partial(oldest_untold, now=now))
 
+    async def is_empty(self) -> bool:
+        """Return whether nothing waits, not even for later."""
+        waits = select(outbox.c.id).where(outbox.c.delivered_at.is_(None)).limit(1)
+        return await self._database.read(lambda connection: connection.execute(waits).first() is None)
+
     async def route(self, targets: Sequence[Target], *, now: datetime, most: int) -> int:
         """Give notices to the targets that want them; return how many were looked at, oldest first.
 

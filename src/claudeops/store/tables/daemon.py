@@ -28,7 +28,7 @@ commands: Final = table(
     Column(
         "taken_at",
         UtcDateTime,
-        comment="when a daemon took it, which looks twice a second; null and ended: withdrawn, because none took it up",
+        comment="when a daemon took it, at most a second later; null and ended: withdrawn, because none took it up",
     ),
     Column("ended_at", UtcDateTime, comment="when it was over; null: it waits, or is under way"),
     Column("result", CleanText, comment="what came of it; null: nothing yet, or `error` says why not"),

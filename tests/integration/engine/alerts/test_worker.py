@@ -279,6 +279,9 @@ async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_i
         async def tick(self, *args: object, **named: object) -> object:
             return await world.store.alerts.tick(*args, **named)  # type: ignore[arg-type]
 
+        async def is_quiet(self) -> bool:
+            return await world.store.alerts.is_quiet()
+
     away = Away()
     async with world.desk(alerts=away) as desk:
         with pytest.raises(DatabaseUnavailableError):

@@ -18,7 +18,7 @@ from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget
 from claudeops.domain.sessions import Outcome, Session, Status
 from claudeops.engine.control import RunningSessions, StopControl
-from claudeops.engine.daemon.commands import LOOK_SECONDS, CommandRunner
+from claudeops.engine.daemon.commands import CommandRunner
 from claudeops.store.store import Store
 from support.store_values import NOW, OWNER, RULES, after, alarm, ending, wanted
 from support.stores import Database, opened
@@ -117,10 +117,6 @@ async def queue(store: Store, **changes: Any) -> Session:
     session = await store.queue.enqueue(wanted(**changes), rules=RULES, now=NOW)
     assert isinstance(session, Session)
     return session
-
-
-async def test_a_command_is_looked_for_often_enough_to_be_taken_up_within_a_second() -> None:
-    assert LOOK_SECONDS <= 0.5
 
 
 async def test_a_chain_is_stopped_with_what_runs_and_nothing_else(store: Store, logged: io.StringIO) -> None:

@@ -237,8 +237,8 @@ async def answered(store: Store, question: Approval, status: ApprovalStatus = YE
 
 
 async def test_a_call_that_waits_in_this_process_is_woken_by_its_answer_and_not_by_a_look(estate: Estate) -> None:
-    waker = AnswerWaker()
-    async with talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
+    waker = AnswerWaker(look_seconds=LONG)
+    async with talking(estate, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
         for number in range(10):
             await woken(talk, store, str(number))
 
@@ -270,8 +270,8 @@ class AnsweredAtOnce:
 
 
 async def test_an_answer_that_comes_before_anybody_listens_is_not_lost(estate: Estate) -> None:
-    waker = AnswerWaker()
-    async with talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
+    waker = AnswerWaker(look_seconds=LONG)
+    async with talking(estate, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
         assert talk.gate.approvals is not None
         talk.gate.approvals.approvals = AnsweredAtOnce(store)  # type: ignore[assignment]  # all that is asked of it
         await talk.hook()
@@ -282,9 +282,9 @@ async def test_an_answer_that_comes_before_anybody_listens_is_not_lost(estate: E
 
 
 async def test_what_reached_nobody_wakes_its_call_too(estate: Estate) -> None:
-    waker = AnswerWaker()
+    waker = AnswerWaker(look_seconds=LONG)
     async with (
-        talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk,
+        talking(estate, waker=waker, seconds=LONG) as talk,
         own_store(estate, waker) as store,
         anyio.create_task_group() as tasks,
     ):
@@ -308,7 +308,7 @@ async def test_an_answer_of_another_process_is_found_by_looking(estate: Estate) 
 
 
 async def test_news_between_two_looks_is_not_lost() -> None:
-    waker = AnswerWaker()
+    waker = AnswerWaker(look_seconds=LONG)
     with waker.listening(3) as listening, anyio.fail_after(PATIENCE_SECONDS):
         waker.wake(3)
         await listening.pause(LONG)
