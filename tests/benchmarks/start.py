@@ -11,25 +11,26 @@ import anyio
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from support.estate import deliver, look, report
-from support.held import held_mib
+from support.held import held_mib, shared_mib
 from support.operating import Daemon, operator, say
 from support.stand_in_daemon import seconds, stand_in_node, told
 
-READY_MILLISECONDS: Final = 2000.0
-"""From the start of the process until it serves, at the 99th percentile, on a database that is there."""
+READY_MILLISECONDS: Final = 700.0
+"""From the start of the process until it serves, at the median, on a database that is there."""
 
-IDLE_MIB: Final = 128.0
-"""Resident, after its first session."""
+IDLE_MIB: Final = 80.0
+"""Of all its processes together, each with its share of what it shares, after the first session."""
+
+_QUIET_SECONDS: Final = 5.0  # after a session: what it has freed is given back within this time
 
 
 def ready(setup: Setup) -> Table:
     """Measure starts on a new database, on one that is there, and with the bundled CLI."""
     first, again, bundled = anyio.run(_starts, setup)
-    p99 = percentile(again, 0.99)
-    target = f"{READY_MILLISECONDS:g} ({verdict(met=p99 <= READY_MILLISECONDS)})"
+    target = f"{READY_MILLISECONDS:g} ({verdict(met=percentile(again, 0.5) <= READY_MILLISECONDS)})"
     return Table(
         title="Start: `claudeops run` → ready (directories, lock, cell tried, migrations, dead sessions looked for)",
-        columns=("", "starts", "median ms", "p99 ms", "longest ms", "target p99"),
+        columns=("", "starts", "median ms", "p99 ms", "longest ms", "target median"),
         rows=[
             ("new database", str(len(first)), *spread(first, 0), ""),
             ("known database", str(len(again)), *spread(again, 0), target),
@@ -45,17 +46,17 @@ def ready(setup: Setup) -> Table:
 
 def memory(setup: Setup) -> Table:
     """Measure a daemon that has run a session and waits for the next."""
-    resident, proportional, own = zip(*anyio.run(_idle, setup), strict=True)
-    target = f"{IDLE_MIB:g} ({verdict(met=max(resident) <= IDLE_MIB)})"
+    together, resident, own = zip(*anyio.run(_idle, setup), strict=True)
+    target = f"{IDLE_MIB:g} ({verdict(met=max(together) <= IDLE_MIB)})"
     return Table(
-        title="Idle memory: the daemon after its first session, nothing to do",
+        title="Idle memory: a daemon that does not listen, after its first session, on a database that is there",
         columns=("", "daemons", "median MiB", "p99 MiB", "largest MiB", "target"),
         rows=[
-            ("resident (RSS)", str(len(resident)), *spread(resident, 1), target),
-            ("its share (PSS)", str(len(proportional)), *spread(proportional, 1), ""),
+            ("all processes (PSS)", str(len(together)), *spread(together, 1), target),
+            ("resident (RSS)", str(len(resident)), *spread(resident, 1), ""),
             ("its alone (USS)", str(len(own)), *spread(own, 1), ""),
         ],
-        notes=("It is one process; between sessions it has no other.",),
+        notes=("Between sessions it has one process; the last two rows are of that one.",),
     )
 
 
@@ -93,9 +94,11 @@ async def _idle(setup: Setup) -> list[tuple[float, float, float]]:
     found = []
     for _ in range(setup.repeats):
         with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-            async with stand_in_node(Path(name), is_new=True) as node:
+            async with stand_in_node(Path(name)) as node:
                 node.script(look(), deliver(report()))
                 async with node.daemon() as daemon:
                     await daemon.until_logged("session_ended")
-                    found.append(held_mib(daemon.process.pid))
+                    await anyio.sleep(_QUIET_SECONDS)
+                    resident, _, own = held_mib(daemon.process.pid)
+                    found.append((shared_mib(daemon.process.pid), resident, own))
     return found

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +39,12 @@ def held_mib(pid: int) -> tuple[float, float, float]:
     kib = {name: int(value.split()[0]) for name, value in (line.split(":") for line in lines)}
     own = kib["Private_Clean"] + kib["Private_Dirty"]
     return kib["Rss"] / 1024, kib["Pss"] / 1024, own / 1024
+
+
+def shared_mib(pid: int) -> float:
+    """Return what a process and all below it hold together, in MiB, each with its share of shared pages."""
+    process, total = psutil.Process(pid), 0.0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(OSError):  # it has ended
+            total += held_mib(each.pid)[1]
+    return total
