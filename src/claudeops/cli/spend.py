@@ -12,6 +12,7 @@ from typing import Final
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, length_of, pairs, table, usd
 from claudeops.domain.answers import document
+from claudeops.settings.where import budgets
 from claudeops.store.reading import opened
 from claudeops.store.reading.figures import CountedFigures, figures
 from claudeops.store.reading.spending import SpendingAnswer, spending_of
@@ -33,17 +34,15 @@ def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: An
     """Print what was spent, by ``day``, ``tier``, ``model``, ``chain`` or all of them; return the exit status."""
 
     def ask(now: datetime) -> CommandAnswer:
-        from claudeops.settings import load_settings  # noqa: PLC0415 - `stats` does without
-
-        settings = load_settings(os.environ, cwd=Path.cwd()).settings
-        with opened(settings.places.database_url) as connection:
+        chain_usd, daily_usd, timezone = budgets(os.environ, cwd=Path.cwd())
+        with opened(database_url()) as connection:
             found = spending_of(
                 connection,
                 since=now - _SINCE if since is None else since,
                 now=now,
-                timezone=settings.schedule.timezone,
-                day_budget_usd=settings.budgets.daily_usd,
-                chain_budget_usd=settings.budgets.chain_usd,
+                timezone=timezone,
+                day_budget_usd=daily_usd,
+                chain_budget_usd=chain_usd,
                 limit=limit,
             )
         return CommandAnswer(body=document(found), draw=partial(_spend, found, by))

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from claudeops.errors import ConfigurationError
 from claudeops.settings.reader import (
     VariableReader,
+    by_default,
     read_address,
     read_http_url,
     read_long_token,
@@ -51,11 +52,6 @@ def fill(group: type[T], reader: VariableReader, /, *, tier: int | None = None, 
     plain = {field: _value(reader, variable, tier) for field, variable in plain_fields(group)}
     make: Callable[..., T] = group
     return make(**plain, **derived)
-
-
-def by_default(reader: VariableReader, name: str) -> str:
-    """Return what a sentence about two values adds where the operator set but one of them."""
-    return "" if reader.is_set(name) else " unless you set it"
 
 
 def _value(reader: VariableReader, variable: Variable[object], tier: int | None) -> object:

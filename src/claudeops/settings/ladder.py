@@ -13,13 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import NEVER_WHOLE, is_directory, is_file, is_there
 from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
 from claudeops.settings.files import load_prompt
-from claudeops.settings.fill import by_default, fill
+from claudeops.settings.fill import fill
 from claudeops.settings.model import PER_TIER
 from claudeops.settings.reader import VariableReader
 from claudeops.settings.sessions import TierSettings
@@ -32,11 +31,10 @@ from claudeops.settings.variables import (
     prompt_variable,
     quoted,
 )
+from claudeops.settings.where import CHAIN_BUDGET, DAILY_BUDGET, budget_within, read_timezone
 
 NAMES: Final = ("observe", "investigate", "remediate")
 
-_DAILY: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
-_CHAIN: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
 _CRON: Final = "CLAUDEOPS_CRON"
 _INTERVAL: Final = "CLAUDEOPS_INTERVAL"
 _JITTER: Final = "CLAUDEOPS_JITTER"
@@ -183,22 +181,10 @@ def _home(reader: VariableReader, variable: str) -> Path | None:
 
 def read_budgets(reader: VariableReader, max_tier: int) -> tuple[float, tuple[float, ...]]:
     """Return the budget of a chain, and those of the tiers 1 to ``max_tier``, in US dollars."""
-    daily = reader.number(_DAILY)
-    chain = _budget(reader, _CHAIN, daily, _DAILY)
+    daily = reader.number(DAILY_BUDGET)
+    chain = budget_within(reader, CHAIN_BUDGET, daily, DAILY_BUDGET)
     names = (f"CLAUDEOPS_TIER{tier}_MAX_BUDGET_USD" for tier in range(1, max_tier + 1))
-    return chain, tuple(_budget(reader, name, chain, _CHAIN) for name in names)
-
-
-def _budget(reader: VariableReader, name: str, ceiling: float, ceiling_name: str) -> float:
-    value = reader.number(name)
-    if value <= ceiling:
-        return value
-    if not reader.is_set(name):
-        return ceiling
-    raise ConfigurationError(
-        f"{name} is {value:g} USD, above {ceiling_name}, which is {ceiling:g} USD"
-        f"{by_default(reader, ceiling_name)}: lower the first, or raise the second."
-    )
+    return chain, tuple(budget_within(reader, name, chain, CHAIN_BUDGET) for name in names)
 
 
 # --- schedule ----------------------------------------------------------------------------------------
@@ -206,7 +192,7 @@ def _budget(reader: VariableReader, name: str, ceiling: float, ceiling_name: str
 
 def check_schedule(reader: VariableReader) -> str:
     """Return the time zone of the schedule, once interval, cron and jitter are found to fit each other."""
-    timezone, cron = _timezone(reader), reader.text(_CRON)
+    timezone, cron = read_timezone(reader), reader.text(_CRON)
     interval, jitter = reader.number(_INTERVAL), reader.number(_JITTER)
     if cron is not None and reader.is_set(_INTERVAL):
         raise ConfigurationError(f"Both {_CRON} and {_INTERVAL} are set: unset one of them.")
@@ -224,19 +210,6 @@ def idle_schedule(reader: VariableReader, file: Path | None) -> tuple[str, ...]:
         for name in (_INTERVAL, _CRON, _JITTER)
         if file is not None and reader.is_set(name)
     )
-
-
-def _timezone(reader: VariableReader) -> str:
-    name = reader.text("CLAUDEOPS_TIMEZONE") or "UTC"
-    try:
-        ZoneInfo(name)
-    # ValueError: a path instead of a name; OSError: the name of a directory of zones.
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigurationError(
-            f"CLAUDEOPS_TIMEZONE is {quoted(name)}, which is not an IANA time zone: "
-            "set one such as Europe/Berlin or UTC."
-        ) from None
-    return name
 
 
 def _shortest_gap(cron: str) -> float:

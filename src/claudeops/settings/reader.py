@@ -193,6 +193,11 @@ class VariableReader:
         return ConfigurationError(f"{name} is {value}, but must be {variable.bounds}: set it so{default}.")
 
 
+def by_default(reader: VariableReader, name: str) -> str:
+    """Return what a sentence about two values adds where the operator set but one of them."""
+    return "" if reader.is_set(name) else " unless you set it"
+
+
 def _normal(variable: Variable[object], value: str) -> str:
     return value.lower() if variable.kind in {ValueKind.SWITCH, ValueKind.CHOICE} else value
 

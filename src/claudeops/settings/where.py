@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from claudeops.errors import ConfigurationError
 from claudeops.files import is_directory
-from claudeops.settings.reader import VariableReader, read_database_url
+from claudeops.settings.reader import VariableReader, by_default, read_database_url
 from claudeops.settings.variables import (
     Hides,
     declared_by,
     derived,
     directory,
     money,
+    quoted,
     secret,
     setting,
     settings_group,
@@ -26,6 +28,8 @@ from claudeops.settings.variables import (
 
 STATE: Final = "CLAUDEOPS_STATE_DIR"
 RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
+DAILY_BUDGET: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
+CHAIN_BUDGET: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
 
 _ROOT: Final = Path("/")
 
@@ -54,11 +58,9 @@ class BudgetSettings:
     """Money, in US dollars; no tier's is above the chain's, nor the chain's above the day's."""
 
     chain_usd: float = derived(
-        money("CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget")
+        money(CHAIN_BUDGET, "15", "a session and everything it led to; at most the daily budget")
     )
-    daily_usd: float = setting(
-        money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day of `CLAUDEOPS_TIMEZONE`")
-    )
+    daily_usd: float = setting(money(DAILY_BUDGET, "25", "everything within a day of `CLAUDEOPS_TIMEZONE`"))
 
 
 TIMEZONE: Final = text(
@@ -91,7 +93,43 @@ def results_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) ->
 def day_budget(environ: Mapping[str, str], *, cwd: Path) -> tuple[float, str]:
     """Return what all sessions of a day may spend, in US dollars, and the time zone of the day."""
     reader = VariableReader(environ, _MONEY, cwd=cwd)
-    return reader.number("CLAUDEOPS_DAILY_BUDGET_USD"), reader.text(TIMEZONE.name) or "UTC"
+    return reader.number(DAILY_BUDGET), reader.text(TIMEZONE.name) or "UTC"
+
+
+def budgets(environ: Mapping[str, str], *, cwd: Path) -> tuple[float, float, str]:
+    """Return what a chain and all sessions of a day may spend, in US dollars, and the time zone of the day."""
+    reader = VariableReader(environ, _MONEY, cwd=cwd)
+    daily = reader.number(DAILY_BUDGET)
+    return budget_within(reader, CHAIN_BUDGET, daily, DAILY_BUDGET), daily, read_timezone(reader)
+
+
+def budget_within(reader: VariableReader, name: str, ceiling: float, ceiling_name: str) -> float:
+    """Return a budget in US dollars; a default yields to a lower ceiling, a value that was set does not."""
+    value = reader.number(name)
+    if value <= ceiling:
+        return value
+    if not reader.is_set(name):
+        return ceiling
+    raise ConfigurationError(
+        f"{name} is {value:g} USD, above {ceiling_name}, which is {ceiling:g} USD"
+        f"{by_default(reader, ceiling_name)}: lower the first, or raise the second."
+    )
+
+
+def read_timezone(reader: VariableReader) -> str:
+    """Return the name of the time zone; raises `ConfigurationError` for one that is not known."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - the quickest commands need no zone
+
+    name = reader.text(TIMEZONE.name) or "UTC"
+    try:
+        ZoneInfo(name)
+    # ValueError: a path instead of a name; OSError: the name of a directory of zones.
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"CLAUDEOPS_TIMEZONE is {quoted(name)}, which is not an IANA time zone: "
+            "set one such as Europe/Berlin or UTC."
+        ) from None
+    return name
 
 
 def find_directory(
