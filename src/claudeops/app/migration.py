@@ -83,15 +83,15 @@ async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) 
 
 async def _answer_of_a_process(order: dict[str, str]) -> dict[str, object] | None:
     """Return what a process answers to an order, which holds a password and so is on no command line."""
-    said = b""
+    received = b""
     # Of a session of its own: Ctrl-C asks the daemon to stop, which lets it finish.
     async with await anyio.open_process(_PROGRAM, stderr=None, start_new_session=True) as process:
         orders, answers = cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout)
         with suppress(anyio.BrokenResourceError):  # it has ended
             await orders.send(json.dumps(order).encode() + b"\n")
             async for piece in answers:
-                said += piece
-    answer: dict[str, object] | None = json.loads(said) if said else None
+                received += piece
+    answer: dict[str, object] | None = json.loads(received) if received else None
     return answer
 
 
