@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,6 @@ from benchmarks import frames
 from benchmarks.stream import playing
 from benchmarks.table import Setup, Table, shown, verdict
 from claudeops.clock import Clock
-from claudeops.engine.session_log.reader import LogIndexReader
 from support.estate import deliver, look, report
 from support.held import held_mib
 from support.operating import Daemon
@@ -161,17 +161,11 @@ def _taken(log: Path, path: Path, cpu: float) -> _Taken:
     begins = logged.index(content[: content.index(b"\n") + 1])
     if logged[begins : begins + len(content)] != content:
         raise AssertionError("the log is not what was printed")
-    index = LogIndexReader(log)
-    arrivals = []
-    offset = 0
-    for number, line in enumerate(logged.splitlines(keepends=True), 1):
-        arrived = index.next(number, offset)
-        if begins <= offset < begins + len(content) and arrived is not None:
-            arrivals.append(arrived)
-        offset += len(line)
-    index.close()
-    seconds = (arrivals[-1] - arrivals[0]).total_seconds()
-    return _Taken(lines=len(arrivals), megabytes=len(content) / 1e6, seconds=max(seconds, 1e-6), cpu=cpu)
+    first, lines = logged.count(b"\n", 0, begins), content.count(b"\n")
+    entries = log.with_suffix(".index").read_bytes().splitlines()
+    began, ended = (entries[at].decode().split("\t")[2] for at in (first, first + lines - 1))
+    seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
+    return _Taken(lines=lines, megabytes=len(content) / 1e6, seconds=max(seconds, 1e-6), cpu=cpu)
 
 
 async def _sessions_ended(daemon: Daemon, count: int) -> None:

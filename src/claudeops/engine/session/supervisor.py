@@ -208,8 +208,7 @@ class Supervisor:
             finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
             if finished is not None:
                 self._announce_end(session, ending, finished, log)
-            del ending, finished  # with all their texts
-            await self.memory.give_back()
+            del ending, finished  # with all their texts, which are given back below
         finally:
             del self.running[session.id]
             self._written.discard(session.id)
@@ -219,6 +218,7 @@ class Supervisor:
                 listener.left(session)
         # Also if no next session is queued: the number of sessions under way is limited too, and one has ended.
         await self.dispatcher.announce()
+        await self.memory.give_back()
 
     def _announce_end(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
         """Log and publish an end that the database has taken."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 
@@ -92,6 +93,22 @@ async def test_a_disk_that_stalls_pushes_back_on_the_cli_and_loses_nothing(
     assert pushed_back
     assert (rows[0]["outcome"], late.exists()) == ("success", True)
     assert Path(estate.log_path(1)).read_bytes().count(b"x" * 2**20) == 30
+
+
+async def test_a_flood_of_short_lines_leaves_others_their_turns_on_the_event_loop(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, checkpoint = 0, anyio.lowlevel.checkpoint
+
+    async def counted() -> None:
+        nonlocal turns
+        turns += 1
+        await checkpoint()
+
+    monkeypatch.setattr(anyio.lowlevel, "checkpoint", counted)
+    row = await estate.finished({"raw": '{"type":"hm"}\n', "times": 50_000}, look(), deliver(report()))
+    assert (row["outcome"], row["unknown_frames"]) == ("success", 50_000)
+    assert turns > 50  # 200, but for the rest of each chunk
 
 
 async def test_a_grandchild_that_holds_the_stream_delays_nothing_and_does_not_survive(estate: Estate) -> None:

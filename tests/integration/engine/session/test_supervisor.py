@@ -18,6 +18,7 @@ from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import StopControl
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
+from claudeops.engine.system import GROWN_BYTES, FreeMemory
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.queue import Queue
 from support.estate import Estate, deliver, look, report
@@ -98,6 +99,21 @@ async def test_an_escalation_becomes_the_next_tiers_session_with_its_context(est
     assert context["failed_checks"] == ["web http"]
     assert context["service_status"][0]["status"] == "down"
     assert estate.rows("SELECT level FROM events WHERE level = 'critical'")
+
+
+async def test_memory_that_a_session_needed_goes_back_once_its_end_is_written(estate: Estate) -> None:
+    sizes, ended = iter((0, 2 * GROWN_BYTES, GROWN_BYTES)), []
+
+    def trim() -> None:
+        ended.append(estate.row(1)["status"])
+
+    sessions = ScriptedSessions(estate)
+    await estate.queue()
+    async with supervised(estate, run_session=sessions, memory=FreeMemory(lambda: next(sizes), trim)):
+        await sessions.until_started(1)
+        sessions.gates[1].set()
+        await until(lambda: bool(ended))
+    assert ended == ["ended"]
 
 
 async def test_one_slot_stays_free_for_the_lowest_tier(estate: Estate) -> None:
