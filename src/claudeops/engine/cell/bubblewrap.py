@@ -172,6 +172,10 @@ class BubblewrapCell:
 
     def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return bubblewrap with all that the session may see."""
+        return self.enclosed(spec)[0]
+
+    def enclosed(self, spec: SandboxSpec) -> tuple[SandboxedCommand, tuple[Mount, ...]]:
+        """Return the same, and what the session sees: to find that out takes milliseconds. Accesses the disk."""
         nothing, own = spec.workspace.etc / "nothing", spec.network if self.has_network else None
         if own is not None:
             spec.workspace.hosts.write_text(own.hosts, encoding="ascii")
@@ -192,12 +196,8 @@ class BubblewrapCell:
         door = None if own is None else own.door
         before = self.launched(options, command, group=spec.group, door=door, files=spec.files)
         doors = (door, None if spec.files is None else spec.files.door)
-        return SandboxedCommand(
-            before=before,
-            binary=str(spec.binary.resolve()),
-            guarded=False,
-            inherited=tuple(each for each in doors if each is not None),
-        )
+        binary, inherited = str(spec.binary.resolve()), tuple(each for each in doors if each is not None)
+        return SandboxedCommand(before=before, binary=binary, guarded=False, inherited=inherited), mounts
 
     def launched(
         self,

@@ -33,6 +33,7 @@ from claudeops.errors import DatabaseUnavailableError, HarnessError
 from claudeops.formats.network.headers import added_in_words
 from claudeops.harness.protocol import CliCommand, Harness, ModelAccess, Resumed, Spec
 from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import open_tasks
 from claudeops.wording.prompt import RESUMED, Prompt, render
 from claudeops.wording.prompt.knowledge import Facts
 from claudeops.wording.prompt.trace import TRACEPARENT, TraceContext, trace_context
@@ -114,11 +115,17 @@ class Launch:
         return Launched(spec=spec, command=command, child=child, place=place, mounts=mounts)
 
     async def _prompt(self) -> Prompt:
-        context, gathering = self.context, self._gathering()
-        template = await context.prompts.template(self.tier.number)
-        knowledge = await gathering.recorded(await gathering.knowledge(), template)
-        repositories = await _repositories(context.repos_dir)
-        access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
+        context, gathering, access = self.context, self._gathering(), tuple[str, ...]()
+
+        async def look() -> None:
+            nonlocal access
+            access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
+
+        async with open_tasks() as tasks:
+            tasks.start_soon(look)  # while the database answers
+            template = await context.prompts.template(self.tier.number)
+            knowledge = await gathering.recorded(await gathering.knowledge(), template)
+            repositories = await _repositories(context.repos_dir)
         if self.reach is not None:
             access += (in_words(self.reach.listed, self.reach.unknown),)
             access += (added_in_words(self.reach.headers),) if self.reach.headers else ()
@@ -230,7 +237,7 @@ class Launch:
         def enclose() -> tuple[SandboxedCommand, tuple[Mount, ...] | None]:
             cell = context.confinement.cell
             cell.hand_over(workspace)
-            return cell.enclose(sandbox), cell.mounts(sandbox) if isinstance(cell, BubblewrapCell) else None
+            return cell.enclosed(sandbox) if isinstance(cell, BubblewrapCell) else (cell.enclose(sandbox), None)
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 

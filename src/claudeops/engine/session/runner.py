@@ -48,6 +48,7 @@ from claudeops.errors import ErrorKind, HarnessError
 from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
+from claudeops.tasks import open_tasks
 from claudeops.text.redact import Redactor
 from claudeops.wording.live import Viewpoint
 
@@ -75,8 +76,9 @@ class SessionRunner:
         started = context.clock.monotonic()
         root = context.workspaces() / workspaces.workspace_name(session.id)
         try:
-            estate = await context.estates.look(log)
-            await context.libraries.look(log)
+            async with open_tasks() as tasks:
+                tasks.start_soon(context.libraries.look, log)
+                estate = await context.estates.look(log)
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
             await _admit(harness, context.clis)
             uid = await workspaces.enter(held, context.confinement.cell.acquire_user())

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, Mount, MountKind, session_mounts, system_mounts
+from claudeops.engine.cell.bubblewrap import (
+    LOOK_CLIENT,
+    BubblewrapCell,
+    Mount,
+    MountKind,
+    session_mounts,
+    system_mounts,
+)
 from claudeops.engine.cell.cell import SandboxSpec, named_in
 
 
@@ -46,6 +53,25 @@ def test_only_the_sessions_own_directories_can_be_written(place: Path) -> None:
     writable = {name for name, mount in mounts(place).items() if mount.kind is MountKind.WRITABLE}
     own = {f"state/sessions/000001/{name}" for name in ("home", "work", "tmp", "state")}
     assert writable == own | {"/tmp", "/var/tmp"}  # noqa: S108 - in the session's view
+
+
+def test_a_session_is_looked_at_once_for_its_command_and_for_what_people_are_shown(place: Path) -> None:
+    workspace = workspaces.make(place / "state" / "sessions" / "000001", template_home=None)
+    spec = SandboxSpec(
+        workspace=workspace, binary=place / "tools" / "bin" / "claude", repos_dir=place / "repos", path="/usr/bin:/bin"
+    )
+    cell = BubblewrapCell(program="bwrap", hidden=(place / "state",))
+    command, seen = cell.enclosed(spec)
+    assert (command, seen) == (cell.enclose(spec), cell.mounts(spec))
+    looks: list[SandboxSpec] = []
+
+    class Counting(BubblewrapCell):
+        def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
+            looks.append(spec)
+            return BubblewrapCell.mounts(self, spec)
+
+    Counting(program="bwrap", hidden=(place / "state",)).enclosed(spec)
+    assert len(looks) == 1
 
 
 def test_of_the_daemons_directory_only_the_sessions_own_are_there(place: Path) -> None:
