@@ -8,11 +8,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
+
+from benchmarks import sessions, start, stream_daemon, wakes
 from benchmarks.table import Setup, Table
+from support.estate import deliver, look, report
+from support.stand_in_daemon import seconds, stand_in_node, told
 
 _PATIENCE_SECONDS: Final = 1800.0
 _OWN_NETWORK: Final = ("unshare", "--net")  # Claude Ops listens at every address of its machine
@@ -68,4 +74,33 @@ def _claude_ops(setup: Setup) -> Figures:
     return found
 
 
-_OURS: Final[dict[str, Callable[[Setup], Sequence[float]]]] = {}
+async def _wishes(setup: Setup) -> list[float]:
+    """Return milliseconds from a command's call, which is a process, to the start of the CLI that it asked for."""
+    found = []
+    with tempfile.TemporaryDirectory(dir=setup.directory) as name:
+        async with stand_in_node(Path(name)) as node:
+            node.script(look(), deliver(report()))
+            async with node.daemon() as daemon:
+                await daemon.until_logged("session_ended")
+                for _ in range(setup.repeats):
+                    called = time.time()
+                    await node.operator.run("bootstrap", "--detach", **node.settings())
+                    await node.until_idle()
+                    found.append((seconds(told(daemon, "session_spawned")[-1]["timestamp"]) - called) * 1000)
+    return found
+
+
+def _streamed(setup: Setup, line_bytes: int) -> list[float]:
+    runs = [anyio.run(stream_daemon.run, setup, line_bytes) for _ in range(min(3, setup.repeats))]
+    return [run.ours.megabytes / run.ours.seconds for run in runs]
+
+
+_OURS: Final[dict[str, Callable[[Setup], Sequence[float]]]] = {
+    "start": lambda setup: anyio.run(start.starts, setup)[1],
+    "wish": lambda setup: anyio.run(_wishes, setup),
+    "next tier": lambda setup: anyio.run(sessions.escalations, setup),
+    "idle memory": lambda setup: [together for together, _, _ in anyio.run(start.held_idle, setup)],
+    "idle CPU": lambda setup: [percent for percent, _ in anyio.run(wakes.cost_idle, setup)],
+    "stream 5 KB": lambda setup: _streamed(setup, 5_000),
+    "stream 200 B": lambda setup: _streamed(setup, 200),
+}

@@ -49,7 +49,7 @@ def punctuality(setup: Setup) -> Table:
 
 def next_tier(setup: Setup) -> Table:
     """Measure chains that escalate from tier 1 to tier 3."""
-    taken = anyio.run(_escalations, setup)
+    taken = anyio.run(escalations, setup)
     is_quick = percentile(taken, 0.5) <= NEXT_TIER_MEDIAN_MILLISECONDS
     is_met = is_quick and percentile(taken, 0.99) <= NEXT_TIER_MILLISECONDS
     target = f"{NEXT_TIER_MEDIAN_MILLISECONDS:g}, {NEXT_TIER_MILLISECONDS:g} ({verdict(met=is_met)})"
@@ -83,7 +83,7 @@ async def _fires(setup: Setup) -> tuple[list[float], list[float]]:
     return [(at - due_at) * 1000 for due_at, at, _ in moments], [(at - due_at) * 1000 for due_at, _, at in moments]
 
 
-async def _escalations(setup: Setup) -> list[float]:
+async def escalations(setup: Setup) -> list[float]:
     """Return milliseconds from each result line that asked for the next tier to that tier's process."""
     count = 3 * _CHAINS_A_REPEAT * setup.repeats
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:

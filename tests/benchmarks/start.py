@@ -26,7 +26,7 @@ _QUIET_SECONDS: Final = 5.0  # after a session: what it has freed is given back 
 
 def ready(setup: Setup) -> Table:
     """Measure starts on a new database, on one that is there, and with the bundled CLI."""
-    first, again, bundled = anyio.run(_starts, setup)
+    first, again, bundled = anyio.run(starts, setup)
     target = f"{READY_MILLISECONDS:g} ({verdict(met=percentile(again, 0.5) <= READY_MILLISECONDS)})"
     return Table(
         title="Start: `claudeops run` → ready (directories, lock, cell tried, migrations, dead sessions looked for)",
@@ -46,7 +46,7 @@ def ready(setup: Setup) -> Table:
 
 def memory(setup: Setup) -> Table:
     """Measure a daemon that has run a session and waits for the next."""
-    together, resident, own = zip(*anyio.run(_idle, setup), strict=True)
+    together, resident, own = zip(*anyio.run(held_idle, setup), strict=True)
     target = f"{IDLE_MIB:g} ({verdict(met=max(together) <= IDLE_MIB)})"
     return Table(
         title="Idle memory: a daemon that does not listen, after its first session, on a database that is there",
@@ -60,7 +60,7 @@ def memory(setup: Setup) -> Table:
     )
 
 
-async def _starts(setup: Setup) -> tuple[list[float], list[float], list[float]]:
+async def starts(setup: Setup) -> tuple[list[float], list[float], list[float]]:
     first: list[float] = []
     again: list[float] = []
     bundled: list[float] = []
@@ -90,7 +90,7 @@ def _ready_after(daemon: Daemon, started: float) -> float:
     return (seconds(line["timestamp"]) - started) * 1000
 
 
-async def _idle(setup: Setup) -> list[tuple[float, float, float]]:
+async def held_idle(setup: Setup) -> list[tuple[float, float, float]]:
     found = []
     for _ in range(setup.repeats):
         with tempfile.TemporaryDirectory(dir=setup.directory) as name:

@@ -91,7 +91,7 @@ def through_daemon(setup: Setup) -> Table:
 
 def _row(name: str, line_bytes: int, setup: Setup) -> tuple[str, ...]:
     short = line_bytes < _SHORT_LINES
-    runs = [anyio.run(_run, setup, line_bytes) for _ in range(setup.repeats)]
+    runs = [anyio.run(run, setup, line_bytes) for _ in range(setup.repeats)]
     lines_per_second = [run.ours.lines / run.ours.seconds for run in runs]
     of_tee = [run.of_tee for run in runs]
     fast = statistics.median(lines_per_second) >= LEAST_LINES if short else statistics.median(of_tee) >= LEAST_OF_TEE
@@ -110,7 +110,7 @@ def _row(name: str, line_bytes: int, setup: Setup) -> tuple[str, ...]:
     )
 
 
-async def _run(setup: Setup, line_bytes: int) -> _Run:
+async def run(setup: Setup, line_bytes: int) -> _Run:
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         path = Path(name) / "played"
         async with stand_in_node(Path(name)) as node:

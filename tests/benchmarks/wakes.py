@@ -48,7 +48,7 @@ def seen(setup: Setup) -> Table:
 
 def idle(setup: Setup) -> Table:
     """Measure a daemon on a known database, two minutes long, after its first session and its first upkeep."""
-    percents, switches = zip(*anyio.run(_idle, setup), strict=True)
+    percents, switches = zip(*anyio.run(cost_idle, setup), strict=True)
     worst = max(percents)
     return Table(
         title=f"Idle: processor time of a daemon with nothing to do, for {_IDLE_SECONDS:g} s",
@@ -114,7 +114,7 @@ def _utc(moment: object) -> float:
     return datetime.fromisoformat(str(moment)).replace(tzinfo=UTC).timestamp()
 
 
-async def _idle(setup: Setup) -> list[tuple[float, float]]:
+async def cost_idle(setup: Setup) -> list[tuple[float, float]]:
     found = []
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         async with stand_in_node(Path(name)) as node:

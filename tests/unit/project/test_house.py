@@ -243,17 +243,17 @@ SMALL_TYPES: Final = 254
 
 ODD: Final = {
     "": 37,
-    "app": 90,
+    "app": 88,
     "cli": 169,
     "dispatch": 1,
     "domain": 265,
-    "engine": 493,
+    "engine": 491,
     "harness": 19,
     "policy": 49,
     "rehearsal": 24,
     "scripted_api": 11,
     "settings": 4,
-    "store": 695,
+    "store": 690,
     "text": 6,
     "web": 140,
 }
