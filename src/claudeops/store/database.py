@@ -155,6 +155,7 @@ class Database:
         """Run a job in the writer's thread and outside of any transaction, which would block it."""
 
         def within_border() -> T:
+            self._release()  # so that the engine opens no second one that writes
             with border(self.url):
                 return job(self._writing)
 

@@ -185,6 +185,16 @@ async def test_what_one_claim_had_no_room_for_is_looked_for_by_the_next(database
     assert (only_the_lowest, any_tier) == ([younger[0].id], [older.id])
 
 
+async def test_sqlite_is_opened_once_for_all_that_is_written(sqlite: Database) -> None:
+    opens: list[object] = []
+    async with opened(sqlite) as store:
+        sa.event.listen(store.database._writing, "connect", lambda connection, _: opens.append(connection))
+        for _ in range(3):
+            await queued(store)
+
+    assert len(opens) == 1
+
+
 async def taken_within(store: Store, room: Capacity) -> list[int]:
     taken = await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=str, room=room)
     return [session.id for session in taken]
