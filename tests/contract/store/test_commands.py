@@ -120,3 +120,17 @@ async def test_what_is_queued_of_a_chain_ends_and_what_runs_is_named(store: Stor
         DecisionReason.PAUSED,
     )
     assert (ended.error, ended.ended_at) == ("cancelled: stopped by ada", after(minutes=6))
+
+
+async def test_the_version_of_a_database_changes_when_another_process_writes_and_while_nothing_does_it_stays(
+    store: Store, database: Database
+) -> None:
+    before = await store.database.version()
+    assert await store.commands.find(1) is None
+    assert await store.database.version() == before
+
+    other = database.open()
+    await other.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    await other.close()
+
+    assert await store.database.version() != before
