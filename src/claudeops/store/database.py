@@ -228,9 +228,8 @@ class Database:
             return file.execute("PRAGMA data_version").fetchone()
         except file.Error as error:  # outside of a transaction, which would take the lock
             self._release()
-            raise DatabaseUnavailableError(
-                f"the database {shown(self.url)} {error}.", target=shown(self.url)
-            ) from error
+            target = shown(self.url)
+            raise DatabaseUnavailableError(f"the database {target} cannot be read ({error}).", target=target) from error
 
     def _release(self) -> None:
         if self._kept is not None:
