@@ -23,6 +23,7 @@ from benchmarks import (
     commands,
     gate,
     hangs,
+    history,
     lists,
     looks,
     machine,
@@ -70,6 +71,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "pages-memory": pages.memory,
     "lists": lists.paged,
     "beside": beside.compared,
+    "history": history.kept,
 }
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,7 @@ from claudeops.harness.protocol import GateRequest, Spec
 from claudeops.policy.tiers import JudgeScope, judge, parse_policy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.settings.load import default_text
+from claudeops.store.database import uncounted
 from claudeops.store.migrate import migrate
 from claudeops.store.store import Store, open_store
 from claudeops.text.redact import Redactor
@@ -124,11 +125,14 @@ class Asked:
 
 
 @asynccontextmanager
-async def answering(directory: Path) -> AsyncIterator[Asked]:
-    """Have a gate answer, warmed up, over a database of its own."""
+async def answering(directory: Path, *, wrote: Callable[[float | None], None] = uncounted) -> AsyncIterator[Asked]:
+    """Have a gate answer, warmed up, over the database in a directory, which is made if it is missing.
+
+    ``wrote`` is called with the seconds that each transaction takes.
+    """
     url = f"sqlite:///{directory / 'claudeops.db'}"
     migrate(url, migrations_dir=packaged("migrations"), backup_dir=directory)
-    store = open_store(url)
+    store = open_store(url, wrote=wrote)
     try:
         ours, theirs = socket.socketpair()
         with closing(Client(theirs)) as client:

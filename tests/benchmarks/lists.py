@@ -221,7 +221,7 @@ def paged(setup: Setup) -> Table:
 async def _measured(directory: Path) -> Sequence[tuple[str, ...]]:
     async with site_door(directory) as site:
         site.door.clock.at = NOW
-        _fill(directory / "claudeops.db")
+        fill(directory / "claudeops.db")
         gc.collect()  # as the daemon does: a search for circles is no part of a list
         gc.freeze()
         rows = [row for row in site.door.listener.table.rows if _is_list(row)]
@@ -268,8 +268,8 @@ async def _taken(site: SiteDoor, path: str, asked: Mapping[str, str]) -> Sequenc
     return taken
 
 
-def _fill(file: Path) -> None:
-    """Write the rows; of each table the last one is of now."""
+def fill(file: Path) -> None:
+    """Write a million rows; of each table the last one is of `NOW`."""
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         for table, (count, columns) in ROWS.items():

@@ -54,6 +54,7 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     assert "looks begin late: p99 " in printed
     assert "2000 alerts that repeat " in printed
     assert "MB per CPU s " in printed
+    assert "gate, upkeep runs " in printed
     assert list(tmp_path.iterdir()) == []
 
 

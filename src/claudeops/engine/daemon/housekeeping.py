@@ -28,7 +28,7 @@ from anyio.abc import TaskStatus
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.retention import MOST_ROWS, Aged, cutoffs, next_rows
+from claudeops.domain.retention import MOST_ROWS, Aged, Cutoffs, cutoffs, next_rows
 from claudeops.domain.sessions import Session, Status
 from claudeops.engine.session_log import reader
 from claudeops.errors import StoreError
@@ -167,17 +167,20 @@ class Housekeeping:
     async def _rows(self, now: datetime, done: Counter[str]) -> None:
         old = cutoffs(now, retention_days=self.retention_days)
         enough = self.clock.monotonic() + ROWS_SECONDS
-        rows = MOST_ROWS
         for aged in Aged:
-            more = True
-            while more and (began := self.clock.monotonic()) < enough:
-                expired = await self.database.expire(aged, old, now=now, rows=rows)
-                done[aged.value] += expired.done
-                more = expired.more
-                took = self.clock.monotonic() - began
-                rows = next_rows(rows, took)
-                if more:  # for as long as the step took others have disk and processor for themselves
-                    await anyio.sleep(min(took, _LONGEST_PAUSE_SECONDS))
+            await self.remove(aged, old, done, now=now, until=enough)
+
+    async def remove(self, aged: Aged, old: Cutoffs, done: Counter[str], *, now: datetime, until: float) -> None:
+        """Remove old rows of a kind, a step after the other, for as long as there is time; count them in ``done``."""
+        rows, more = MOST_ROWS, True
+        while more and (began := self.clock.monotonic()) < until:
+            expired = await self.database.expire(aged, old, now=now, rows=rows)
+            done[aged.value] += expired.done
+            more = expired.more
+            took = self.clock.monotonic() - began
+            rows = next_rows(rows, took)
+            if more:  # for as long as the step took others have disk and processor for themselves
+                await anyio.sleep(min(took, _LONGEST_PAUSE_SECONDS))
 
 
 def log_id(name: str) -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, or_, select, union_all
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, select, union_all
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from claudeops.domain.listing import Listing, Page, Reference
@@ -171,15 +171,15 @@ def named(connection: Connection, column: Column[str], service: str) -> Sequence
 
 def session_ids(connection: Connection, wanted: Reference) -> Sequence[int]:
     """Return the sessions that a reference fits, newest first, at most ten; a session's number stands before all."""
-    number = sessions.c.id == wanted.number
-    if wanted.prefix is None:
-        return connection.execute(select(sessions.c.id).where(number)).scalars().all()
+    by_number = select(sessions.c.id).where(sessions.c.id == wanted.number)
+    numbered = [] if wanted.number is None else connection.execute(by_number).scalars().all()
+    if numbered or wanted.prefix is None:
+        return numbered
     name = sessions.c.cli_session_id
     # The bounds lead to an index, in the order of whichever language: digits, hyphens and letters to f can follow.
     begins = name.startswith(wanted.prefix, autoescape=True) & name.between(wanted.prefix, wanted.prefix + "z")
-    query = select(sessions.c.id).where(or_(number, begins)).order_by(sessions.c.id.desc()).limit(_MOST_MATCHES)
-    found = connection.execute(query).scalars().all()
-    return [one for one in found if one == wanted.number] or found
+    query = select(sessions.c.id).where(begins).order_by(sessions.c.id.desc()).limit(_MOST_MATCHES)
+    return connection.execute(query).scalars().all()
 
 
 def _leads_an_index(column: Column[Any]) -> bool:

@@ -75,7 +75,7 @@ def story(connection: Connection, memory_id: int, *, now: datetime) -> MemorySto
     before = select(memories).where(memories.c.id == entry.supersedes)
     after = select(memories).where(memories.c.supersedes == memory_id).order_by(memories.c.id.desc()).limit(_MOST)
     shown = select(session_memories.c.session_id).where(session_memories.c.memory_id == memory_id)
-    replaced = connection.execute(before).one_or_none()
+    replaced = None if entry.supersedes is None else connection.execute(before).one_or_none()
     return MemoryStory(
         **{name: getattr(entry, name) for name in entry.__struct_fields__},
         in_place_of=None if replaced is None else to_entry(to_known_memory(replaced), now),

@@ -12,7 +12,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import msgspec
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, Integer, case, func, literal_column, select
 
 from claudeops.domain.schedules.plan import SkipReason
 from claudeops.domain.sessions import DecisionReason, Status
@@ -208,10 +208,12 @@ def by_model(connection: Connection, *, since: datetime) -> Sequence[ModelSpend]
 
 def by_service(connection: Connection, *, since: datetime, limit: int) -> Sequence[ServiceSpend]:
     """Return the dearest services; a session's cost is theirs in equal parts."""
+    # As an expression: by the column SQLite would read all entries in its order, not those of the time.
+    of_session = (budget_entries.c.session_id + literal_column("0", Integer)).label("session_id")
     booked = (
-        select(budget_entries.c.session_id, func.sum(budget_entries.c.amount_usd).label("usd"))
+        select(of_session, func.sum(budget_entries.c.amount_usd).label("usd"))
         .where(_SETTLED, budget_entries.c.created_at >= since)
-        .group_by(budget_entries.c.session_id)
+        .group_by(of_session)
         .cte("booked")
     )
     name = func.lower(service_checks.c.service).label("name")

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.domain.events import EventLevel
-from claudeops.domain.listing import Listing
+from claudeops.domain.listing import Listing, reference
 from claudeops.domain.sessions import Outcome
 from claudeops.store.reading import (
     alerts,
@@ -23,6 +23,7 @@ from claudeops.store.reading import (
     events,
     memories,
     services,
+    session_ids,
     session_rows,
     silences,
 )
@@ -132,6 +133,18 @@ def test_no_list_scans_a_big_table_but_in_the_order_of_its_keys(name: str, datab
             unfiltered = Listing(before=wanted.before, after=wanted.after) == wanted
             scans = [step for step in steps if SCAN.match(step) and not unfiltered]
             assert scans == [], (wanted, steps)
+
+
+@pytest.mark.parametrize("text", ["abcd", "1234", "7"])
+def test_a_session_is_named_without_reading_all(text: str, database: Database) -> None:
+    def named(connection: sa.Connection, _: Listing) -> object:
+        return session_ids(connection, reference(text))
+
+    with database.connect() as connection:
+        steps = plans_of(connection, named, Listing())
+
+    assert [step for step in steps if step.startswith("SEARCH sessions")]
+    assert not [step for step in steps if SCAN.match(step)]
 
 
 def test_a_service_with_several_spellings_is_not_sorted(database: Database) -> None:
