@@ -174,8 +174,8 @@ A type with `?` may be null, and an arrow names the table that a column refers t
 after their row was deleted. Every column that refers to another table has an index, and so have the times by which
 [housekeeping](upkeep.md) finds what is old: `sessions.ended_at`, `events.resolved_at`, `service_checks.checked_at` and
 (`probe_history.resolution`, `probe_history.bucket`). No query of the daemon, of a command or of the pages reads a table
-that grows from one end to the other, but `audit verify`, lists of everything, and `/api/v1/stats`, which sums up all
-that ever was. What the words in a column mean: [values](values.md).
+that grows from one end to the other, but `audit verify`, lists of everything, trials of a policy and `/api/v1/stats`,
+which sums up all that ever was. What the words in a column mean: [values](values.md).
 """
 
 VALUES_HEAD: Final = f"""# Values
