@@ -39,7 +39,7 @@ from benchmarks import (
     watched_gate,
     watching,
 )
-from benchmarks.pictures import draw_latencies
+from benchmarks.pictures import draw_growth, draw_latencies
 from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
@@ -72,6 +72,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "lists": lists.paged,
     "beside": beside.compared,
     "history": history.kept,
+    "growth": history.grown,
 }
 
 
@@ -96,6 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in chosen.line or LINES:
             table = LINES[name](setup)
             samples |= table.samples
+            if chosen.pictures is not None and table.growth:
+                draw_growth(
+                    chosen.pictures / "growth-rows.svg",
+                    title="What takes how long while a history grows",
+                    along="rows of each big table",
+                    unit="milliseconds, median",
+                    curves=table.growth,
+                )
             _say(f"\n{table}")
         if chosen.pictures is not None and samples:
             draw_latencies(chosen.pictures / "latencies.svg", samples)

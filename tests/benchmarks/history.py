@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -48,6 +48,8 @@ _STREAM_RATE: Final = 1024 * 1024  # bytes a second, of each
 _TEXT: Final = {"type": "text", "text": "I look at the next service. " * 180}
 _LINE: Final = json.dumps({"type": "assistant", "message": {"role": "assistant", "content": [_TEXT]}}).encode() + b"\n"
 _CHUNK: Final = _LINE * 12
+_MANY: Final = 1_000_000
+_SHARES: Final = (0.01, 0.1, 1.0)
 _KINDS: Final = (Aged.EVENTS, Aged.CHECKS, Aged.CHAINS)
 
 
@@ -103,7 +105,37 @@ def kept(setup: Setup) -> Table:
             "`tail`: its queries alone, without the start of a command.",
             f"{_STREAMS} sessions stream {_STREAM_RATE / 1e6:.1f} MB/s each: their redaction and log alone.",
         ),
+        samples={f"gate at a million rows, {beside}": taken for beside, taken in found.gate.items()},
     )
+
+
+def grown(setup: Setup) -> Table:
+    """Measure the gate and the queries of `tail` while a history grows."""
+    taken = {share: anyio.run(_at, setup, share) for share in _SHARES}
+    names = tuple(taken[_SHARES[0]])
+    return Table(
+        title="Growth: the same with ten thousand, a hundred thousand and a million rows of each big table, in ms",
+        columns=("", *(f"{round(_MANY * share):,}" for share in _SHARES)),
+        rows=[(name, *(_median_and_p99(taken[share][name]) for share in _SHARES)) for name in names],
+        notes=("Median and 99th percentile; nothing else runs.",),
+        growth={name: [(_MANY * share, percentile(taken[share][name], 0.5)) for share in _SHARES] for name in names},
+    )
+
+
+async def _at(setup: Setup, share: float) -> dict[str, list[float]]:
+    with tempfile.TemporaryDirectory(dir=setup.directory) as name:
+        directory = Path(name)
+        write_migrated(directory / "claudeops.db")
+        fill(directory / "claudeops.db", share)
+        _sync(directory / "claudeops.db")
+        async with answering(directory) as asked:
+            gate, _ = await _calls(asked, _CALLS_A_REPEAT * setup.repeats)
+            return {"gate": gate, **await _looks(asked.store, _LOOKS_A_REPEAT * setup.repeats)}
+
+
+def _median_and_p99(taken: list[float]) -> str:
+    median, p99, _ = spread(taken)
+    return f"{median} ({p99})"
 
 
 def _in_words(removed: Counter[str]) -> str:
@@ -216,6 +248,6 @@ async def _streaming(directory: Path) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-def _drained(lines: Sequence[object]) -> None:
+def _drained(lines: Iterable[object]) -> None:
     for _ in lines:
         pass

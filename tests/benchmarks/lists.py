@@ -268,14 +268,17 @@ async def _taken(site: SiteDoor, path: str, asked: Mapping[str, str]) -> Sequenc
     return taken
 
 
-def fill(file: Path) -> None:
-    """Write a million rows; of each table the last one is of `NOW`."""
+def fill(file: Path, share: float = 1.0) -> None:
+    """Write a million rows of each big table, or a share of them; of each table the last one is of `NOW`."""
+    sessions = str(round(_SOME * share))
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
-        for table, (count, columns) in ROWS.items():
+        for table, (most, columns) in ROWS.items():
+            count = round(most * share)
             step = timedelta(days=365).total_seconds() / count
             at = _AT.format(epoch=int((NOW - timedelta(days=365)).timestamp()), step=step)
-            values = ", ".join(re.sub(r"\bat\b", at, text) for text in columns.values())
+            texts = (text.replace(str(_SOME), sessions) for text in columns.values())
+            values = ", ".join(re.sub(r"\bat\b", at, text) for text in texts)
             connection.execute(
                 f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"  # noqa: S608
                 f" INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM n"

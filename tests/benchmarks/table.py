@@ -31,6 +31,7 @@ class Table:
     rows: Sequence[tuple[str, ...]]
     notes: tuple[str, ...] = ()  # what was measured, and what the target is
     samples: Mapping[str, Sequence[float]] = field(default_factory=dict)  # milliseconds, by what took them
+    growth: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)  # rows and milliseconds
 
     def __str__(self) -> str:
         """Return it as text with aligned columns."""

@@ -43,6 +43,7 @@ def seen(setup: Setup) -> Table:
             ("bootstrap --detach → the session claimed", str(len(starts)), *spread(starts, 1), target),
         ],
         notes=("The command's own start, before it writes, is in `commands`; its commit, with its fsync, is in here.",),
+        samples={"pause → seen": pauses, "request → claimed": starts},
     )
 
 
