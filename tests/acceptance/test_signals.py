@@ -154,7 +154,8 @@ async def waiting_for_its_turn_to_migrate(node: StandInNode) -> AsyncIterator[tu
         other.execute("BEGIN IMMEDIATE")
         async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="36000") as daemon:
             await daemon.until_logged("isolation_chosen")
-            await until(lambda: opens(daemon.process.pid, node.operator.database))
+            migrating = psutil.Process(daemon.process.pid)  # by a process of its own, below it
+            await until(lambda: any(opens(each.pid, node.operator.database) for each in migrating.children()))
             yield daemon, other
 
 
