@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +24,7 @@ from claudeops.app.wiring import plans, root_session
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
-from claudeops.domain.sessions import Trigger
+from claudeops.domain.sessions import Session, Trigger
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
@@ -47,6 +47,36 @@ from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.web.ports import WEBHOOK
 
 _MIB: Final = 1024 * 1024
+
+
+class MemoryTrim(SessionListener):
+    """Gives memory back when the last session has left: a daemon waits for most of its life."""
+
+    def __init__(
+        self,
+        running: RunningSessions,
+        *,
+        quiet_seconds: float = 1.0,  # without a session: most chains have a next tier, or come in a burst
+        trim: Callable[[], object] = give_memory_back,
+    ) -> None:
+        self._running = running
+        self._quiet_seconds = quiet_seconds
+        self._trim = trim
+        self._left = anyio.Event()
+
+    def left(self, session: Session) -> None:  # noqa: ARG002 - those that run are counted
+        """Have memory given back soon, without waiting for it."""
+        self._left.set()
+
+    async def run(self) -> None:
+        """Give memory back after each rush of sessions, until cancelled."""
+        while True:
+            await self._left.wait()
+            self._left = anyio.Event()
+            await anyio.sleep(self._quiet_seconds)
+            if not self._running.sessions():
+                gc.collect()  # of what has come since the start: the rest is frozen
+                await anyio.to_thread.run_sync(self._trim)
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
@@ -77,7 +107,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     ping, people = healthcheck_ping(node), notifications(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
-    listeners: list[SessionListener] = [status, node.metrics, *([] if ping is None else [ping])]
+    trim = MemoryTrim(running)
+    listeners: list[SessionListener] = [status, node.metrics, trim, *([] if ping is None else [ping])]
     supervisor = told.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
@@ -94,7 +125,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(worker.run)
         tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
-        for run in (people.run, node.recovery.run, lease.run):
+        for run in (people.run, node.recovery.run, lease.run, trim.run):
             tasks.start_soon(run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
