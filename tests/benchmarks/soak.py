@@ -25,6 +25,7 @@ from support.long_run import SESSION, long_run, ran_well
 from support.stand_in_daemon import stand_in_node
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "long-runs.md"
+PICTURES: Final = REFERENCE.parents[1] / "pictures"
 ENOUGH_SESSIONS: Final = 1000  # from here on figures are worth keeping
 
 
@@ -86,7 +87,7 @@ def _add(held: Sequence[Held], growth: Growth, *, unwell: int, seconds: float) -
 
 def _draw(held: Sequence[Held]) -> None:
     draw_growth(
-        REFERENCE.with_name("growth-sessions.svg"),
+        PICTURES / "growth-sessions.svg",
         title="What a daemon holds while sessions run",
         along="sessions",
         unit="MiB",
