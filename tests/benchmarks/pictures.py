@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 from xml.etree import ElementTree as ET
-
-import pygal
-from pygal.style import CleanStyle
 
 _SHARES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _DECADES: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
@@ -22,7 +21,7 @@ Curve = Sequence[tuple[float, float]]
 
 def draw_latencies(path: Path, samples: Mapping[str, Sequence[float]]) -> None:
     """Draw a line for each kind of sample (milliseconds, in any order): which share of them is faster."""
-    chart = pygal.Line(
+    chart = _library().Line(
         title="Latencies: the share of all that is faster",
         y_title="milliseconds",
         logarithmic=True,
@@ -38,14 +37,23 @@ def draw_latencies(path: Path, samples: Mapping[str, Sequence[float]]) -> None:
 
 def draw_growth(path: Path, *, title: str, along: str, unit: str, curves: Mapping[str, Curve]) -> None:
     """Draw how figures (``unit``) change ``along`` a run."""
-    chart = pygal.XY(title=title, x_title=along, y_title=unit, dots_size=2, **_form())
+    chart = _library().XY(title=title, x_title=along, y_title=unit, dots_size=2, **_form())
     chart.range = (0, max(value for curve in curves.values() for _, value in curve) * 1.1)
     for name, curve in curves.items():
         chart.add(name, list(curve))
     _write(path, chart)
 
 
-def _write(path: Path, chart: pygal.graph.graph.Graph) -> None:
+def _library() -> ModuleType:
+    """Return the library, without the finder of modules that it leaves behind: Python 3.12 knows no such finder."""
+    import pygal  # noqa: PLC0415 - it leaves that finder when it is imported
+
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != pygal.__name__]
+    library: ModuleType = pygal
+    return library
+
+
+def _write(path: Path, chart: Any) -> None:
     """Write a picture without the script that would answer a mouse: pages that show it allow none."""
     tree = chart.render_tree()
     for definitions in tree.iter("defs"):
@@ -61,7 +69,7 @@ def _form() -> dict[str, object]:
         "no_prefix": True,
         "width": _WIDTH,
         "height": _HEIGHT,
-        "style": CleanStyle(background="white", plot_background="white"),
+        "style": _library().style.CleanStyle(background="white", plot_background="white"),
         "legend_at_bottom": True,
         "legend_at_bottom_columns": 3,
     }

@@ -34,6 +34,25 @@ def test_what_the_card_measures_is_started_and_not_forked() -> None:
     assert can_fork({})  # as tests do: else the line above would say nothing
 
 
+def test_pictures_are_drawn_without_a_script_and_leave_no_finder_of_old_behind(tmp_path: Path) -> None:
+    draw = """
+import sys
+from pathlib import Path
+from benchmarks.pictures import draw_growth, draw_latencies
+place = Path(sys.argv[1])
+draw_latencies(place / "latencies.svg", {"gate": [4.0, 9.5, 5.0], "next tier": [120.0, 180.0]})
+draw_growth(place / "growth.svg", title="It grows", along="rows", unit="ms", curves={"gate": [(10, 4.0), (1000, 5.0)]})
+raise SystemExit(not all(hasattr(finder, "find_spec") for finder in sys.meta_path))
+"""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    done = subprocess.run([sys.executable, "-c", draw, str(tmp_path)], env=environment, check=False)
+    assert done.returncode == 0
+    latencies, growth = ((tmp_path / f"{name}.svg").read_text(encoding="utf-8") for name in ("latencies", "growth"))
+    assert all(text in latencies for text in ("gate (3)", "next tier (2)", "milliseconds"))
+    assert "It grows" in growth
+    assert "<script" not in latencies + growth
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)  # it starts eight daemons
 def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
