@@ -97,7 +97,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("cell chosen", "claudeops.app.node:choose_cell", Phase.START),
     Place("CLIs admitted", "claudeops.app.node:admit_clis", Phase.START),
     Place("migration", "claudeops.app.node:migrate_database", Phase.START),
-    Place("migration's statements", f"{_STORE}.migrate:_check_references", Phase.START),
+    Place("migration's order", "claudeops.app.migration:_send", Phase.START),  # its process goes on meanwhile
     Place("leftovers cleared", "claudeops.app.node:clear_leftovers", Phase.START),
     Place("ids of logs skipped", f"{_STORE}.recovery:Recovery.skip_ids", Phase.START, _AFTER),
     Place("reconcile", f"{_STORE}.recovery:Recovery.reconcile", Phase.START),

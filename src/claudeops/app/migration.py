@@ -88,11 +88,15 @@ async def _answer_of_a_process(order: dict[str, str]) -> dict[str, object] | Non
     async with await anyio.open_process(_PROGRAM, stderr=None, start_new_session=True) as process:
         orders, answers = cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout)
         with suppress(anyio.BrokenResourceError):  # it has ended
-            await orders.send(json.dumps(order).encode() + b"\n")
+            await _send(order, orders)
             async for piece in answers:
                 received += piece
     answer: dict[str, object] | None = json.loads(received) if received else None
     return answer
+
+
+async def _send(order: dict[str, str], orders: ByteSendStream) -> None:
+    await orders.send(json.dumps(order).encode() + b"\n")
 
 
 def as_answer(error: ClaudeopsError) -> dict[str, object]:
@@ -123,7 +127,10 @@ def main() -> None:
     """Carry out the order that stands on stdin."""
     for number in _LATER_SIGNALS:  # they are sent to all processes of a service: the daemon says when to end
         signal.signal(number, signal.SIG_IGN)
-    order = json.loads(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return  # the daemon has died before it gave one, or in the middle of it
+    order = json.loads(line)
     threading.Thread(target=_end_with_the_daemon, daemon=True).start()
     sys.stdout.write(json.dumps(_carry_out(order)))
 

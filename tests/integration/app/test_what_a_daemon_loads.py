@@ -6,6 +6,7 @@ The budget is never raised. Whoever wants a module or a library on this way impo
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -96,3 +97,10 @@ async def _loaded(root: Path, *, is_new: bool = False) -> set[str]:
         async with node.daemon(LOADED=str(file)) as daemon:
             await daemon.until_logged("session_ended")
     return set(file.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("order", [b"", b'{"url": "sqlite:'])
+def test_a_daemon_that_dies_before_its_order_is_given_leaves_nothing_to_read(order: bytes) -> None:
+    command = [sys.executable, "-I", "-m", "claudeops.app.migration"]
+    done = subprocess.run(command, input=order, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
