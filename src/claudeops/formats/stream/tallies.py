@@ -15,11 +15,8 @@ from claudeops.domain.stream.transcript import ObservedCall, Transcript
 from claudeops.formats.stream.blocks import ToolResult, ToolUse
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_count, as_object, as_text
 
-RETAINED_BYTES: Final = 4_194_304
-"""Bytes of lines whose text and inputs are kept; what comes later is only counted, and kept in the log.
-
-No budget pays for so much output of a model. In memory a text may take twice or four times its bytes on the line, and
-at the session's end it is there once more, as one text."""
+RETAINED_BYTES: Final = 52_428_800
+"""Bytes of lines whose text and inputs are kept; what comes later is only counted, and kept in the log."""
 
 _MALFORMED_NAMED: Final = 20  # malformed lines that get a warning each; the rest share one
 _WARNINGS: Final = 100  # warnings kept; more of them would add nothing

@@ -193,6 +193,17 @@ def test_what_is_kept_in_memory_has_an_end_and_what_is_counted_has_not() -> None
     assert [warning.split(":")[0] for warning in transcript.warnings] == ["stream-events-truncated"]
 
 
+def test_a_report_at_the_end_of_a_long_text_in_small_pieces_is_kept() -> None:
+    """A piece of some letters comes on a line of a hundred bytes, and the line counts."""
+    builder = TranscriptBuilder()
+    for _ in range(50_000):
+        builder.feed(StreamFrame(type="text", subtype="", body={"type": "text", "delta": "word "}, size=110))
+    builder.feed(StreamFrame(type="text", subtype="", body={"type": "text", "delta": '{"summary":"s"}'}, size=120))
+    transcript = builder.close()
+    assert (transcript.last_assistant_text or "").endswith('{"summary":"s"}')
+    assert transcript.warnings == ()
+
+
 # --- tool calls ---------------------------------------------------------------------------------------
 
 
